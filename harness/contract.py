@@ -1,0 +1,79 @@
+"""The door between the harness and a framework package: what it is handed (Job) and what it hands back (Program).
+
+A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Nothing else is called, except
+`<package>/runtime.py`: start, barrier, peak_bytes, versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.specs import OptimizerSpec, Platform, Precision
+from harness.workloads import Workload
+
+Arrays = dict[str, np.ndarray]
+"""Arrays by canonical name ("conv1.weight"). Images NHWC, convolution kernels HWIO, linear weights (in, out);
+a linear layer behind a flatten has its rows in (height, width, channel) order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Who this process is among the processes of its trial."""
+
+    rank: int
+    processes: int
+    devices: int  # of the whole trial
+    platform: Platform
+    cores: int  # CPU cores that this process may use
+    rendezvous: str  # where the processes meet, as a URL: "file:///..."
+
+    @property
+    def local_devices(self) -> int:
+        """Devices that this process drives."""
+        return self.devices // self.processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """All that a strategy needs to build its program."""
+
+    world: World
+    workload: Workload
+    params: Arrays  # initial weights in float64, canonical
+    optimizer: OptimizerSpec
+    precision: Precision
+    global_batch: int
+    options: dict[str, Any] = field(default_factory=dict)
+    keep_gradients: bool = False  # parity phase: gradients() will be asked for
+
+
+class Program(Protocol):
+    """A training program on its devices. Every rank calls the same methods in the same order."""
+
+    def place(self, batch: Arrays) -> Any:
+        """Takes the GLOBAL batch ("x", "y") and puts this process's share on its devices."""
+        ...
+
+    def step(self, placed: Any) -> None:
+        """One update. May return before the devices are done. The placed batch stays usable."""
+        ...
+
+    def sync(self) -> None:
+        """Waits until every device that this process drives is idle."""
+        ...
+
+    def loss(self) -> float:
+        """Mean loss of the last step over all samples of the global batch, the same on every rank."""
+        ...
+
+    def gradients(self) -> Arrays | None:
+        """The last step's gradient of the global mean loss, canonical; None where this rank does not hold all of it."""
+        ...
+
+    def export(self) -> Iterable[Arrays]:
+        """Current parameters, canonical: one mapping for each replica that this process holds."""
+        ...

@@ -1,0 +1,203 @@
+"""The layers that workloads are described with: shapes, initial weights, FLOPs, and float64 mathematics in numpy.
+
+Each layer writes its forward pass once and hands back its pullback: the function that turns the gradient of its
+output into the gradient of its input and of its own parameters. No framework takes part, so the golden reference
+built from these (harness/golden.py) is independent of every implementation that it judges. tests/test_golden.py
+holds each pullback against finite differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+Shape = tuple[int, ...]
+Arrays = dict[str, np.ndarray]
+Pullback = Callable[[np.ndarray], tuple[np.ndarray, Arrays]]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One trainable tensor. `flattened` is the (height, width, channel) shape that a linear weight's rows came from."""
+
+    name: str
+    shape: Shape
+    fan_in: int
+    flattened: Shape = ()
+
+
+class Layer(Protocol):
+    """Shapes are those of one sample, without the batch axis; arrays have it."""
+
+    def parameters(self) -> tuple[Parameter, ...]: ...
+    def output_shape(self, shape: Shape) -> Shape: ...
+    def flops(self, shape: Shape) -> int:
+        """Floating-point operations of one sample's forward pass; a multiply-add counts as two."""
+        ...
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]: ...
+
+
+class _Stateless:
+    def parameters(self) -> tuple[Parameter, ...]:
+        return ()
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def flops(self, shape: Shape) -> int:
+        return 0  # as usual in FLOP counts, only matrix products and convolutions are counted
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W + b with W (in, out)."""
+
+    name: str
+    inputs: int
+    outputs: int
+    flattened: Shape = ()
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (
+            Parameter(f"{self.name}.weight", (self.inputs, self.outputs), self.inputs, self.flattened),
+            Parameter(f"{self.name}.bias", (self.outputs,), self.inputs),
+        )
+
+    def output_shape(self, shape: Shape) -> Shape:
+        assert shape == (self.inputs,), f"{self.name}: input {shape}, expected ({self.inputs},)"
+        return (self.outputs,)
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * self.inputs * self.outputs
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        weight = params[f"{self.name}.weight"]
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            return dy @ weight.T, {f"{self.name}.weight": x.T @ dy, f"{self.name}.bias": dy.sum(0)}
+
+        return x @ weight + params[f"{self.name}.bias"], pullback
+
+
+def _shifted(x: np.ndarray, row: int, column: int, stride: int, height: int, width: int) -> np.ndarray:
+    """The view of x (N, H, W, C) that kernel position (row, column) sees: (N, height, width, C)."""
+    return x[:, row : row + stride * height : stride, column : column + stride * width : stride]
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """2-D cross-correlation, as every framework calls convolution; kernel HWIO, symmetric zero padding."""
+
+    name: str
+    kernel: int
+    inputs: int
+    outputs: int
+    stride: int = 1
+    padding: int = 0
+    bias: bool = True
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        fan_in = self.kernel * self.kernel * self.inputs
+        shape = (self.kernel, self.kernel, self.inputs, self.outputs)
+        weight = Parameter(f"{self.name}.weight", shape, fan_in)
+        return (weight, Parameter(f"{self.name}.bias", (self.outputs,), fan_in)) if self.bias else (weight,)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        height, width = (_window_count(n, self.kernel, self.stride, self.padding) for n in shape[:2])
+        return (height, width, self.outputs)
+
+    def flops(self, shape: Shape) -> int:
+        height, width, outputs = self.output_shape(shape)
+        return 2 * height * width * outputs * self.kernel * self.kernel * self.inputs
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        weight, pad = params[f"{self.name}.weight"], self.padding
+        height, width, outputs = self.output_shape(x.shape[1:])
+        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+        positions = [(i, j) for i in range(self.kernel) for j in range(self.kernel)]
+        window = (self.stride, height, width)
+        patches = np.concatenate([_shifted(padded, i, j, *window) for i, j in positions], axis=-1)
+        columns = patches.reshape(-1, len(positions) * self.inputs)
+        y = (columns @ weight.reshape(-1, outputs)).reshape(len(x), height, width, outputs)
+        if self.bias:
+            y = y + params[f"{self.name}.bias"]
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            rows = dy.reshape(-1, outputs)
+            grads = {f"{self.name}.weight": (columns.T @ rows).reshape(weight.shape)}
+            if self.bias:
+                grads[f"{self.name}.bias"] = rows.sum(0)
+            dx = np.zeros_like(padded)
+            for i, j in positions:
+                _shifted(dx, i, j, *window)[...] += dy @ weight[i, j].T
+            return dx[:, pad : pad + x.shape[1], pad : pad + x.shape[2]], grads
+
+        return y, pullback
+
+
+@dataclass(frozen=True)
+class MaxPool2D(_Stateless):
+    """Maximum over square windows; padding counts as minus infinity; of equal values the first takes the gradient."""
+
+    kernel: int
+    stride: int
+    padding: int = 0
+
+    def output_shape(self, shape: Shape) -> Shape:
+        height, width = (_window_count(n, self.kernel, self.stride, self.padding) for n in shape[:2])
+        return (height, width, shape[2])
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        pad = self.padding
+        height, width, _ = self.output_shape(x.shape[1:])
+        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=-np.inf)
+        positions = [(i, j) for i in range(self.kernel) for j in range(self.kernel)]
+        window = (self.stride, height, width)
+        views = np.stack([_shifted(padded, i, j, *window) for i, j in positions])
+        winner = views.argmax(0)
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            dx = np.zeros_like(padded)
+            for index, (i, j) in enumerate(positions):
+                _shifted(dx, i, j, *window)[...] += dy * (winner == index)
+            return dx[:, pad : pad + x.shape[1], pad : pad + x.shape[2]], {}
+
+        return views.max(0), pullback
+
+
+@dataclass(frozen=True)
+class ReLU(_Stateless):
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        return np.maximum(x, 0), lambda dy: (dy * (x > 0), {})
+
+
+@dataclass(frozen=True)
+class Flatten(_Stateless):
+    """(height, width, channel) to one axis, in that order."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (int(np.prod(shape)),)
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        return x.reshape(len(x), -1), lambda dy: (dy.reshape(x.shape), {})
+
+
+@dataclass(frozen=True)
+class LogSoftmax(_Stateless):
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        y = log_softmax(x)
+        return y, lambda dy: (dy - np.exp(y) * dy.sum(-1, keepdims=True), {})
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    """log softmax over the last axis, shifted by the maximum so that exp cannot overflow."""
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _window_count(length: int, kernel: int, stride: int, padding: int) -> int:
+    return (length + 2 * padding - kernel) // stride + 1

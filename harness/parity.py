@@ -1,0 +1,86 @@
+"""The parity gate: does a program compute the golden reference's training? Judged before anything is timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from harness.golden import Golden
+from harness.layers import Arrays
+from harness.specs import Check, Parity
+
+TOLERANCES = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
+"""Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of all three frameworks
+stay below 1e-12 on every workload (the noise of float64 sums in another order; docs/parity.md has the measured values);
+the mildest planted fault in the tests, one bias left in float32, shows as 1e-8."""
+
+FLOOR = 1e-6
+"""A tensor whose own scale is less than this part of the largest tensor's is judged on that part instead: the gradient
+of a weight that cannot matter is rounding noise, and noise over noise is not an error."""
+
+
+def compare(
+    golden: Golden,
+    *,
+    losses: Iterable[float],
+    gradients: Arrays | None,
+    replicas: Iterable[Arrays],
+    batch: int,
+    groups: int = 1,
+) -> Parity:
+    """Hold one rank's results against the golden reference.
+
+    `gradients`: of step 0, None on ranks that do not hold them. `replicas`: parameters after all steps, one mapping per
+    copy that the rank holds; each must be right. Parameters are judged by how they moved, so that a small learning rate
+    hides nothing.
+    """
+    checks = [_check("losses", {"loss": np.array(list(losses))}, {"loss": golden.losses})]
+    if gradients is not None:
+        checks.append(_check("gradients", gradients, golden.gradients))
+    scales = {name: golden.params[name] - golden.initial[name] for name in golden.params}
+    for index, replica in enumerate(replicas):
+        check = _check("parameters", replica, golden.params, scales)
+        checks.append(
+            Check(
+                quantity=check.quantity,
+                error=check.error,
+                tolerance=check.tolerance,
+                worst=f"{check.worst} (replica {index})",
+            )
+        )
+    return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks))
+
+
+def merge(verdicts: Iterable[Parity]) -> Parity:
+    """One verdict of all ranks': the worst check of each quantity. A quantity that no rank could show has failed."""
+    verdicts = list(verdicts)
+    checks = []
+    for quantity, tolerance in TOLERANCES.items():
+        found = [check for verdict in verdicts for check in verdict.checks if check.quantity == quantity]
+        missing = Check(quantity=quantity, error=math.inf, tolerance=tolerance, worst="no rank reported it")
+        checks.append(max(found, key=lambda check: check.error, default=missing))
+    first = verdicts[0]
+    return Parity(steps=first.steps, batch=first.batch, groups=first.groups, checks=tuple(checks))
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray, scale: float) -> float:
+    """max |found - expected| / scale; infinite if anything is not finite or the shapes differ."""
+    if found.shape != expected.shape or not np.all(np.isfinite(found)):
+        return math.inf
+    if not expected.size:
+        return 0.0
+    return float(np.max(np.abs(found - expected)) / scale)
+
+
+def _check(quantity, found: Arrays, expected: Arrays, scales: Arrays | None = None) -> Check:
+    tolerance = TOLERANCES[quantity]
+    if found.keys() != expected.keys():
+        names = ", ".join(sorted(found.keys() ^ expected.keys()))
+        return Check(quantity=quantity, error=math.inf, tolerance=tolerance, worst=f"missing or unknown: {names}")
+    own = {name: float(np.max(np.abs(array), initial=0.0)) for name, array in (scales or expected).items()}
+    floor = max(FLOOR * max(own.values()), np.finfo(np.float64).tiny)
+    errors = {name: relative_error(found[name], expected[name], max(own[name], floor)) for name in expected}
+    worst = max(errors, key=lambda name: errors[name])
+    return Check(quantity=quantity, error=errors[worst], tolerance=tolerance, worst=worst)

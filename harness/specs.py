@@ -1,0 +1,179 @@
+"""The nouns of the suite: what is trained, by which strategy, in which trial, and what came of it.
+
+Frozen data and nothing else. Workers read and write these as JSON with the standard library alone, so that an
+interpreter needs only numpy and its own framework; `harness.store` validates them on the way back in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+SCHEMA_VERSION = 1
+
+Processes = Literal["one", "per_device"]
+Normalization = Literal["global", "per_device", "per_microbatch"]
+Platform = Literal["cpu", "gpu"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Status = Literal[
+    "ok",  # parity proved and timed
+    "parity_failed",  # computes something else: never timed
+    "oom",
+    "timeout",  # still making progress when its time was up
+    "hung",  # alive, but no progress
+    "crashed",
+    "killed",  # ended by a signal
+    "diverged",  # non-finite or exploding loss: speed void
+    "unavailable",  # the framework is missing or broken
+    "skipped",  # cannot run here, for a stated reason
+]
+FAILURES: tuple[Status, ...] = (
+    "parity_failed", "oom", "timeout", "hung", "crashed", "killed", "diverged", "unavailable",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec:
+    """An update rule, defined as in torch.optim (harness/golden.py writes it out); every framework computes exactly it.
+
+    `sgd` reads learning_rate and momentum; `adam` reads learning_rate, beta1, beta2 and epsilon.
+    """
+
+    name: Literal["sgd", "adam"]
+    learning_rate: float
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategySpec:
+    """What the planner must know of one parallel strategy without importing its framework.
+
+    `processes`: "one" process drives all devices, or one "per_device". `normalization`: which samples share BatchNorm
+    statistics. `options`: the strategy's own options with their defaults.
+    """
+
+    name: str
+    summary: str
+    processes: Processes
+    min_devices: int = 1
+    max_devices: int | None = None
+    needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
+    normalization: Normalization = "per_device"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkSpec:
+    """One framework, as its manifest describes it."""
+
+    name: str  # as given to --framework
+    title: str  # as printed
+    package: str  # holds runtime.py, models/ and strategies/
+    modules: tuple[str, ...]  # all must be importable, else the framework is unavailable
+    distributions: tuple[str, ...]  # whose versions are recorded
+    install_hint: str
+    strategies: tuple[StrategySpec, ...]
+    environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
+
+    def strategy(self, name: str) -> StrategySpec:
+        """The strategy of that name. Raises KeyError."""
+        for strategy in self.strategies:
+            if strategy.name == name:
+                return strategy
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One planned measurement: a cell of the matrix, and which launch of it."""
+
+    framework: str
+    workload: str
+    size: str
+    strategy: str
+    platform: Platform
+    devices: int
+    global_batch: int
+    precision: Precision
+    optimizer: OptimizerSpec
+    seed: int
+    options: dict[str, Any] = field(default_factory=dict)
+    track: str = "defaults"
+    launch: int = 0
+    # parity phase: float64, this many steps of this many samples
+    parity_steps: int = 5
+    parity_batch: int = 16
+    # timing phase: a loss curve from the initial weights, which is also the warm-up; then blocks of steps
+    curve_steps: int = 20
+    blocks: int = 5
+    steps_per_block: int = 10
+    timeout_seconds: float = 600.0
+
+    @property
+    def cell(self) -> str:
+        """Names the cell whatever the launch: safe as a file name and unique in a plan."""
+        options = "".join(f"-{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}-x{self.devices}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One quantity of the parity gate: the worst error found and where. A non-finite value counts as infinitely wrong."""
+
+    quantity: Literal["losses", "gradients", "parameters"]
+    error: float
+    tolerance: float
+    worst: str
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """The verdict of the gate for one cell."""
+
+    steps: int
+    batch: int
+    groups: int  # normalization groups of the golden reference
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """One line of results.jsonl. Every planned trial gets exactly one, whatever became of it.
+
+    All times in seconds, memory in bytes. `block_seconds[rank][block]` is raw: each entry is the time of
+    `spec.steps_per_block` steps between two synchronizations of all ranks.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_inf_nan": "strings", "extra": "forbid"}
+
+    spec: TrialSpec
+    status: Status
+    reason: str = ""
+    traceback: str = ""  # of the first rank that failed
+    log: str = ""  # folder of the ranks' output, relative to the run folder
+    parity: Parity | None = None
+    unit: str = "sample"
+    build_seconds: float | None = None
+    first_step_seconds: float | None = None
+    block_seconds: tuple[tuple[float, ...], ...] = ()
+    losses: tuple[float, ...] = ()
+    golden_losses: tuple[float, ...] = ()
+    peak_bytes: tuple[int, ...] = ()  # one per rank
+    peak_kind: str = ""
+    cores: int = 0  # CPU cores that each process may use
+    versions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)  # variables set for the workers
+    machine: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)  # command, start, commit, data: what the report needs to say
+    schema_version: int = SCHEMA_VERSION
