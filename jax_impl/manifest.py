@@ -1,0 +1,29 @@
+"""What JAX offers here. Read by the planner, so it imports no framework."""
+
+from harness.specs import FrameworkSpec, StrategySpec
+
+FRAMEWORK = FrameworkSpec(
+    name="jax",
+    title="JAX",
+    package="jax_impl",
+    modules=("jax", "flax", "optax"),
+    distributions=("jax", "jaxlib", "flax", "optax"),
+    install_hint="pip install jax flax optax",
+    strategies=(
+        StrategySpec(
+            name="single",
+            summary="jit on one device: the base case of every speed-up",
+            processes="one",
+            max_devices=1,
+            normalization="global",
+        ),
+        StrategySpec(
+            name="pmap",
+            summary="jax.pmap: one program mapped over the devices, gradients averaged by pmean",
+            processes="one",
+            min_devices=2,
+        ),
+    ),
+    # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
+    environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},
+)

@@ -1,0 +1,49 @@
+"""Starting JAX in a worker, meeting the other ranks, and what it says of itself."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from harness.contract import World
+from harness.specs import Precision
+
+DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
+"""What parameters and inputs are stored in."""
+
+COMPUTE_DTYPES = {**DTYPES, "bf16": jnp.bfloat16}
+"""What layers compute in: bf16 computes in bfloat16 over float32 parameters."""
+
+
+def start(world: World, precision: Precision) -> None:
+    """Device count and number formats. All of these are process-wide and must precede the first computation."""
+    jax.config.update("jax_enable_x64", precision == "fp64")
+    # JAX's default lets GPUs use TF32 for float32 products.
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
+    if world.platform == "cpu":
+        jax.config.update("jax_num_cpu_devices", world.devices)
+    found = [device.platform for device in jax.devices()]
+    if len(found) < world.devices or found[0] != world.platform:
+        raise RuntimeError(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}")
+
+
+def devices(world: World) -> list[jax.Device]:
+    """The devices that this process drives."""
+    return jax.devices()[: world.local_devices]
+
+
+def barrier(world: World) -> None:
+    """Wait for all ranks: every strategy here is one process, which has nobody to wait for."""
+    assert world.processes == 1
+
+
+def peak_bytes(world: World) -> int | None:
+    """Most memory that arrays took on one of this process's GPUs so far, in bytes; None on the CPU."""
+    if world.platform == "cpu":
+        return None
+    return max((device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in devices(world))
+
+
+def versions(world: World) -> dict[str, str]:
+    """Versions beside those of the packages."""
+    return {"PJRT": jax.devices()[0].client.platform_version} if world.platform == "gpu" else {}

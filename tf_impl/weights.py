@@ -1,0 +1,34 @@
+"""Canonical weights to Keras variables and back. The layouts are the same; only the names differ."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from harness.contract import Arrays
+
+_LEAVES = {"weight": "kernel", "bias": "bias"}
+
+
+def variables(model: keras.Model) -> dict[str, tf.Variable]:
+    """The model's trainable tf.Variables by canonical name (under MirroredStrategy, the mirrored variables)."""
+    found = {}
+    for layer in model.layers:
+        for name, leaf in _LEAVES.items():
+            variable = getattr(layer, leaf, None)
+            if variable is not None:
+                found[f"{layer.name}.{name}"] = variable.value
+    return found
+
+
+def load(targets: dict[str, tf.Variable], params: Arrays) -> None:
+    """Copy canonical `params` into the variables. Raises KeyError or ValueError where names or shapes do not match."""
+    if targets.keys() != params.keys():
+        raise KeyError(f"the model's parameters {sorted(targets)} are not the workload's {sorted(params)}")
+    for name, variable in targets.items():
+        variable.assign(params[name].astype(variable.dtype.as_numpy_dtype))
+
+
+def parameters(tensors: dict[str, tf.Variable] | dict[str, tf.Tensor]) -> Arrays:
+    """Canonical arrays from variables or gradients."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}

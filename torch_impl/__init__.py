@@ -1,0 +1,1 @@
+"""The workloads and strategies in PyTorch."""

@@ -1,0 +1,72 @@
+"""Starting PyTorch in a worker, meeting the other ranks, and what it says of itself."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from harness.contract import World
+from harness.specs import Precision
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
+"""What parameters and inputs are stored in. bf16 computes in bfloat16 by autocast over float32 parameters."""
+
+
+def start(world: World, precision: Precision) -> None:
+    """Threads, devices, TF32 and, with several processes, the process group."""
+    torch.set_num_threads(world.cores)
+    # Both switches, since torch's defaults differ: convolutions may use TF32, matrix products may not.
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    if world.platform == "gpu":
+        if torch.cuda.device_count() < world.local_devices:
+            raise RuntimeError(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")
+        torch.cuda.set_device(device(world))
+    if world.processes > 1:
+        dist.init_process_group(
+            "nccl" if world.platform == "gpu" else "gloo",
+            init_method=world.rendezvous,
+            rank=world.rank,
+            world_size=world.processes,
+            device_id=device(world) if world.platform == "gpu" else None,
+        )
+
+
+def device(world: World, index: int = 0) -> torch.device:
+    """The `index`-th device that this process drives."""
+    return (
+        torch.device("cuda", world.rank * world.local_devices + index)
+        if world.platform == "gpu"
+        else torch.device("cpu")
+    )
+
+
+def sync(world: World) -> None:
+    """Wait until this process's devices are idle. On the CPU every call has returned only when it was done."""
+    if world.platform == "gpu":
+        for index in range(world.local_devices):
+            torch.cuda.synchronize(device(world, index))
+
+
+def barrier(world: World) -> None:
+    """Wait for all ranks."""
+    if world.processes > 1:
+        dist.barrier(device_ids=[torch.cuda.current_device()] if world.platform == "gpu" else None)
+
+
+def peak_bytes(world: World) -> int | None:
+    """Most memory that tensors took on one of this process's GPUs so far, in bytes; None on the CPU."""
+    if world.platform == "cpu":
+        return None
+    return max(torch.cuda.max_memory_allocated(device(world, index)) for index in range(world.local_devices))
+
+
+def versions(world: World) -> dict[str, str]:
+    """Versions beside those of the packages."""
+    if world.platform == "cpu":
+        return {}
+    return {
+        "CUDA": str(torch.version.cuda),
+        "cuDNN": str(torch.backends.cudnn.version()),
+        "NCCL": ".".join(map(str, torch.cuda.nccl.version())),
+    }

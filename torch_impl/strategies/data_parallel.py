@@ -1,0 +1,26 @@
+"""nn.DataParallel: one process, one Python thread a device.
+
+At every step device 0 copies its parameters to all devices, cuts the batch along dim 0 and sends each device a part;
+each thread runs the forward pass on its copy; the outputs are gathered on device 0, where the loss is taken. Backward
+runs the same way in reverse, and the copies' gradients are summed into device 0's parameters, which alone are updated.
+The others wait for device 0 at both ends, and all threads share one interpreter lock: that is why DDP replaced it.
+
+The loss is the mean over the gathered outputs, so the summed gradients are those of the global mean: nothing to divide.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from harness.contract import Job
+from torch_impl.strategies.single import SingleDevice
+
+
+class DataParallel(SingleDevice):
+    def parallelize(self, model: nn.Module) -> nn.Module:
+        # device_ids given: with the default, DataParallel would take every GPU that the process sees
+        return nn.DataParallel(model, device_ids=list(range(self.job.world.devices)))
+
+
+def build(job: Job) -> DataParallel:
+    return DataParallel(job)

@@ -1,0 +1,55 @@
+"""Canonical weights to PyTorch's layout and back: kernels HWIO <-> OIHW, linear (in, out) <-> (out, in)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from harness.contract import Arrays
+from harness.layers import Parameter
+from harness.workloads import Workload
+
+
+def load(model: nn.Module, workload: Workload, params: Arrays) -> None:
+    """Copy canonical `params` into `model`. Raises RuntimeError where names or shapes do not match."""
+    state = {spec.name: torch.from_numpy(_to_torch(spec, params[spec.name])) for spec in workload.parameters()}
+    model.load_state_dict(state, strict=True)
+
+
+def parameters(model: nn.Module, workload: Workload) -> Arrays:
+    """The model's parameters, canonical."""
+    return _canonical(workload, {name: parameter.data for name, parameter in model.named_parameters()})
+
+
+def gradients(model: nn.Module, workload: Workload) -> Arrays:
+    """The model's gradients, canonical; a parameter that got none counts as zero."""
+    return _canonical(
+        workload,
+        {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()},
+    )
+
+
+def _canonical(workload: Workload, tensors: dict[str, torch.Tensor]) -> Arrays:
+    return {spec.name: _from_torch(spec, tensors[spec.name].detach().cpu().numpy()) for spec in workload.parameters()}
+
+
+def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
+    if len(spec.shape) == 4:
+        array = array.transpose(3, 2, 0, 1)
+    elif spec.flattened:  # torch flattens (channel, height, width), so the rows change places
+        array = array.reshape(*spec.flattened, -1).transpose(3, 2, 0, 1).reshape(spec.shape[1], -1)
+    elif len(spec.shape) == 2:
+        array = array.T
+    return np.ascontiguousarray(array)
+
+
+def _from_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
+    if len(spec.shape) == 4:
+        array = array.transpose(2, 3, 1, 0)
+    elif spec.flattened:
+        height, width, channels = spec.flattened
+        array = array.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(spec.shape)
+    elif len(spec.shape) == 2:
+        array = array.T
+    return np.array(array)  # a copy: the tensor lives on
