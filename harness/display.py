@@ -1,0 +1,112 @@
+"""Progress on standard error: one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from harness.specs import TrialResult
+
+STYLES = {"ok": "green", "skipped": "dim"}
+
+
+class Display(Protocol):
+    def start(self, total: int) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def detail(self, text: str) -> None: ...
+    def done(self, text: str, status: str) -> None: ...
+    def advance(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class LiveDisplay:
+    """A bar over all launches, with what the current one is doing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[detail]}"),
+            console=console,
+        )
+        self._live = Live(self._progress, console=console, transient=True)
+        self._task = self._progress.add_task("preparing", total=None, detail="")
+
+    def start(self, total: int) -> None:
+        self._progress.update(self._task, total=total)
+        self._live.start()
+
+    def phase(self, name: str) -> None:
+        self._progress.update(self._task, description=name, detail="")
+
+    def detail(self, text: str) -> None:
+        self._progress.update(self._task, detail=text)
+
+    def done(self, text: str, status: str) -> None:
+        self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), text))
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class PlainDisplay:
+    """A line for each phase that ends; nothing that a log file would not want."""
+
+    def __init__(self) -> None:
+        self._total = self._count = 0
+        self._started = time.monotonic()
+
+    def start(self, total: int) -> None:
+        self._total = total
+
+    def phase(self, name: str) -> None:
+        pass
+
+    def detail(self, text: str) -> None:
+        pass
+
+    def done(self, text: str, status: str) -> None:
+        elapsed = time.monotonic() - self._started
+        print(f"[{elapsed:6.1f} s, {self._count}/{self._total}] {status}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def advance(self) -> None:
+        self._count += 1
+
+    def close(self) -> None:
+        pass
+
+
+def make_display() -> Display:
+    """Live on a terminal, plain where standard error is a file or a pipe."""
+    return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay()
+
+
+def print_table(title: str, header: list[str], rows: list[list[str]], *, right: set[int] = frozenset()) -> None:  # pyright: ignore
+    """A table on standard output; as wide as it needs where that is not a terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="right" if index in right else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def describe(result: TrialResult) -> str:
+    """One line on what became of a trial."""
+    spec = result.spec
+    launch = f" launch {spec.launch + 1}" if result.status in ("ok",) else ""
+    return f"{spec.cell}{launch}" + (f": {result.reason}" if result.reason else "")

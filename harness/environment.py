@@ -1,0 +1,66 @@
+"""The environment that workers get, and the record of what a run ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.devices import Machine
+
+# Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
+PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+PASSED_PREFIXES = (
+    "LC_", "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
+    "GLOO_",
+)  # fmt: skip
+DROPPED = ("TF_CONFIG", "TF_CLI_CONFIG_FILE")
+UNRECORDED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+PROJECT = Path(harness.__file__).parent.parent
+
+
+def worker_environment(
+    *, machine: Machine, platform: str, devices: int, cores: int, own: dict[str, str], code: Path
+) -> dict[str, str]:
+    """All variables of one rank. `own` are the framework's, which win over the caller's."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and name not in DROPPED
+    }
+    environment |= own
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    tokens = [gpu.token for gpu in machine.gpus[:devices]] if platform == "gpu" else []
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(tokens)
+    # One budget for all: every library that keeps a thread pool is told the same number.
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        environment[name] = str(cores)
+    return environment
+
+
+def recorded(environment: dict[str, str]) -> dict[str, str]:
+    """The part of a worker's environment that can change a result; personal paths stay out of reports."""
+    return {name: value for name, value in sorted(environment.items()) if name not in UNRECORDED}
+
+
+def commit() -> str:
+    """The suite's git commit, with "+changes" where files differ from it, or "" outside a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
+            cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
+
+
+def hardware(machine: Machine) -> dict[str, Any]:
+    """The machine as plain data."""
+    return asdict(machine) | {"cores": len(machine.cores), "python": platform.python_version()}

@@ -1,0 +1,179 @@
+"""Launching one phase of one trial: fresh processes, one a rank, under the framework's interpreter; results by file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness import environment, registry
+from harness.devices import Machine
+from harness.specs import Status, TrialSpec
+
+POLL_SECONDS = 0.1
+STALL_SHARE = 0.5  # of the time limit: that long without a sign of progress counts as hung
+KILL_SECONDS = 20.0  # that long the supervisor may take to end its processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One phase to launch. `inputs` and `golden` are files that the worker reads."""
+
+    spec: TrialSpec
+    phase: Literal["parity", "timing"]
+    interpreter: str
+    folder: Path
+    inputs: Path
+    golden: Path
+    groups: int = 1
+    devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a phase ended, and each rank's answer (empty where a rank gave none)."""
+
+    status: Status
+    reason: str
+    traceback: str
+    answers: tuple[dict[str, Any], ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    cores: int = 0
+    unkillable: tuple[int, ...] = ()
+
+
+def launch(
+    order: Order,
+    machine: Machine,
+    *,
+    on_progress: Callable[[str], None] = lambda text: None,
+    worker: str = "harness.worker",
+) -> Outcome:
+    """Run the phase to its end, whatever that is. On an exception (Ctrl-C), all its processes are ended first.
+
+    `worker` is the module that each rank runs; tests put faulty ones there.
+    """
+    spec, folder = order.spec, order.folder
+    framework = registry.framework(spec.framework)
+    processes = spec.devices if framework.strategy(spec.strategy).processes == "per_device" else 1
+    shares = core_shares(machine.cores, processes, spec.devices, order.devices_in_plan, spec.platform)
+    folder.mkdir(parents=True)
+    variables = environment.worker_environment(
+        machine=machine,
+        platform=spec.platform,
+        devices=spec.devices,
+        cores=len(shares[0]),
+        own=framework.environment.get(spec.platform, {}),
+        code=link_code(folder / "code", framework.package),
+    )
+    world = {"processes": processes, "devices": spec.devices, "platform": spec.platform, "cores": len(shares[0])}
+    job = {
+        "spec": asdict(spec),
+        "phase": order.phase,
+        "package": framework.package,
+        "distributions": framework.distributions,
+        "world": world | {"rendezvous": f"file://{folder}/rendezvous"},
+        "inputs": str(order.inputs),
+        "golden": str(order.golden),
+        "groups": order.groups,
+    }
+    command = [order.interpreter, "-m", worker, str(folder), "--rank"]
+    ranks = [
+        # A GPU trial may use every core; on CPU the devices are the cores.
+        {"command": [*command, str(rank)], "environment": variables, "cores": share if spec.platform == "cpu" else []}
+        for rank, share in enumerate(shares)
+    ]
+    limits = {"timeout_seconds": spec.timeout_seconds, "stall_seconds": spec.timeout_seconds * STALL_SHARE}
+    (folder / "job.json").write_text(json.dumps(job))
+    (folder / "group.json").write_text(json.dumps({"ranks": ranks} | limits))
+    ended = _supervise(folder, on_progress, limits["timeout_seconds"])
+    answers = []
+    for rank in range(processes):
+        path = folder / f"rank{rank}.json"
+        answers.append(json.loads(path.read_text()) if path.exists() else {})
+    return Outcome(
+        status=ended["status"],
+        reason=ended["reason"],
+        traceback=ended["traceback"],
+        answers=tuple(answers),
+        environment=environment.recorded(variables),
+        cores=len(shares[0]),
+        unkillable=tuple(ended.get("unkillable", ())),
+    )
+
+
+def core_shares(
+    cores: tuple[int, ...], processes: int, trial_devices: int, plan_devices: int, platform: str
+) -> list[list[int]]:
+    """The cores of each process.
+
+    On CPU a device is an equal part of the cores, cores // plan_devices of them (at least one), whatever the framework
+    or strategy: one device is no more of the machine under `single` than under `ddp`. On GPUs all cores are split
+    evenly between the processes.
+    """
+    per_device = max(1, len(cores) // plan_devices) if platform == "cpu" else max(1, len(cores) // trial_devices)
+    per_process = per_device * (trial_devices // processes)
+    return [
+        [cores[(rank * per_process + index) % len(cores)] for index in range(min(per_process, len(cores)))]
+        for rank in range(processes)
+    ]
+
+
+def link_code(folder: Path, package: str) -> Path:
+    """A folder holding nothing but links to the packages that a worker needs.
+
+    Another interpreter must find our code, but not, through the folder that holds it, all the packages of this one.
+    """
+    folder.mkdir()
+    for name in ("harness", package):
+        origin = package_folder(name)
+        (folder / name).symlink_to(origin, target_is_directory=True)
+    return folder
+
+
+def package_folder(package: str) -> Path:
+    """The folder of an importable package."""
+    module = importlib.import_module(package)
+    return Path(module.__path__[0]).resolve()
+
+
+def _supervise(folder: Path, on_progress: Callable[[str], None], timeout_seconds: float) -> dict[str, Any]:
+    """Start the supervisor and wait for it. Closing its standard input, in whatever way, makes it end everything."""
+    with (folder / "supervisor.log").open("wb") as log:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "harness.supervisor", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=folder / "code",
+            start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
+        )
+    limit = time.monotonic() + timeout_seconds + KILL_SECONDS
+    try:
+        while supervisor.poll() is None and time.monotonic() < limit:
+            progress = folder / "rank0.progress"
+            if progress.exists():
+                on_progress(progress.read_text())
+            time.sleep(POLL_SECONDS)
+    finally:
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
+        try:
+            supervisor.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()  # its ranks die with it
+    path = folder / "outcome.json"
+    if path.exists():
+        return json.loads(path.read_text())
+    lines = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
+    return {
+        "status": "crashed",
+        "reason": f"the supervisor ended early: {(lines or ['no message'])[-1]}",
+        "traceback": "",
+    }

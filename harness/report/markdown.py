@@ -1,0 +1,215 @@
+"""report.md: the words, the tables and the pictures, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from harness.parity import TOLERANCES
+from harness.report.summary import Cell, framework_title, number, parity_table, result_table
+from harness.specs import FAILURES, TrialResult
+
+CPU_NOTE = (
+    "These are virtual CPU devices: parts of one processor. They show that every cell computes the same training; "
+    "their speeds say nothing about GPUs, and nothing about which framework or strategy is faster."
+)
+
+
+def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapping[str, str]) -> str:
+    """The whole report as Markdown. `pictures` maps a file name to its caption."""
+    first = results[0]
+    workloads = ", ".join(dict.fromkeys(f"{cell.spec.workload} ({cell.spec.size})" for cell in cells))
+    note = f"> **{CPU_NOTE}**\n" if on_cpu(results) else ""
+    parts = [f"# {escape(workloads)} on {escape(devices_words(results))}", note, "## Verdict", ""]
+    parts += [f"- {escape(line)}" for line in verdict(cells, results)]
+    parts += ["", "## Machine", "", table(_machine(results)), "", "## Results", "", table(result_table(cells)), ""]
+    parts += [escape(line) for line in _reading(cells, results)]
+    for name, caption in pictures.items():
+        parts += ["", f"![{escape(caption)}]({name})", "", f"*{escape(caption)}*"]
+    parts += ["", "## Parity", "", *_parity(cells), ""]
+    parts += _problems(cells)
+    parts += ["## How to redo this", "", code(first.run.get("command", "")), ""]
+    parts += [escape(_about(results)), ""]
+    parts += ["## Software", "", table(_versions(cells)), ""]
+    parts += ["Variables that the workers got:", "", *_variables(cells), "", note]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip() + "\n"
+
+
+def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
+    """What the run showed, in sentences."""
+    ran = [cell for cell in cells if cell.status == "ok"]
+    failed = [cell for cell in cells if cell.status in FAILURES]
+    skipped = [cell for cell in cells if cell.status == "skipped"]
+    wrong = [cell for cell in failed if cell.status == "parity_failed"]
+    lines = []
+    if ran:
+        worst = max(check.error for cell in ran for check in (cell.first.parity.checks if cell.first.parity else ()))
+        lines.append(
+            f"{_count(ran, 'cell')} computed the same training as the float64 golden reference "
+            f"(losses, gradients and updated weights; worst relative error {worst:.0e}) and {_were(ran)} timed."
+        )
+    for cell in wrong:
+        lines.append(f"{cell.title} computes something else and was not timed: {cell.first.reason}.")
+    others = [cell for cell in failed if cell not in wrong]
+    if others:
+        listed = "; ".join(f"{cell.title} ({cell.status})" for cell in others)
+        lines.append(f"{_count(others, 'cell')} failed: {listed}. The reasons are below.")
+    if skipped:
+        lines.append(f"{_count(skipped, 'cell')} skipped: " + "; ".join(cell.title for cell in skipped) + ".")
+    lines += [CPU_NOTE] if on_cpu(results) else _fastest(ran)
+    return lines
+
+
+def _fastest(ran: Sequence[Cell]) -> list[str]:
+    lines = []
+    for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in ran):
+        group = [cell for cell in ran if (cell.spec.workload, cell.spec.size) == workload]
+        ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
+        best = ranked[0]
+        line = f"{workload[0]} ({workload[1]}): the highest throughput is {best.title}'s, {number(best.throughput)}"
+        line += f" {best.first.unit}s/s (median of {len(best.throughputs)} launches)"
+        overlap = [cell.title for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
+        if overlap:
+            line += f"; its range overlaps with that of {', '.join(overlap)}, so no order between these is claimed"
+        lines.append(line + ". Ranges are no confidence intervals.")
+    return lines
+
+
+def _reading(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
+    spec = results[0].spec
+    batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    kinds = {cell.first.peak_kind for cell in cells} - {""}
+    memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
+    of = sorted({cell.spread_of for cell in cells if cell.low is not None})
+    return [
+        f"Global batch {batches}, the same whatever the number of devices; timed in {spec.precision}. Throughput: the "
+        f"median over launches of all timed steps over all their time, the slowest rank counting in each of {spec.blocks} "
+        f"blocks of {spec.steps_per_block} steps. Range: lowest and highest of the {' or '.join(of) or 'launches'}. "
+        f"Speed-up: over the same framework's single. First step: compilation included, not part of the throughput. Peak: "
+        f"{memory}. Parity: the worst relative error against the golden reference, in float64."
+    ]
+
+
+def _parity(cells: Sequence[Cell]) -> list[str]:
+    judged = [cell.first.parity for cell in cells if cell.first.parity]
+    if not judged:
+        return ["No cell reached the parity gate."]
+    limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
+    text = (
+        f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the workload's own "
+        f"optimizer, and was held against the golden reference: the same steps in NumPy, which no framework had a part "
+        f"in. Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, "
+        f"on every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
+        f"change). Tolerances: {limits}."
+    )
+    return [escape(text), "", table(parity_table(cells))]
+
+
+def _problems(cells: Sequence[Cell]) -> list[str]:
+    troubled = [cell for cell in cells if cell.status != "ok"]
+    if not troubled:
+        return []
+    rows = [
+        {"cell": cell.title, "launch": str(result.spec.launch + 1), "status": result.status, "reason": result.reason}
+        for cell in troubled
+        for result in cell.launches
+        if result.status != "ok"
+    ]
+    parts = ["## What did not run, and why", "", table(pd.DataFrame(rows)), ""]
+    for cell in troubled:
+        trace = next((result.traceback for result in cell.launches if result.traceback), "")
+        if trace:
+            parts += [f"First failing rank of {escape(cell.title)}:", "", code(trace), ""]
+    return parts
+
+
+def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
+    machine, run = results[0].machine, results[0].run
+    gpus = machine.get("gpus") or ()
+    rows = {
+        "devices": devices_words(results),
+        "GPUs of the machine": ", ".join(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in gpus)
+        or "none",
+        "driver": machine.get("driver") or "none",
+        "processor": f"{machine.get('cpu')}, {machine.get('cores')} cores in use",
+        "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
+        "system": machine.get("system", ""),
+        "measured": run.get("started", ""),
+        "suite": f"likeforlike {run.get('version', '')}" + (f", commit {run['commit']}" if run.get("commit") else ""),
+    }
+    return pd.DataFrame({"what": list(rows), "here": list(rows.values())})
+
+
+def _about(results: Sequence[TrialResult]) -> str:
+    run, spec = results[0].run, results[0].spec
+    return (
+        f"Preset {run.get('preset')}, seed {spec.seed}, data {run.get('data')}. Launches of all cells ran interleaved, "
+        f"each in fresh processes, in a seeded random order; results.jsonl holds every raw block time."
+    )
+
+
+def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
+    seen = {cell.spec.framework: cell.first.versions for cell in cells if cell.first.versions}
+    rows = [
+        {"framework": framework_title(name), "versions": ", ".join(f"{key} {value}" for key, value in versions.items())}
+        for name, versions in seen.items()
+    ]
+    return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
+
+
+def _variables(cells: Sequence[Cell]) -> list[str]:
+    seen = {cell.title: (cell.first.environment, cell.first.cores) for cell in cells if cell.first.environment}
+    rows = [
+        {
+            "cell": title,
+            "cores a process": str(cores),
+            "variables": " ".join(f"{name}={value}" for name, value in sorted(variables.items())),
+        }
+        for title, (variables, cores) in seen.items()
+    ]
+    return [table(pd.DataFrame(rows))] if rows else ["none"]
+
+
+def on_cpu(results: Sequence[TrialResult]) -> bool:
+    """Whether the run used virtual CPU devices."""
+    return results[0].spec.platform == "cpu"
+
+
+def devices_words(results: Sequence[TrialResult]) -> str:
+    """ "2 virtual CPU devices", "2 x NVIDIA H200"."""
+    most = max(result.spec.devices for result in results)
+    if on_cpu(results):
+        return f"{most} virtual CPU device{'s' * (most > 1)}"
+    names = list(dict.fromkeys(gpu["name"] for gpu in (results[0].machine.get("gpus") or [])[:most]))
+    return f"{most} × {' and '.join(names) or 'GPU'}"
+
+
+def _count(cells: Sequence[Cell], noun: str) -> str:
+    return f"{len(cells)} {noun}{'s' * (len(cells) != 1)}"
+
+
+def _were(cells: Sequence[Cell]) -> str:
+    return "was" if len(cells) == 1 else "were"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown and HTML show as it is: nothing in a reason or a name can become markup."""
+    text = " ".join(text.split())
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match.group(), text)
+
+
+def code(text: str) -> str:
+    """A code block that nothing in `text` can end."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+def table(frame: pd.DataFrame) -> str:
+    """A Markdown table of text, every cell escaped."""
+    safe = frame.astype(str).map(escape)
+    safe.columns = [escape(str(name)) for name in frame.columns]
+    return safe.to_markdown(index=False, disable_numparse=True)

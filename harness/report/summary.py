@@ -1,0 +1,173 @@
+"""Results to one row a cell: throughput, spread, speed-up. All arithmetic of the report is here.
+
+A launch is the unit of replication: its throughput is its total work over its total time, which is the harmonic mean
+of its blocks' rates (Hoefler & Belli 2015, SC15, rules 3 and 4). A cell shows the median of its launches and their
+range; with a single launch the range is that of its blocks, and says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness import registry, timing
+from harness.specs import FAILURES, TrialResult, TrialSpec
+
+TEXT_COLUMNS = ("workload", "framework", "strategy", "parity", "status")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """All launches of one cell, and what follows from them. Throughput in samples per second."""
+
+    spec: TrialSpec
+    launches: tuple[TrialResult, ...]
+    throughputs: tuple[float, ...]  # of each launch that is ok
+    throughput: float | None
+    low: float | None
+    high: float | None
+    spread_of: str  # "launches" or "blocks"
+    speedup: float | None  # over the same framework's single
+
+    @property
+    def first(self) -> TrialResult:
+        """The launch that stands for the cell: one that is ok if there is one."""
+        return next((result for result in self.launches if result.status == "ok"), self.launches[0])
+
+    @property
+    def status(self) -> str:
+        """The cell's status: its worst launch's, since one failure in ten launches is news."""
+        return next((result.status for result in self.launches if result.status in FAILURES), self.first.status)
+
+    @property
+    def title(self) -> str:
+        """ "PyTorch ddp ×2"."""
+        return f"{framework_title(self.spec.framework)} {self.spec.strategy} ×{self.spec.devices}"
+
+
+def summarize(results: Sequence[TrialResult]) -> list[Cell]:
+    """One Cell for each cell, by workload, framework and strategy in the manifests' order."""
+    groups: dict[str, list[TrialResult]] = {}
+    for result in results:
+        groups.setdefault(result.spec.cell, []).append(result)
+    cells = [_cell(launches) for launches in groups.values()]
+    bases = {_base_key(cell.spec): cell.throughput for cell in cells if cell.spec.strategy == "single"}
+    cells = [_with_speedup(cell, bases.get(_base_key(cell.spec))) for cell in cells]
+    return sorted(cells, key=lambda cell: _order(cell.spec))
+
+
+def launch_throughput(result: TrialResult) -> float:
+    """Samples per second of one launch: all its steps over all its time, the slowest rank's in each block."""
+    seconds = timing.slowest_rank(result.block_seconds)
+    steps = result.spec.steps_per_block * len(seconds)
+    return timing.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
+
+
+def block_throughputs(result: TrialResult) -> list[float]:
+    """Samples per second of each block of one launch."""
+    batch, steps = result.spec.global_batch, result.spec.steps_per_block
+    return [
+        timing.throughput(global_batch=batch, steps=steps, seconds=seconds)
+        for seconds in timing.slowest_rank(result.block_seconds)
+    ]
+
+
+def _cell(launches: list[TrialResult]) -> Cell:
+    launches = sorted(launches, key=lambda result: result.spec.launch)
+    good = [result for result in launches if result.status == "ok" and result.block_seconds]
+    rates = [launch_throughput(result) for result in good]
+    spread = rates if len(rates) > 1 else block_throughputs(good[0]) if good else []
+    return Cell(
+        spec=launches[0].spec,
+        launches=tuple(launches),
+        throughputs=tuple(rates),
+        throughput=statistics.median(rates) if rates else None,
+        low=min(spread, default=None),
+        high=max(spread, default=None),
+        spread_of="launches" if len(rates) > 1 else "blocks",
+        speedup=None,
+    )
+
+
+def _with_speedup(cell: Cell, base: float | None) -> Cell:
+    if cell.throughput is None or base is None:
+        return cell
+    return Cell(**{**cell.__dict__, "speedup": cell.throughput / base})
+
+
+def _base_key(spec: TrialSpec) -> tuple[str, ...]:
+    return (spec.workload, spec.size, spec.framework)
+
+
+def _order(spec: TrialSpec) -> tuple:
+    """Manifests' order; what this installation does not know (an old report, a plug-in) comes last."""
+    names = list(registry.packages())
+    framework = names.index(spec.framework) if spec.framework in names else len(names)
+    known = (
+        [strategy.name for strategy in registry.framework(spec.framework).strategies] if framework < len(names) else []
+    )
+    strategy = known.index(spec.strategy) if spec.strategy in known else len(known)
+    return (spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy, spec.devices, spec.cell)
+
+
+def framework_title(name: str) -> str:
+    """The framework's name as its makers write it."""
+    return registry.framework(name).title if name in registry.packages() else name
+
+
+def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
+    """The main table, one row a cell, everything as text; "-" where there is no value."""
+    several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
+    rows = []
+    for cell in cells:
+        spec, first = cell.spec, cell.first
+        step = None if cell.throughput is None else 1e3 * spec.global_batch / cell.throughput
+        row = {"workload": f"{spec.workload} {spec.size}"} if several else {}
+        row |= {
+            "framework": framework_title(spec.framework),
+            "strategy": spec.strategy,
+            "devices": str(spec.devices),
+            f"{first.unit}s/s": number(cell.throughput),
+            "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
+            "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
+            "step ms": number(step),
+            "first step s": "-" if first.first_step_seconds is None else f"{first.first_step_seconds:.2f}",
+            "peak MiB": str(round(max(first.peak_bytes) / 2**20)) if first.peak_bytes else "-",
+            "parity": parity_word(first),
+            "launches": f"{len(cell.throughputs)}/{len(cell.launches)}",
+            "status": cell.status,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("-")
+
+
+def parity_table(cells: Sequence[Cell]) -> pd.DataFrame:
+    """What the gate found in each cell that it judged."""
+    rows = []
+    for cell in cells:
+        parity = cell.first.parity
+        if parity is None:
+            continue
+        worst = max(parity.checks, key=lambda check: check.error / check.tolerance)
+        row = {"cell": cell.title, "verdict": "passed" if parity.passed else "FAILED"}
+        row |= {check.quantity: f"{check.error:.1e}" for check in parity.checks}
+        rows.append(row | {"nearest to its tolerance": f"{worst.quantity}: {worst.worst}"})
+    return pd.DataFrame(rows)
+
+
+def parity_word(result: TrialResult) -> str:
+    """The worst error of the gate, or that there is none."""
+    if result.parity is None:
+        return "-"
+    worst = max(check.error for check in result.parity.checks)
+    return f"{worst:.0e}" if result.parity.passed else f"FAILED ({worst:.0e})"
+
+
+def number(value: float | None) -> str:
+    """Three significant digits or all before the point, with thousands separated: what the spread supports."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

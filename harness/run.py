@@ -1,0 +1,279 @@
+"""One run from plan to report: prove every cell, time those that passed, write each outcome down as it happens."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import harness
+from harness import environment, golden, parity, registry, store, workloads
+from harness.data import Batches, DataError
+from harness.devices import Machine
+from harness.display import Display, describe
+from harness.errors import Interrupted, UsageError
+from harness.launch import Order, Outcome, launch
+from harness.plan import Plan
+from harness.specs import FAILURES, Check, Parity, TrialResult, TrialSpec
+
+GOLDEN_CURVE_FLOPS = 1e11  # a golden loss curve that costs more than this (some ten seconds of numpy) is left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What the parent prepares once for each workload: the samples, and the golden loss curve of the timed runs."""
+
+    path: Path
+    batches: Batches
+    curve: tuple[float, ...]
+
+
+class Run:
+    """The state of one run: its folder, what is proved, what is still to do."""
+
+    def __init__(
+        self, plan: Plan, machine: Machine, folder: Path, *, command: str, data: Path | None, display: Display
+    ) -> None:
+        self.plan, self.machine, self.folder, self.data, self.display = plan, machine, folder, data, display
+        self.work = folder / "work"
+        self.inputs: dict[str, Inputs] = {}
+        self.proofs: dict[str, TrialResult] = {}  # by cell
+        self.results: list[TrialResult] = []
+        self.most_devices = max(trial.spec.devices for trial in plan.trials)
+        self.about = {
+            "command": command,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "preset": plan.preset,
+            "version": harness.__version__,
+            "commit": environment.commit(),
+            "data": str(data.name) if data else "bundled",
+        }
+
+    def execute(self) -> list[TrialResult]:
+        """All trials of the plan, in order. Always leaves one result for each; re-raises an interruption afterwards."""
+        specs = self.plan.runnable()
+        cells = {spec.cell: spec for spec in specs}
+        self.display.start(len(cells) + len(specs))
+        try:
+            for trial in self.plan.trials:
+                if trial.status != "planned":
+                    self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
+            for spec in specs:
+                self.prepare(spec)
+            for spec in cells.values():
+                self.prove(spec)
+            for spec in specs:
+                self.measure(spec)
+        except Interrupted as interruption:
+            self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")
+            raise
+        finally:
+            self.display.close()
+            shutil.rmtree(self.work, ignore_errors=True)
+        return self.results
+
+    def prepare(self, spec: TrialSpec) -> None:
+        """Load a workload's samples once and compute its golden loss curve. Raises UsageError for bad --data."""
+        key = f"{spec.workload}-{spec.size}"
+        if key in self.inputs:
+            return
+        self.display.phase(f"preparing {key}")
+        workload = workloads.get(spec.workload, spec.size)
+        try:
+            arrays = workload.load("train", self.data if workload.takes_data else None)
+        except DataError as error:
+            raise UsageError(str(error)) from error
+        self.work.mkdir(exist_ok=True)
+        path = self.work / f"{key}.npz"
+        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+        batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
+        cost = workload.flops_per_unit() * spec.global_batch * spec.curve_steps
+        curve: tuple[float, ...] = ()
+        if cost <= GOLDEN_CURVE_FLOPS:
+            curve = tuple(self.golden(spec, batches, spec.curve_steps, spec.global_batch).losses.tolist())
+        self.inputs[key] = Inputs(path=path, batches=batches, curve=curve)
+
+    def golden(self, spec: TrialSpec, batches: Batches, steps: int, batch: int, groups: int = 1) -> golden.Golden:
+        """The golden reference of a cell."""
+        workload = workloads.get(spec.workload, spec.size)
+        samples = (batches.batch(step, batch) for step in range(steps))
+        return golden.train(workload, workload.init_params(spec.seed), samples, optimizer=spec.optimizer, groups=groups)
+
+    def prove(self, spec: TrialSpec) -> None:
+        """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
+        self.display.phase(f"parity {spec.cell}")
+        inputs = self.inputs[f"{spec.workload}-{spec.size}"]
+        groups = spec.devices if self.strategy(spec).normalization == "per_device" else 1
+        reference = self.work / f"golden-{spec.workload}-{spec.size}-{spec.parity_batch}-{groups}.npz"
+        if not reference.exists():
+            self.golden(spec, inputs.batches, spec.parity_steps, spec.parity_batch, groups).save(reference)
+        outcome = self.launch(spec, "parity", reference, groups)
+        proof = judge(self.result(spec, outcome=outcome), outcome)
+        self.proofs[spec.cell] = proof
+        self.display.advance()
+        if proof.status == "ok":
+            assert proof.parity is not None
+            worst = max(check.error for check in proof.parity.checks)
+            self.display.done(f"parity of {spec.cell}: worst relative error {worst:.1e}", "ok")
+        else:
+            for other in (other for other in self.plan.runnable() if other.cell == spec.cell):
+                self.record(replace(proof, spec=other))
+
+    def measure(self, spec: TrialSpec) -> None:
+        """The timing phase of one launch."""
+        proof = self.proofs[spec.cell]
+        if proof.status == "ok":
+            self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
+            outcome = self.launch(spec, "timing", Path("unused"), 1)
+            curve = self.inputs[f"{spec.workload}-{spec.size}"].curve
+            self.record(timed(self.result(spec, outcome=outcome), outcome, proof.parity, curve))
+        self.display.advance()
+
+    def launch(self, spec: TrialSpec, phase: Any, reference: Path, groups: int) -> Outcome:
+        """Launch one phase and keep its logs."""
+        name = f"{spec.cell}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
+        folder = self.work / name
+        order = Order(
+            spec=spec,
+            phase=phase,
+            interpreter=self.plan.interpreters[spec.framework],
+            folder=folder,
+            inputs=self.inputs[f"{spec.workload}-{spec.size}"].path,
+            golden=reference,
+            groups=groups,
+            devices_in_plan=self.most_devices,
+        )
+        try:
+            return launch(order, self.machine, on_progress=self.display.detail)
+        finally:
+            logs = self.folder / "logs" / name
+            logs.mkdir(parents=True)
+            for path in sorted(folder.glob("*.log")):
+                shutil.copy(path, logs)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def result(self, spec: TrialSpec, *, outcome: Outcome | None = None, **known: Any) -> TrialResult:
+        """A result with all that does not depend on how the trial went."""
+        base = TrialResult(
+            spec=spec,
+            status="crashed",
+            unit=workloads.get(spec.workload, spec.size).unit,
+            machine=environment.hardware(self.machine),
+            run=self.about,
+        )
+        if outcome is None:
+            return replace(base, **known)
+        versions = next((answer["versions"] for answer in outcome.answers if answer.get("versions")), {})
+        return replace(
+            base,
+            status=outcome.status,
+            reason=outcome.reason,
+            traceback=outcome.traceback,
+            versions=versions,
+            environment=outcome.environment,
+            cores=outcome.cores,
+            **known,
+        )
+
+    def record(self, result: TrialResult) -> None:
+        store.append(self.folder, result)
+        self.results.append(result)
+        self.display.done(describe(result), result.status)
+
+    def give_up(self, specs: list[TrialSpec], reason: str) -> None:
+        """A row for every trial that has none yet."""
+        recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
+        for spec in specs:
+            if (spec.cell, spec.launch) not in recorded:
+                self.record(self.result(spec, status="killed", reason=reason))
+
+    def strategy(self, spec: TrialSpec):
+        return registry.framework(spec.framework).strategy(spec.strategy)
+
+
+def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
+    """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
+    if outcome.status != "ok":
+        return replace(result, reason=f"in the parity phase: {result.reason}")
+    verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
+    if verdict.passed:
+        return replace(result, parity=verdict)
+    wrong = "; ".join(
+        f"{check.quantity} off by {check.error:.1e} at {check.worst} (allowed {check.tolerance:.0e})"
+        for check in verdict.checks
+        if not check.passed
+    )
+    return replace(result, status="parity_failed", reason=wrong, parity=verdict)
+
+
+def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+    """The result of a timing phase, raw times of every rank included."""
+    first = next((answer for answer in outcome.answers if answer), {})
+    known: dict[str, Any] = {
+        "parity": verdict,
+        "golden_losses": curve,
+        "losses": tuple(first.get("losses", ())),
+    }
+    if outcome.status == "ok":
+        answers = outcome.answers
+        known |= {
+            "build_seconds": max(answer["build_seconds"] for answer in answers),
+            "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
+            "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
+            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
+            "peak_kind": first["peak_kind"],
+        }
+    return replace(result, **known)
+
+
+def parity_from(raw: dict[str, Any]) -> Parity:
+    """A Parity from its JSON."""
+    return Parity(**{**raw, "checks": tuple(Check(**check) for check in raw["checks"])})
+
+
+def exit_code(results: list[TrialResult]) -> int:
+    """0 if every trial ran or was rightly skipped, else 1."""
+    return 1 if any(result.status in FAILURES for result in results) else 0
+
+
+def write_environment(run: Run, path: Path) -> None:
+    """environment.json: the machine, the interpreters, every version that a worker reported, and what workers were given."""
+    seen: dict[str, Any] = {}
+    for result in run.results:
+        if result.versions:
+            seen[result.spec.framework] = {"versions": result.versions, "variables": result.environment}
+    packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
+    content = {
+        "run": run.about,
+        "machine": environment.hardware(run.machine),
+        "frameworks": seen,
+        "harness_packages": dict(sorted(packages.items())),
+        "plan": [asdict(spec) for spec in run.plan.runnable()],
+    }
+    store.write_json(path, content)
+
+
+def install_signal_handlers() -> Callable[[], None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, once: a second signal kills. Returns the way back."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def interrupt(number: int, frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_DFL)
+        raise Interrupted(number)
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+    return restore

@@ -1,0 +1,91 @@
+"""The run folder: what is written, when, and how it is read back. results.jsonl is the truth; all else derives from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.errors import MachineUnfit, UsageError
+from harness.specs import SCHEMA_VERSION, TrialResult
+
+RESULTS = "results.jsonl"
+_ADAPTER = TypeAdapter(TrialResult)
+
+
+def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime) -> Path:
+    """A new folder for a run: `out`, or root/<time>-<slug>. Raises UsageError if it holds files, MachineUnfit if the
+    disk refuses."""
+    folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--out {folder}: already holds files; name a new or an empty folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "logs").mkdir()
+    except (OSError, ValueError) as error:
+        raise MachineUnfit(f"cannot write to {folder}: {error}; choose another folder by --out") from error
+    return folder.resolve()
+
+
+def append(folder: Path, result: TrialResult) -> None:
+    """Add one line to results.jsonl and make sure that it is on disk: a crash later cannot lose it."""
+    line = _ADAPTER.dump_json(result) + b"\n"
+    descriptor = os.open(folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: Path) -> list[TrialResult]:
+    """All results of a run. A torn last line, as a crash leaves it, is passed over.
+
+    Raises UsageError for a folder that is no run, or was written by a newer version.
+    """
+    path = folder / RESULTS if folder.is_dir() else folder
+    if not path.is_file():
+        raise UsageError(f"{folder}: no {RESULTS} there; give the folder of a run")
+    lines = path.read_bytes().splitlines(keepends=True)
+    results = []
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith(b"\n"):
+            break
+        try:
+            version = json.loads(line).get("schema_version")
+            if isinstance(version, int) and version > SCHEMA_VERSION:
+                raise UsageError(f"{path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
+            results.append(_ADAPTER.validate_json(line))
+        except (ValidationError, ValueError, AttributeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            first = str(error).splitlines()[0]
+            raise UsageError(f"{path} line {number} is not a trial result: {first}") from error
+    if not results:
+        raise UsageError(f"{path}: holds no results")
+    return results
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write indented JSON so that a reader sees all or nothing."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    temporary.replace(path)
+
+
+def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:
+    """Results as plain data, for --json."""
+    return [_ADAPTER.dump_python(result, mode="json") for result in results]
+
+
+def discard(folder: Path) -> None:
+    """Remove a run folder in which nothing was measured, as long as it holds nothing but empty folders."""
+    for path in (folder / "logs", folder):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
