@@ -88,7 +88,7 @@ class Options:
 
 @app.command
 def run(
-    options: Options = Options(),  # noqa: B008 -- frozen
+    options: Options = Options(),
     *,
     out: Path | None = None,
     data: Path | None = None,
@@ -134,7 +134,7 @@ def run(
 
 @app.command
 def plan(
-    options: Options = Options(),  # noqa: B008 -- frozen
+    options: Options = Options(),
     *,
     out: Path | None = None,
     data: Path | None = None,

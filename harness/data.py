@@ -1,4 +1,4 @@
-"""Where samples come from, and which samples make up step k: the same for every framework, strategy and device count."""
+"""Where samples come from, and which make up step k: the same for every framework, strategy and device count."""
 
 from __future__ import annotations
 

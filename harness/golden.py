@@ -1,4 +1,4 @@
-"""The golden reference: the training that every cell must reproduce, in float64 numpy, on no device and by no framework.
+"""The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
 
 Losses, optimizers and the loop are written out here as definitions. Where frameworks define an optimizer differently,
 PyTorch's definition holds (torch.optim, version 2.11 documentation); tests compare with it.

@@ -9,9 +9,9 @@ import numpy as np
 
 from harness.golden import Golden
 from harness.layers import Arrays
-from harness.specs import Check, Parity
+from harness.specs import Check, Parity, Quantity
 
-TOLERANCES = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
+TOLERANCES: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
 """Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of all three frameworks
 stay below 1e-12 on every workload (the noise of float64 sums in another order; docs/parity.md has the measured values);
 the mildest planted fault in the tests, one bias left in float32, shows as 1e-8."""
@@ -74,7 +74,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray, scale: float) -> flo
     return float(np.max(np.abs(found - expected)) / scale)
 
 
-def _check(quantity, found: Arrays, expected: Arrays, scales: Arrays | None = None) -> Check:
+def _check(quantity: Quantity, found: Arrays, expected: Arrays, scales: Arrays | None = None) -> Check:
     tolerance = TOLERANCES[quantity]
     if found.keys() != expected.keys():
         names = ", ".join(sorted(found.keys() ^ expected.keys()))

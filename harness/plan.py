@@ -1,4 +1,4 @@
-"""From a request to the ordered list of trials, and the cells that cannot run, each with its reason. Launches nothing."""
+"""From a request to the ordered list of trials, and the cells that cannot run, with reasons. Launches nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness import registry, workloads
@@ -121,7 +121,7 @@ def _cells(
                 f"global batch {batch} of {workload.name} is not divisible by {count} devices: "
                 f"choose --global-batch as a multiple of {count}, or other --devices"
             )
-        numbers = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
+        numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
         spec = TrialSpec(
             framework=framework.name,
             workload=workload.name,
@@ -165,12 +165,8 @@ def _interleave(cells: list[Planned], request: Request, preset: str) -> tuple[Pl
     runnable = [cell for cell in cells if cell.status == "planned"]
     for launch in range(PRESETS[preset]["launches"]):
         order = random.Random(f"{request.seed}/{launch}").sample(runnable, len(runnable))
-        trials += [Planned(spec=_with_launch(cell.spec, launch)) for cell in order]
+        trials += [Planned(spec=replace(cell.spec, launch=launch)) for cell in order]
     return tuple(trials)
-
-
-def _with_launch(spec: TrialSpec, launch: int) -> TrialSpec:
-    return TrialSpec(**{item.name: getattr(spec, item.name) for item in fields(spec)} | {"launch": launch})
 
 
 def parse_optimizer(text: str | None, default: OptimizerSpec) -> OptimizerSpec:

@@ -244,7 +244,7 @@ def exit_code(results: list[TrialResult]) -> int:
 
 
 def write_environment(run: Run, path: Path) -> None:
-    """environment.json: the machine, the interpreters, every version that a worker reported, and what workers were given."""
+    """environment.json: the machine, the versions that workers reported, the variables they got, and the plan."""
     seen: dict[str, Any] = {}
     for result in run.results:
         if result.versions:

@@ -15,6 +15,7 @@ Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
 Platform = Literal["cpu", "gpu"]
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Quantity = Literal["losses", "gradients", "parameters"]
 Status = Literal[
     "ok",  # parity proved and timed
     "parity_failed",  # computes something else: never timed
@@ -121,9 +122,9 @@ class TrialSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One quantity of the parity gate: the worst error found and where. A non-finite value counts as infinitely wrong."""
+    """One quantity of the parity gate: the worst error and where. A non-finite value counts as infinitely wrong."""
 
-    quantity: Literal["losses", "gradients", "parameters"]
+    quantity: Quantity
     error: float
     tolerance: float
     worst: str

@@ -1,4 +1,4 @@
-"""The run folder: what is written, when, and how it is read back. results.jsonl is the truth; all else derives from it."""
+"""The run folder: what is written, when, and how it is read back. All else derives from results.jsonl."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ subreaper it stays the ancestor of processes whose parents are gone, those in se
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -133,10 +134,8 @@ def end_descendants() -> list[int]:
         if not alive:
             break
         for child in alive:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
-            except psutil.NoSuchProcess:
-                pass
         psutil.wait_procs(alive, timeout=GRACE_SECONDS if number == signal.SIGTERM else 5)
     return [child.pid for child in this.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
 

@@ -1,4 +1,4 @@
-"""The stopwatch. Blocks of steps between two synchronizations of all ranks; the clock is handed in, so tests can fake it."""
+"""The stopwatch: blocks of steps between synchronizations of all ranks. The clock is handed in, so it can be faked."""
 
 from __future__ import annotations
 

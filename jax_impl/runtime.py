@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -27,7 +29,7 @@ def start(world: World, precision: Precision) -> None:
         raise RuntimeError(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}")
 
 
-def devices(world: World) -> list[jax.Device]:
+def devices(world: World) -> list[Any]:
     """The devices that this process drives."""
     return jax.devices()[: world.local_devices]
 

@@ -42,7 +42,7 @@ class Adam:
     def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> None:
         self.spec, self.variables = spec, variables
         self.m, self.s = _zeros_like(variables), _zeros_like(variables)
-        self.steps = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self.steps = tf.Variable(tf.zeros((), tf.float64), trainable=False)
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         t = self.steps + tf.constant(1.0, tf.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from torch.cuda import nccl
 
 from harness.contract import World
 from harness.specs import Precision
@@ -15,9 +16,11 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "
 def start(world: World, precision: Precision) -> None:
     """Threads, devices, TF32 and, with several processes, the process group."""
     torch.set_num_threads(world.cores)
-    # Both switches, since torch's defaults differ: convolutions may use TF32, matrix products may not.
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    # Each on its own, since torch's defaults differ: convolutions may use TF32, matrix products may not.
+    float32 = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = float32
+    torch.backends.cudnn.conv.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
+    torch.backends.cudnn.rnn.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     if world.platform == "gpu":
         if torch.cuda.device_count() < world.local_devices:
             raise RuntimeError(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")
@@ -68,5 +71,5 @@ def versions(world: World) -> dict[str, str]:
     return {
         "CUDA": str(torch.version.cuda),
         "cuDNN": str(torch.backends.cudnn.version()),
-        "NCCL": ".".join(map(str, torch.cuda.nccl.version())),
+        "NCCL": ".".join(map(str, nccl.version())),
     }

@@ -22,7 +22,7 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     first = results[0]
     workloads = ", ".join(dict.fromkeys(f"{cell.spec.workload} ({cell.spec.size})" for cell in cells))
     note = f"> **{CPU_NOTE}**\n" if on_cpu(results) else ""
-    parts = [f"# {escape(workloads)} on {escape(devices_words(results))}", note, "## Verdict", ""]
+    parts = [f"# {escape(workloads)} on {escape(devices_words(results))}", "", note, "## Verdict", ""]
     parts += [f"- {escape(line)}" for line in verdict(cells, results)]
     parts += ["", "## Machine", "", table(_machine(results)), "", "## Results", "", table(result_table(cells)), ""]
     parts += [escape(line) for line in _reading(cells, results)]
@@ -84,11 +84,12 @@ def _reading(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]
     memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
     return [
-        f"Global batch {batches}, the same whatever the number of devices; timed in {spec.precision}. Throughput: the "
-        f"median over launches of all timed steps over all their time, the slowest rank counting in each of {spec.blocks} "
-        f"blocks of {spec.steps_per_block} steps. Range: lowest and highest of the {' or '.join(of) or 'launches'}. "
-        f"Speed-up: over the same framework's single. First step: compilation included, not part of the throughput. Peak: "
-        f"{memory}. Parity: the worst relative error against the golden reference, in float64."
+        f"Global batch {batches}, the same whatever the number of devices; timed in {spec.precision}. Throughput: "
+        f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
+        f"{spec.blocks} blocks of {spec.steps_per_block} steps. Range: lowest and highest of the "
+        f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single. First step: compilation "
+        f"included, not part of the throughput. Peak: {memory}. Parity: the worst relative error against the golden "
+        f"reference, in float64."
     ]
 
 
@@ -100,9 +101,9 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     text = (
         f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the workload's own "
         f"optimizer, and was held against the golden reference: the same steps in NumPy, which no framework had a part "
-        f"in. Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, "
-        f"on every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
-        f"change). Tolerances: {limits}."
+        "in. Compared are the losses, every parameter's gradient in the first step, and every parameter after the "
+        "last, on every replica. Errors are relative to the largest value of the tensor (for parameters, to the "
+        f"largest change). Tolerances: {limits}."
     )
     return [escape(text), "", table(parity_table(cells))]
 
@@ -210,6 +211,8 @@ def code(text: str) -> str:
 
 def table(frame: pd.DataFrame) -> str:
     """A Markdown table of text, every cell escaped."""
-    safe = frame.astype(str).map(escape)
+    numeric = [all(re.match(r"[-+]?[\d(]|-$", value) for value in frame[name]) for name in frame.columns]
+    safe = frame.map(escape)
     safe.columns = [escape(str(name)) for name in frame.columns]
-    return safe.to_markdown(index=False, disable_numparse=True)
+    align = ["right" if column else "left" for column in numeric]
+    return safe.to_markdown(index=False, disable_numparse=True, colalign=align)

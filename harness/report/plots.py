@@ -10,7 +10,8 @@ import matplotlib
 from harness.report.summary import Cell
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 -- after the backend is chosen
+from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 # Okabe & Ito's palette, which people with colour-blindness can tell apart; a framework has the same colour everywhere.
 COLOURS = {"torch": "#D55E00", "jax": "#0072B2", "tf": "#E69F00"}
@@ -38,10 +39,10 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     figure, axes = plt.subplots(figsize=(7.5, 1.2 + 0.42 * len(cells)))
     for row, cell in enumerate(reversed(cells)):
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
-        axes.plot([cell.low, cell.high], [row, row], color=colour, linewidth=2, solid_capstyle="butt")
+        axes.hlines(row, cell.low or 0, cell.high or 0, color=colour, linewidth=2)
         points = cell.throughputs if len(cell.throughputs) > 1 else ()
         axes.plot(points, [row] * len(points), "|", color=colour, markersize=9)
-        axes.plot([cell.throughput], [row], "o", color=colour, markersize=6)
+        axes.plot([cell.throughput or 0], [row], "o", color=colour, markersize=6)
     axes.set_yticks(range(len(cells)), [cell.title for cell in reversed(cells)])
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(cells) - 0.3)
@@ -80,8 +81,11 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
         right.set_xlabel("step")
         right.set_ylabel("relative distance from golden")
         right.grid(alpha=0.3)
+    for axes in panels[0]:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _finish(figure, left, path, cells)
-    caption = f"Loss of {cells[0].spec.workload} from the initial weights in {cells[0].spec.precision}, all cells over one another"
+    spec = cells[0].spec
+    caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
     return caption + ("; right, their distance from the golden curve." if golden else ".")
 
 

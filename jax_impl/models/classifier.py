@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 from jax.typing import DTypeLike
@@ -18,6 +20,6 @@ class Model(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kinds = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         x = nn.relu(nn.Dense(self.hidden, name="fc", **kinds)(x))
         return nn.Dense(self.outputs, name="out", **kinds)(x).astype(self.param_dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 from flax import linen as nn
 from jax.typing import DTypeLike
@@ -19,7 +21,7 @@ class Model(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kinds = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         x = nn.relu(nn.Conv(self.channels1, (5, 5), padding="VALID", name="conv1", **kinds)(x))
         x = nn.max_pool(x, (2, 2), (2, 2))
         x = nn.relu(nn.Conv(self.channels2, (5, 5), padding="VALID", name="conv2", **kinds)(x))

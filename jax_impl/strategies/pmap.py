@@ -2,8 +2,8 @@
 
 Every array has a leading axis with one entry a device: the state holds an equal copy on each, the batch (devices,
 batch / devices, ...) a different part on each. All devices run the shared step on their own entry; `pmean` averages
-their gradients by all-reduce, so that all make the same update and the copies stay equal. The compiled program holds the
-all-reduce, so XLA may overlap it with the rest of backward; all devices wait for each other there.
+their gradients by all-reduce, so that all make the same update and the copies stay equal. The compiled program holds
+the all-reduce, so XLA may overlap it with the rest of backward; all devices wait for each other there.
 
 JAX keeps pmap in maintenance: shard_map is its successor. It is here because most existing code uses it.
 """

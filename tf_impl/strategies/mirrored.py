@@ -1,8 +1,8 @@
 """tf.distribute.MirroredStrategy: one process drives all devices, each with a mirror of every variable.
 
-Variables made in the strategy's scope get one copy a device. `strategy.run` traces the replica step once for each device,
-on its own part of the batch; inside it `all_reduce` averages the gradients over the replicas, and every replica then
-makes the same update to its own copy. All replicas wait for each other in the all-reduce; on GPUs it is NCCL's.
+Variables made in the strategy's scope get one copy a device. `strategy.run` traces the replica step once for each
+device, on its own part of the batch; inside it `all_reduce` averages the gradients over the replicas, and every replica
+then makes the same update to its own copy. All replicas wait for each other in the all-reduce; on GPUs it is NCCL's.
 
 The updates are plain assignments in replica context: no Keras optimizer, which would sum gradients, not average them.
 """
@@ -32,10 +32,10 @@ class Mirrored:
         self.compiled = tf.function(self.train_step)
         self.last: Any = None
 
-    def replica_step(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def replica_step(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             loss = self.loss_fn(self.model(x, training=True), y)  # the mean over this replica's part
-        gradients = tape.gradient(loss, list(self.variables.values()))
+        gradients: Any = tape.gradient(loss, list(self.variables.values()))
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
         self.optimizer.apply(gradients)

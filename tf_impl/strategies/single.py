@@ -28,10 +28,10 @@ class SingleDevice:
         self.compiled = tf.function(self.train_step)
         self.last: Any = None
 
-    def train_step(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def train_step(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             loss = self.loss_fn(self.model(x, training=True), y)
-        gradients = tape.gradient(loss, list(self.variables.values()))
+        gradients: Any = tape.gradient(loss, list(self.variables.values()))
         self.optimizer.apply(gradients)
         return loss, gradients if self.job.keep_gradients else []
 

@@ -1,9 +1,10 @@
 """DistributedDataParallel: one process a device, no leader.
 
-Every rank holds all parameters and optimizer state, and trains on its own equal part of the global batch. While backward
-still runs, gradients that are ready are collected in buckets and averaged over the ranks by all-reduce, so communication
-hides behind computation. Every rank then makes the same update from the same averaged gradient, and the copies stay
-equal without ever being sent again. The slowest rank sets the pace: all wait for it in the last all-reduce.
+Every rank holds all parameters and optimizer state, and trains on its own equal part of the global batch. While
+backward still runs, gradients that are ready are collected in buckets and averaged over the ranks by all-reduce, so
+that communication hides behind computation. Every rank then makes the same update from the same averaged gradient, and
+the copies stay equal without ever being sent again. The slowest rank sets the pace: all wait for it in the last
+all-reduce.
 
 Averaging the ranks' gradients of their mean losses gives the gradient of the global mean, because the parts are equal.
 """
