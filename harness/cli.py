@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
 from cyclopts.config import Dict, Env
 
 import harness
@@ -28,11 +28,24 @@ from harness.errors import Interrupted, MachineUnfit, UsageError
 app = App(
     name="harness",
     version=harness.__version__,
+    help_format="plaintext",
+    default_parameter=Parameter(negative=""),
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, 1 some cells failed, 2 usage, 3 the machine is unfit, 130/143 interrupted."
     ),
 )
+
+
+def whole_number(type_: type, tokens: Sequence[Token]) -> int:
+    """A converter that refuses 3.5, which cyclopts would round."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+
+
+WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 
 
 @Parameter(name="*")
@@ -52,13 +65,13 @@ class Options:
     "auto takes the GPUs if there are any; cpu or gpu insists."
     size: str | None = None
     "The workload's size: see `list workloads`."
-    global_batch: int | None = None
+    global_batch: WholeNumber | None = None
     "Samples of one step over all devices. Default: the workload's own."
     precision: str = "fp32"
     "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). The parity phase is always float64."
     optimizer: str | None = None
     "Instead of the workload's own: sgd or adam, as NAME or NAME:learning_rate=0.1,momentum=0.9."
-    seed: int = 0
+    seed: WholeNumber = 0
     "Of the initial weights, the batches and the order of launches."
     preset: str | None = None
     "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
@@ -138,7 +151,7 @@ def plan(
     *,
     out: Path | None = None,
     data: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Show what `run` would do with the same options, every skip with its reason. Launches nothing.
 
@@ -182,7 +195,7 @@ def plan(
 def list_(
     what: Literal["frameworks", "workloads", "strategies"],
     *,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """List what there is to choose from.
 
@@ -226,7 +239,7 @@ def report(
     folder: Path,
     /,
     *,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Write report.md and its plots anew, from the run's results.jsonl alone.
 

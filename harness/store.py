@@ -23,13 +23,12 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     """A new folder for a run: `out`, or root/<time>-<slug>. Raises UsageError if it holds files, MachineUnfit if the
     disk refuses."""
     folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--out {folder}: already holds files; name a new or an empty folder")
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(f"--out {folder}: already holds files; name a new or an empty folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "logs").mkdir()
-    except (OSError, ValueError) as error:
-        raise MachineUnfit(f"cannot write to {folder}: {error}; choose another folder by --out") from error
+        (folder / "logs").mkdir(parents=True)
+    except OSError as error:
+        raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder by --out") from error
     return folder.resolve()
 
 

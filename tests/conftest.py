@@ -1,0 +1,117 @@
+"""What tests share: the fake frameworks, a small machine, and ready-made results."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import registry
+from harness.devices import Gpu, Machine, cores
+from harness.specs import Check, OptimizerSpec, Parity, TrialResult, TrialSpec
+
+TESTS = Path(__file__).parent
+FAKES = TESTS / "fakes"
+
+
+def pytest_collection_modifyitems(items):
+    """Framework tests need all three; core tests run without any."""
+    missing = [
+        name for name in ("torch", "jax", "flax", "optax", "tensorflow") if importlib.util.find_spec(name) is None
+    ]
+    for item in items:
+        if item.get_closest_marker("frameworks") and missing:
+            item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}"))
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    """Install the fake frameworks for this test, as plug-ins are: on the path, with an entry point."""
+    monkeypatch.syspath_prepend(FAKES)
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    clear_registry()
+    yield
+    clear_registry()
+
+
+def clear_registry():
+    registry.packages.cache_clear()
+    registry.framework.cache_clear()
+
+
+def make_machine(gpus: int = 0) -> Machine:
+    return Machine(
+        gpus=tuple(Gpu(token=str(index), name="NVIDIA H200", memory_bytes=150754820096) for index in range(gpus)),
+        driver="580.1" if gpus else "",
+        cpu="a CPU",
+        cores=cores(),
+        memory_bytes=2**34,
+        system="Linux",
+    )
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return make_machine()
+
+
+def make_spec(**known) -> TrialSpec:
+    base = {
+        "framework": "torch",
+        "workload": "toy",
+        "size": "base",
+        "strategy": "single",
+        "platform": "cpu",
+        "devices": 1,
+        "global_batch": 20,
+        "precision": "fp32",
+        "optimizer": OptimizerSpec(name="sgd", learning_rate=0.001),
+        "seed": 0,
+        "curve_steps": 3,
+        "blocks": 2,
+        "steps_per_block": 2,
+        "timeout_seconds": 60.0,
+    }
+    return TrialSpec(**(base | known))
+
+
+def make_result(
+    *, block_seconds=((1.0, 1.0),), losses=(2.0, 1.0), parity_error=1e-14, spec=None, **known
+) -> TrialResult:
+    quantities = ("losses", "gradients", "parameters")
+    checks = tuple(Check(quantity=q, error=parity_error, tolerance=1e-9, worst="fc.weight") for q in quantities)
+    base = {
+        "spec": spec or make_spec(),
+        "status": "ok",
+        "parity": Parity(steps=5, batch=16, groups=1, checks=checks),
+        "block_seconds": block_seconds,
+        "losses": losses,
+        "golden_losses": losses,
+        "first_step_seconds": 0.5,
+        "build_seconds": 0.1,
+        "peak_bytes": (2**20,),
+        "peak_kind": "process",
+        "cores": 1,
+        "machine": {"gpus": [], "cpu": "a CPU", "cores": 2, "memory_bytes": 2**34, "system": "Linux", "driver": ""},
+        "run": {"command": "python -m harness run", "started": "2026-01-01", "preset": "smoke", "version": "0"},
+        "versions": {"numpy": "2"},
+    }
+    return TrialResult(**(base | known))
+
+
+def harness(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120):
+    """Run the command line as a user does; PYTHONPATH has the fakes."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES)])
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=cwd or TESTS.parent,
+        env=environment | {"PYTHONPATH": path} | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )

@@ -1,0 +1,1 @@
+"""A framework that is installed but cannot be imported."""

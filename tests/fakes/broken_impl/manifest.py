@@ -1,0 +1,11 @@
+from harness.specs import FrameworkSpec, StrategySpec
+
+FRAMEWORK = FrameworkSpec(
+    name="broken",
+    title="Broken",
+    package="broken_impl",
+    modules=("numpy",),
+    distributions=("numpy",),
+    install_hint="reinstall it",
+    strategies=(StrategySpec(name="single", summary="never starts", processes="one", max_devices=1),),
+)

@@ -1,0 +1,1 @@
+raise ImportError("libbroken.so.1: cannot open shared object file")

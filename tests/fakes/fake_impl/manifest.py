@@ -1,0 +1,20 @@
+"""Found by the harness through the entry point beside this package, as any plug-in is."""
+
+from harness.specs import FrameworkSpec, StrategySpec
+
+ONE_PROCESS = ("wrong_gradient", "out_of_memory", "diverge", "leave_child", "hang_with_child", "noisy")
+PER_DEVICE = ("replicated", "crash_rank1", "kill_rank1", "hang_rank1", "crash_in_timing", "stale_rank1")
+
+FRAMEWORK = FrameworkSpec(
+    name="fake",
+    title="Fake",
+    package="fake_impl",
+    modules=("numpy",),
+    distributions=("numpy",),
+    install_hint="it is here",
+    strategies=(
+        StrategySpec(name="single", summary="right", processes="one", max_devices=1),
+        *(StrategySpec(name=name, summary=name, processes="one", max_devices=1) for name in ONE_PROCESS),
+        *(StrategySpec(name=name, summary=name, processes="per_device", min_devices=2) for name in PER_DEVICE),
+    ),
+)

@@ -1,0 +1,15 @@
+"""Every other step takes longer."""
+
+import time
+
+from fake_impl.strategies.single import Fake
+
+
+class Program(Fake):
+    def step(self, placed):
+        super().step(placed)
+        time.sleep(0.01 * (self.steps % 2))
+
+
+def build(job):
+    return Program(job)

@@ -1,0 +1,125 @@
+"""The rules that keep the rooms apart, held by reading the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import registry, workloads
+
+ROOT = Path(__file__).parent.parent
+FRAMEWORK_MODULES = {"torch", "torchvision", "jax", "jaxlib", "flax", "optax", "tensorflow", "keras"}
+PACKAGES = list(registry.FRAMEWORKS.values())
+
+
+def imports(path):
+    """Top-level names of all modules that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def public_functions(path):
+    return {
+        node.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+
+
+def test_planning_and_reporting_load_no_framework():
+    code = f"""
+import sys
+import harness.cli, harness.run, harness.report.markdown, harness.report.plots, harness.worker, harness.supervisor
+from harness import plan, devices
+plan.make_plan(plan.Request(workloads=("all",), platform="cpu"), devices.machine())
+loaded = {FRAMEWORK_MODULES!r} & sys.modules.keys()
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_plan_needs_neither_plots_nor_tables():
+    code = """
+import sys
+import harness.cli
+from harness import plan, devices
+plan.make_plan(plan.Request(platform="cpu"), devices.machine())
+assert not {"matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "harness").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_harness_imports_no_framework_and_no_implementation(path):
+    assert not set(imports(path)) & (FRAMEWORK_MODULES | set(PACKAGES))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_manifests_import_only_specs(package):
+    assert set(imports(ROOT / package / "manifest.py")) == {"harness"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_implementations_know_only_their_own_framework(package):
+    own = {"torch_impl": {"torch", "torchvision"}, "jax_impl": {"jax", "jaxlib", "flax", "optax"}}.get(
+        package, {"tensorflow", "keras"}
+    )
+    for path in (ROOT / package).rglob("*.py"):
+        foreign = set(imports(path)) & ((FRAMEWORK_MODULES - own) | (set(PACKAGES) - {package}))
+        assert not foreign, f"{path}: {foreign}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_workload_has_a_model_everywhere(package):
+    models = {path.stem for path in (ROOT / package / "models").glob("*.py")} - {"__init__"}
+    assert models == set(workloads.names())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_strategy_of_a_manifest_has_its_file_and_the_other_way_round(package):
+    (name,) = [name for name, value in registry.FRAMEWORKS.items() if value == package]
+    listed = {strategy.name for strategy in registry.framework(name).strategies}
+    files = {path.stem for path in (ROOT / package / "strategies").glob("*.py")} - {"__init__"}
+    assert listed == files
+    for file in files:
+        assert "build" in public_functions(ROOT / package / "strategies" / f"{file}.py")
+
+
+@pytest.mark.parametrize("room", ["runtime.py", "weights.py", "optim.py", "losses.py", "models/__init__.py"])
+def test_the_three_implementations_mirror_each_other(room):
+    required = {
+        "runtime.py": {"start", "barrier", "peak_bytes", "versions"},
+        "weights.py": {"load", "parameters"},
+        "optim.py": {"build"},
+        "losses.py": {"get"},
+        "models/__init__.py": {"build"},
+    }[room]
+    for package in PACKAGES:
+        assert required <= public_functions(ROOT / package / room), f"{package}/{room}"
+
+
+@pytest.mark.parametrize("package", ["harness", *PACKAGES])
+def test_every_module_says_what_it_is_and_public_functions_are_typed(package):
+    for path in (ROOT / package).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        if tree.body:
+            assert ast.get_docstring(tree), f"{path} has no docstring"
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                assert node.returns is not None, f"{path}: {node.name} has no return type"
+
+
+def test_nothing_below_the_command_line_exits_or_writes_the_environment():
+    allowed = {"cli.py", "worker.py", "supervisor.py"}  # the three programs
+    for path in [*(ROOT / "harness").rglob("*.py"), *(p for name in PACKAGES for p in (ROOT / name).rglob("*.py"))]:
+        if path.name not in allowed:
+            text = path.read_text()
+            assert "sys.exit" not in text, path
+            assert "os.environ[" not in text, path

@@ -1,0 +1,138 @@
+"""The command line: exit codes, one-line errors, and where options come from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+from conftest import harness, make_result, make_spec
+
+from harness import store
+
+
+def one_line_error(done, *words):
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--framework", "cafe"], ["'cafe'", "torch, jax, tf"]),
+        (["plan", "--framework", "cafe"], ["'cafe'"]),
+        (["run", "--devices", "0"], ["--devices 0", "1 to"]),
+        (["run", "--devices", "9999"], ["9999"]),
+        (["run", "--devices", "two"], ["'two'", "whole number"]),
+        (["run", "--strategy", ""], ["--strategy", "names nothing"]),
+        (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
+        (["run", "--frmework", "torch"], ["--frmework"]),
+        (["run", "extra"], ["extra"]),
+        (["fly"], ["fly"]),
+        (["list", "cats"], ["cats", "frameworks"]),
+        (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
+        (["run", "--interpreter", "tf"], ["NAME=PATH"]),
+        (["run", "--interpreter", "tf=/nonexistent/python"], ["/nonexistent/python"]),
+        (["run", "--data", "/nonexistent"], ["/nonexistent"]),
+        (["run", "-c", "/nonexistent.toml"], ["/nonexistent.toml"]),
+        (["run", "--out", "/proc/nope/x", "--framework", "cafe"], ["cafe"]),
+        (["run", "--out", "/proc/version"], ["/proc/version", "already holds files"]),
+    ],
+)
+def test_usage_errors_are_one_line_and_launch_nothing(arguments, words, tmp_path):
+    done = harness(*arguments, cwd=tmp_path)
+    one_line_error(done, *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unwritable_place_is_the_machines_fault(tmp_path):
+    done = harness("run", "--framework", "fake", "--strategy", "single", "--out", "/proc/nope", cwd=tmp_path)
+    assert done.returncode == 3
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_plan_as_json_is_json_and_launches_nothing(tmp_path):
+    done = harness("plan", "--json", "--platform", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert {trial["spec"]["workload"] for trial in plan["trials"]} == {"mnist_cnn"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_line_wins_over_environment_wins_over_file(tmp_path):
+    (tmp_path / "c.toml").write_text('global-batch = 10\nseed = 10\nworkload = ["toy"]\ndevices = 2\n')
+
+    def specs(*arguments, env=None):
+        done = harness("plan", "--json", "--platform", "cpu", *arguments, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+        return [trial["spec"] for trial in json.loads(done.stdout)["trials"]]
+
+    file = specs("-c", "c.toml")
+    assert {(s["global_batch"], s["seed"], s["workload"]) for s in file} == {(10, 10, "toy")}
+    both = specs("-c", "c.toml", env={"HARNESS_GLOBAL_BATCH": "20", "HARNESS_FRAMEWORK": "jax,tf"})
+    assert {(s["global_batch"], s["seed"], s["framework"]) for s in both} == {(20, 10, "jax"), (20, 10, "tf")}
+    all_three = specs("-c", "c.toml", "--global-batch", "40", env={"HARNESS_GLOBAL_BATCH": "20"})
+    assert {s["global_batch"] for s in all_three} == {40}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("framwork = 'torch'", ["framwork"]),
+        ("seed = 'many'", ["seed", "many"]),
+        ("seed = 1\nseed = 2", ["c.toml", "not TOML"]),
+        ("seed: 1", ["c.toml", "not TOML"]),
+    ],
+)
+def test_bad_files_are_usage_errors(tmp_path, content, words):
+    (tmp_path / "c.toml").write_text(content)
+    one_line_error(harness("plan", "-c", str(tmp_path / "c.toml"), cwd=tmp_path), *words)
+
+
+@pytest.mark.parametrize("what", ["frameworks", "workloads", "strategies"])
+def test_lists(what):
+    done = harness("list", what)
+    assert done.returncode == 0
+    assert {"frameworks": "PyTorch", "workloads": "mnist_cnn", "strategies": "pmap"}[what] in done.stdout
+    assert json.loads(harness("list", what, "--json").stdout)
+
+
+def test_help_shows_examples_and_exit_codes():
+    assert "Exit codes" in harness("--help").stdout
+    assert "python -m harness run --framework all" in harness("run", "--help").stdout
+
+
+def test_report_needs_nothing_but_the_results(tmp_path):
+    store.append(tmp_path, make_result(spec=make_spec()))
+    done = harness("report", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.md").exists()
+    assert "PyTorch" in done.stdout
+    assert json.loads(harness("report", str(tmp_path), "--json").stdout)[0]["status"] == "ok"
+
+
+def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
+    """With another Python: nothing of this one's packages may leak into it."""
+    bare = tmp_path / "bare" / "bin" / "python"
+    import venv
+
+    venv.create(bare.parent.parent, with_pip=False)
+    done = harness(
+        "run", "--framework", "torch,fake", "--strategy", "single", "--workload", "toy", "--platform", "cpu",
+        "--interpreter", f"torch={bare}", "--out", str(tmp_path / "run"), cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    statuses = {result.spec.framework: result for result in store.read(tmp_path / "run")}
+    assert statuses["torch"].status == "unavailable"
+    assert "pip install torch" in statuses["torch"].reason
+    assert statuses["fake"].status == "ok"
+    shutil.rmtree(tmp_path / "bare")
+
+
+def test_version():
+    assert harness("--version").stdout.strip() == "0.1.0"
+    assert sys.version_info >= (3, 11)

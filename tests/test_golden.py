@@ -1,0 +1,158 @@
+"""The golden reference is right: derivatives by finite differences, optimizers by hand, groups by definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness import golden, workloads
+from harness.layers import Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU, log_softmax
+from harness.specs import OptimizerSpec
+
+LAYERS = {
+    "linear": (Linear("l", 6, 4), (6,)),
+    "conv": (Conv2D("c", 3, 2, 4), (7, 6, 2)),
+    "conv with stride and padding": (Conv2D("c", 3, 2, 4, stride=2, padding=1), (7, 6, 2)),
+    "conv where the window does not reach the edge": (Conv2D("c", 2, 2, 3, stride=2), (5, 7, 2)),
+    "conv without bias": (Conv2D("c", 1, 3, 2, bias=False), (4, 4, 3)),
+    "max-pool": (MaxPool2D(2, 2), (6, 4, 3)),
+    "overlapping max-pool with padding": (MaxPool2D(3, 2, 1), (7, 6, 2)),
+    "relu": (ReLU(), (5,)),
+    "flatten": (Flatten(), (2, 3, 4)),
+    "log-softmax": (LogSoftmax(), (5,)),
+}
+
+
+def numerical_gradient(function, array):
+    """Central differences of a scalar function at `array`, changed in place and back."""
+    gradient = np.zeros_like(array)
+    for index in np.ndindex(array.shape):
+        before = array[index]
+        array[index] = before + 1e-6
+        above = function()
+        array[index] = before - 1e-6
+        below = function()
+        array[index] = before
+        gradient[index] = (above - below) / 2e-6
+    return gradient
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_pullback_is_the_derivative(name):
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, *shape))
+    params = {p.name: rng.standard_normal(p.shape) for p in layer.parameters()}
+    y, pullback = layer.forward(params, x)
+    assert y.shape == (3, *layer.output_shape(shape))
+    weights = rng.standard_normal(y.shape)  # a random direction: every output matters
+    dx, grads = pullback(weights)
+
+    def scalar():
+        return float((layer.forward(params, x)[0] * weights).sum())
+
+    np.testing.assert_allclose(dx, numerical_gradient(scalar, x), atol=1e-7)
+    assert grads.keys() == params.keys()
+    for key, param in params.items():
+        np.testing.assert_allclose(grads[key], numerical_gradient(scalar, param), atol=1e-7)
+
+
+def test_convolution_agrees_with_its_definition():
+    layer = Conv2D("c", 3, 2, 2, stride=2, padding=1)
+    rng = np.random.default_rng(1)
+    x, w, b = rng.standard_normal((1, 5, 5, 2)), rng.standard_normal((3, 3, 2, 2)), rng.standard_normal(2)
+    y, _ = layer.forward({"c.weight": w, "c.bias": b}, x)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for i, j, k in np.ndindex(3, 3, 2):
+        window = padded[0, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+        assert y[0, i, j, k] == pytest.approx((window * w[..., k]).sum() + b[k])
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", "nll"])
+def test_loss_gradients_are_derivatives_of_the_mean(loss):
+    rng = np.random.default_rng(2)
+    outputs = rng.standard_normal((4, 3))
+    targets = rng.standard_normal((4, 3)) if loss == "mse" else np.array([0, 2, 1, 1])
+    _, gradient = golden.loss_and_gradient(loss, outputs, targets)
+    numerical = numerical_gradient(lambda: golden.loss_and_gradient(loss, outputs, targets)[0], outputs)
+    np.testing.assert_allclose(gradient, numerical, atol=1e-8)
+
+
+def test_loss_values():
+    assert golden.loss_and_gradient("mse", np.array([[1.0, 3.0]]), np.array([[0.0, 1.0]]))[0] == 2.5
+    logits = np.array([[0.0, np.log(3.0)]])
+    assert golden.loss_and_gradient("cross_entropy", logits, np.array([1]))[0] == pytest.approx(-np.log(0.75))
+    assert golden.loss_and_gradient("nll", log_softmax(logits), np.array([1]))[0] == pytest.approx(-np.log(0.75))
+
+
+def test_momentum_keeps_the_rate_outside_the_velocity():
+    spec, state = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.5), {}
+    w = golden.update(spec, {"w": np.array([1.0])}, {"w": np.array([2.0])}, state, step=0)
+    assert w["w"][0] == pytest.approx(1.0 - 0.1 * 2.0)
+    w = golden.update(spec, w, {"w": np.array([1.0])}, state, step=1)
+    assert w["w"][0] == pytest.approx(0.8 - 0.1 * (0.5 * 2.0 + 1.0))
+
+
+def test_first_adam_step_is_the_rate_whatever_the_gradient():
+    spec = OptimizerSpec(name="adam", learning_rate=0.1)
+    w = golden.update(spec, {"w": np.zeros(2)}, {"w": np.array([1e-3, -5.0])}, {}, step=0)
+    np.testing.assert_allclose(w["w"], [-0.1, 0.1], rtol=2e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_do_not_change_a_network_without_normalization(groups):
+    workload = workloads.get("classifier", "base")
+    rng = np.random.default_rng(3)
+    batch = {"x": rng.standard_normal((8, 5)), "y": rng.integers(0, 2, 8)}
+    params = workload.init_params(0)
+    loss, gradients = golden.loss_and_gradients(workload, params, batch)
+    other_loss, other = golden.loss_and_gradients(workload, params, batch, groups=groups)
+    assert other_loss == pytest.approx(loss, rel=1e-14)
+    for name in params:
+        np.testing.assert_allclose(other[name], gradients[name], rtol=1e-12, atol=1e-15)
+
+
+def test_a_batch_that_groups_do_not_divide_is_refused():
+    workload = workloads.get("classifier", "base")
+    with pytest.raises(ValueError, match="not divisible"):
+        golden.loss_and_gradients(workload, {}, {"x": np.zeros((3, 5)), "y": np.zeros(3)}, groups=2)
+
+
+def test_golden_survives_a_file(tmp_path):
+    workload = workloads.get("toy", "base")
+    batch = {name: array[:4] for name, array in workload.load("train", None).items()}
+    before = golden.train(workload, workload.init_params(0), [batch] * 2, optimizer=workload.optimizer)
+    before.save(tmp_path / "g.npz")
+    after = golden.Golden.load(tmp_path / "g.npz")
+    np.testing.assert_array_equal(before.losses, after.losses)
+    for group in ("initial", "gradients", "params"):
+        assert getattr(before, group).keys() == getattr(after, group).keys()
+        for name, array in getattr(before, group).items():
+            np.testing.assert_array_equal(array, getattr(after, group)[name])
+
+
+@pytest.mark.parametrize(("name", "size"), [(n, s) for n in workloads.names() for s in workloads.sizes(n)])
+def test_every_workload_learns_under_its_own_optimizer(name, size):
+    workload = workloads.get(name, size)
+    from harness.data import Batches
+
+    data = workload.load("train", None)
+    batches = Batches(data, seed=0, transform=workload.transform)
+    batch = batches.batch(0, 8)
+    result = golden.train(workload, workload.init_params(0), [batch] * 5, optimizer=workload.optimizer)
+    assert np.all(np.diff(result.losses) < 0)
+
+
+def test_flops_by_hand():
+    # conv1 24x24x20 outputs of 25 products; conv2 8x8x50 of 500; 800x500; 500x10; a product and a sum each; x3 to train
+    expected = 3 * 2 * (24 * 24 * 20 * 25 + 8 * 8 * 50 * 500 + 800 * 500 + 500 * 10)
+    assert workloads.get("mnist_cnn", "base").flops_per_unit() == expected
+
+
+def test_initial_weights_depend_on_the_seed_and_the_name_alone():
+    workload = workloads.get("toy", "base")
+    first, again, other = workload.init_params(0), workload.init_params(0), workload.init_params(1)
+    for spec in workload.parameters():
+        np.testing.assert_array_equal(first[spec.name], again[spec.name])
+        assert not np.array_equal(first[spec.name], other[spec.name])
+        assert np.abs(first[spec.name]).max() <= 1 / np.sqrt(spec.fan_in)

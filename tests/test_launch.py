@@ -1,0 +1,206 @@
+"""Whatever a rank does, there is a row with the right status and reason, and no process stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FAKES, TESTS, harness, make_machine
+
+from harness import launch, store
+from harness.environment import worker_environment
+
+
+def run_fake(tmp_path, *arguments, framework="fake", devices="2"):
+    """One run of fake cells; returns the finished command and its results by strategy."""
+    done = harness(
+        "run", "--framework", framework, "--workload", "toy", "--devices", devices, "--platform", "cpu",
+        "--out", str(tmp_path / "run"), *arguments, cwd=tmp_path,
+    )  # fmt: skip
+    return done, {result.spec.strategy: result for result in store.read(tmp_path / "run")}
+
+
+def sleepers(seconds):
+    """Processes that a fake left: they sleep for a telling time."""
+    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
+
+
+def wait_for(condition, seconds=20.0):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_good_cells_are_proved_timed_and_reported(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "single,replicated,noisy")
+    assert done.returncode == 0, done.stderr
+    assert {result.status for result in results.values()} == {"ok"}
+    replicated = results["replicated"]
+    assert [len(blocks) for blocks in replicated.block_seconds] == [5, 5]
+    assert len(replicated.losses) == replicated.spec.curve_steps == len(replicated.golden_losses)
+    assert replicated.losses == pytest.approx(replicated.golden_losses, rel=1e-12)
+    assert replicated.parity is not None
+    assert replicated.parity.groups == 2
+    assert replicated.environment["OMP_NUM_THREADS"] == str(replicated.cores)
+    folder = tmp_path / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"report.md", "results.jsonl", "environment.json", "logs", "throughput-toy-base.png"}
+    assert "work" not in names
+    assert json.loads((folder / "environment.json").read_text())["frameworks"]["fake"]["versions"]["numpy"]
+    assert "Verdict" in (folder / "report.md").read_text()
+
+
+def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "single", framework="fake,broken")
+    assert done.returncode == 1
+    by_framework = {result.spec.framework: result for result in store.read(tmp_path / "run")}
+    assert by_framework["fake"].status == "ok"
+    assert by_framework["broken"].status == "unavailable"
+    assert "libbroken.so.1" in by_framework["broken"].reason
+
+
+@pytest.mark.parametrize(
+    ("strategy", "status", "reason"),
+    [
+        ("wrong_gradient", "parity_failed", "gradients off by 1.0e+00"),
+        ("stale_rank1", "parity_failed", "parameters off by"),
+        ("out_of_memory", "oom", "1 TiB"),
+        ("diverge", "diverged", "loss nan at step 2"),
+        ("crash_rank1", "crashed", "rank 1: ValueError: planted in rank 1"),
+        ("crash_in_timing", "crashed", "rank 0: ValueError: planted | in <timing>"),
+        ("kill_rank1", "killed", "rank 1: ended by SIGKILL"),
+    ],
+)
+def test_each_failure_is_a_row(tmp_path, strategy, status, reason):
+    done, results = run_fake(tmp_path, "--strategy", strategy)
+    assert done.returncode == 1
+    result = results[strategy]
+    assert (result.status, result.block_seconds) == (status, ())
+    assert reason in result.reason
+    if status == "crashed":
+        assert "Traceback" in result.traceback
+        assert 'raise ValueError("planted' in result.traceback
+    assert "Traceback" not in done.stderr
+    assert "What did not run" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed(tmp_path):
+    done, _ = run_fake(tmp_path, "--strategy", "wrong_gradient,single", "--preset", "standard", "--seed", "1")
+    assert done.returncode == 1
+    results = store.read(tmp_path / "run")
+    wrong = [result for result in results if result.spec.strategy == "wrong_gradient"]
+    assert sorted(result.spec.launch for result in wrong) == [0, 1, 2, 3, 4]
+    assert {result.status for result in wrong} == {"parity_failed"}
+    good = [result for result in results if result.spec.strategy == "single"]
+    assert [result.status for result in good] == ["ok"] * 5
+
+
+def test_a_stuck_rank_is_hung_and_says_where(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "hang_rank1", "--timeout", "4")
+    assert done.returncode == 1
+    assert results["hang_rank1"].status == "hung"
+    assert "rank 1 at 'parity step 1/5'" in results["hang_rank1"].reason
+    (log,) = (tmp_path / "run" / "logs").glob("*/rank1.log")
+    assert "hang_rank1.py" in log.read_text()  # the stack of the stuck rank
+
+
+def test_out_of_time_while_making_progress_is_a_timeout(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "noisy", "--timeout", "1.5", "--preset", "standard")
+    assert done.returncode == 1
+    assert results["noisy"].status == "timeout"  # 500 sleeps of 10 ms cannot fit
+
+
+def test_children_in_their_own_session_are_ended(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "leave_child")
+    assert results["leave_child"].status == "ok"
+    assert not sleepers("3601")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path, number, code):
+    process, out = start_hanging(tmp_path, "single,hang_with_child")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert b"Traceback" not in errors
+    assert not sleepers("3602")
+    statuses = {result.spec.strategy: result.status for result in store.read(out)}
+    assert statuses["hang_with_child"] == "killed"
+    assert (out / "report.md").exists()
+    assert not (out / "work").exists()
+
+
+def test_nothing_outlives_a_killed_harness(tmp_path):
+    process, out = start_hanging(tmp_path, "hang_with_child")
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 3  # supervisor, rank, the rank's child
+    process.kill()
+    process.wait()
+    assert wait_for(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers))
+    assert not sleepers("3602")
+
+
+def start_hanging(tmp_path, strategies):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "run", "--framework", "fake", "--workload", "toy", "--platform", "cpu",
+         "--strategy", strategies, "--out", str(out)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(FAKES)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert wait_for(lambda: sleepers("3602")), process.communicate(timeout=5)
+    return process, out
+
+
+def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
+    for name in ("RANK", "MASTER_ADDR", "WORLD_SIZE", "TF_CONFIG", "SLURM_JOB_ID", "SECRET_TOKEN", "PYTHONSTARTUP"):
+        monkeypatch.setenv(name, "stale")
+    kept = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+    for name, value in (kept | {"XLA_FLAGS": "--x"}).items():
+        monkeypatch.setenv(name, value)
+    environment = worker_environment(
+        machine=make_machine(gpus=4), platform="gpu", devices=2, cores=3, own={"JAX_PLATFORMS": "cuda"}, code=tmp_path
+    )
+    assert not {"RANK", "MASTER_ADDR", "WORLD_SIZE", "TF_CONFIG", "SLURM_JOB_ID", "SECRET_TOKEN"} & environment.keys()
+    assert environment.items() >= (kept | {"XLA_FLAGS": "--x", "JAX_PLATFORMS": "cuda"}).items()
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert {environment[name] for name in environment if name.endswith("NUM_THREADS")} == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "devices", "most", "shares"),
+    [
+        (4, 1, 1, 2, [[0, 1]]),  # single: one device's share, not the whole machine
+        (4, 2, 2, 2, [[0, 1], [2, 3]]),
+        (4, 1, 2, 2, [[0, 1, 2, 3]]),
+        (2, 4, 4, 4, [[0], [1], [0], [1]]),  # more devices than cores: they share
+        (2, 1, 4, 4, [[0, 1]]),
+        (5, 2, 2, 2, [[0, 1], [2, 3]]),
+    ],
+)
+def test_every_cpu_device_is_an_equal_share_of_the_cores(cores, processes, devices, most, shares):
+    assert launch.core_shares(tuple(range(cores)), processes, devices, most, "cpu") == shares
+
+
+def test_gpu_processes_share_all_cores():
+    shares = launch.core_shares(tuple(range(8)), 2, 2, 4, "gpu")
+    assert shares == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert len(launch.core_shares(tuple(range(8)), 1, 1, 4, "gpu")[0]) == 8
+
+
+def test_workers_see_our_code_and_not_our_packages(tmp_path):
+    folder = launch.link_code(tmp_path / "code", "torch_impl")
+    assert sorted(path.name for path in folder.iterdir()) == ["harness", "torch_impl"]
+    assert (folder / "harness").resolve() == Path(launch.__file__).parent

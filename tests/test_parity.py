@@ -1,0 +1,97 @@
+"""The gate passes rounding noise and nothing else."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from harness import parity
+from harness.golden import Golden
+
+INITIAL = {"a": np.array([1.0, -2.0]), "b": np.array([[3.0]])}
+GOLDEN = Golden(
+    initial=INITIAL,
+    losses=np.array([2.0, 1.0]),
+    gradients={"a": np.array([1.0, -0.5]), "b": np.array([[2.0]])},
+    params={"a": INITIAL["a"] - 0.001, "b": INITIAL["b"] - 0.002},
+)
+
+
+def compare(**changed):
+    right = {"losses": GOLDEN.losses, "gradients": GOLDEN.gradients, "replicas": [GOLDEN.params]}
+    return parity.compare(GOLDEN, batch=4, **(right | changed))
+
+
+def errors(verdict):
+    return {check.quantity: check.error for check in verdict.checks}
+
+
+def test_equal_passes_with_no_error():
+    verdict = compare()
+    assert verdict.passed
+    assert set(errors(verdict).values()) == {0.0}
+
+
+def test_noise_passes_and_more_does_not():
+    assert compare(losses=GOLDEN.losses * (1 + 1e-14)).passed
+    assert not compare(losses=GOLDEN.losses * (1 + 1e-10)).passed
+    off = {**GOLDEN.gradients, "b": GOLDEN.gradients["b"] * (1 + 1e-9)}
+    verdict = compare(gradients=off)
+    assert not verdict.passed
+    assert next(check for check in verdict.checks if check.quantity == "gradients").worst == "b"
+
+
+def test_parameters_are_judged_by_their_movement():
+    # one part in 10^10 of the weight, but one in 10^6 of what the training changed
+    off = {**GOLDEN.params, "a": GOLDEN.params["a"] * (1 + 1e-9)}
+    verdict = compare(replicas=[off])
+    assert errors(verdict)["parameters"] == pytest.approx(2e-6, rel=0.01)
+    assert not verdict.passed
+
+
+def test_every_replica_counts():
+    stale = {**GOLDEN.params, "b": INITIAL["b"]}
+    verdict = compare(replicas=[GOLDEN.params, stale])
+    assert not verdict.passed
+    assert verdict.checks[-1].worst == "b (replica 1)"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_is_infinitely_wrong(value):
+    verdict = compare(gradients={**GOLDEN.gradients, "b": np.array([[value]])})
+    assert errors(verdict)["gradients"] == math.inf
+    assert not compare(losses=[value, 1.0]).passed
+
+
+def test_missing_extra_or_misshapen_tensors_fail():
+    assert not compare(gradients={"a": GOLDEN.gradients["a"]}).passed
+    assert not compare(gradients={**GOLDEN.gradients, "c": np.zeros(1)}).passed
+    assert not compare(gradients={**GOLDEN.gradients, "b": np.array([2.0])}).passed
+    assert not compare(losses=[2.0]).passed
+
+
+def test_a_gradient_that_is_noise_is_judged_against_the_others():
+    golden = Golden(
+        initial=INITIAL,
+        losses=GOLDEN.losses,
+        gradients={"a": np.array([1.0, 1.0]), "b": np.array([[1e-17]])},
+        params=GOLDEN.params,
+    )
+    right = {"losses": golden.losses, "replicas": [golden.params], "batch": 4}
+    noise = parity.compare(golden, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[-2e-17]])}, **right)
+    assert noise.passed
+    wrong = parity.compare(golden, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[1e-12]])}, **right)
+    assert not wrong.passed
+
+
+def test_merge_takes_the_worst_rank_and_wants_every_quantity():
+    good, bad = compare(), compare(losses=[2.5, 1.0])
+    assert parity.merge([good, good]).passed
+    merged = parity.merge([good, bad])
+    assert not merged.passed
+    assert errors(merged)["losses"] == 0.25
+    silent = parity.merge([compare(gradients=None), compare(gradients=None)])
+    assert not silent.passed
+    assert "no rank" in next(check.worst for check in silent.checks if check.quantity == "gradients")

@@ -1,0 +1,164 @@
+"""The report's arithmetic is exact and its text is inert."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+from conftest import make_result, make_spec
+
+from harness import report, store
+from harness.report import markdown, summary
+from harness.specs import TrialResult
+
+
+def cell(framework="torch", strategy="single", devices=1, launch=0, **known):
+    spec = make_spec(framework=framework, strategy=strategy, devices=devices, launch=launch, **known.pop("spec", {}))
+    return make_result(spec=spec, **known)
+
+
+def test_throughput_is_total_work_over_total_time_of_the_slowest_rank():
+    # two blocks of 2 steps of 20 samples; the slowest rank takes 2 s, then 3 s: 80 samples in 5 s
+    (found,) = summary.summarize([cell(block_seconds=((1.0, 3.0), (2.0, 1.0)))])
+    assert found.throughput == 16.0
+    assert (found.low, found.high, found.spread_of) == (40 / 3, 20.0, "blocks")
+
+
+def test_median_and_range_over_launches():
+    launches = [cell(launch=i, block_seconds=((s, s),)) for i, s in enumerate((1.0, 2.0, 4.0))]
+    (found,) = summary.summarize(launches)
+    assert found.throughputs == (40.0, 20.0, 10.0)
+    assert (found.throughput, found.low, found.high, found.spread_of) == (20.0, 10.0, 40.0, "launches")
+
+
+def test_speedup_is_over_the_same_frameworks_single():
+    results = [
+        cell(block_seconds=((4.0,),)),
+        cell(strategy="ddp", devices=2, block_seconds=((2.0,), (1.0,))),
+        cell(framework="jax", block_seconds=((1.0,),)),
+        cell(framework="jax", strategy="pmap", devices=2, block_seconds=((2.0,),)),
+        cell(framework="tf", strategy="mirrored", devices=2),
+    ]
+    speedups = {(c.spec.framework, c.spec.strategy): c.speedup for c in summary.summarize(results)}
+    assert speedups == {
+        ("torch", "single"): 1.0,
+        ("torch", "ddp"): 2.0,
+        ("jax", "single"): 1.0,
+        ("jax", "pmap"): 0.5,
+        ("tf", "mirrored"): None,  # no single to compare with
+    }
+
+
+def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
+    results = [cell(launch=0), TrialResult(spec=make_spec(launch=1), status="timeout", reason="slow")]
+    (found,) = summary.summarize(results)
+    assert (found.status, len(found.throughputs)) == ("timeout", 1)
+    table = summary.result_table([found])
+    assert table["launches"][0] == "1/2"
+
+
+def test_a_failed_cell_has_no_throughput_and_never_zero():
+    (found,) = summary.summarize([TrialResult(spec=make_spec(), status="oom", reason="no memory")])
+    assert found.throughput is None
+    assert set(summary.result_table([found]).iloc[0][["samples/s", "step ms", "speed-up"]]) == {"-"}
+
+
+def test_verdict_says_what_failed_and_why():
+    wrong = TrialResult(
+        spec=make_spec(framework="jax"),
+        status="parity_failed",
+        reason="gradients off by 2.0e+00 at fc.weight",
+        parity=make_result(parity_error=2.0).parity,
+    )
+    results = [cell(), wrong, TrialResult(spec=make_spec(framework="tf"), status="hung", reason="stuck")]
+    lines = "\n".join(markdown.verdict(summary.summarize(results), results))
+    assert "1 cell computed the same training" in lines
+    assert "JAX single ×1 computes something else and was not timed: gradients off" in lines
+    assert "TensorFlow single ×1 (hung)" in lines
+
+
+def test_cpu_reports_claim_no_speed():
+    results = [cell(), cell(framework="jax")]
+    lines = " ".join(markdown.verdict(summary.summarize(results), results))
+    assert "virtual CPU devices" in lines
+    assert "highest throughput" not in lines
+
+
+def test_gpu_reports_claim_no_order_between_overlapping_ranges():
+    gpu = {"platform": "gpu"}
+    fast = [cell(launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((1.0, 2.0))]
+    near = [cell("jax", launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((1.5, 2.5))]
+    far = [cell("tf", launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((8.0, 9.0))]
+    results = fast + near + far
+    (line,) = markdown.verdict(summary.summarize(results), results)[1:]
+    assert "highest throughput is PyTorch single" in line
+    assert "overlaps with that of JAX single ×1, so no order" in line
+    assert "virtual" not in line
+
+
+def test_written_from_results_alone_and_again(tmp_path):
+    for result in [cell(), cell("jax"), TrialResult(spec=make_spec(framework="tf"), status="oom", reason="no memory")]:
+        store.append(tmp_path, result)
+    report.write(tmp_path, store.read(tmp_path))
+    text = (tmp_path / "report.md").read_text()
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert sorted(pictures) == ["losses-toy-base.png", "throughput-toy-base.png"]
+    assert all((tmp_path / name).stat().st_size > 5000 for name in pictures)
+    first = (text, *((tmp_path / name).read_bytes() for name in pictures))
+    report.write(tmp_path, store.read(tmp_path))
+    assert first == ((tmp_path / "report.md").read_text(), *((tmp_path / name).read_bytes() for name in pictures))
+    assert text.count(markdown.CPU_NOTE[:40]) >= 3
+    assert "no memory" in text
+    for heading in ("Verdict", "Machine", "Results", "Parity", "What did not run", "How to redo this", "Software"):
+        assert f"## {heading}" in text
+
+
+def test_a_run_in_which_nothing_ran_still_has_a_report(tmp_path):
+    results = [TrialResult(spec=make_spec(), status="unavailable", reason="pip install torch")]
+    report.write(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "pip install torch" in text
+    assert "![" not in text
+
+
+HOSTILE = "a|b <script>alert(1)</script> `x` *y* [z](http://e) # \n\n## h ~~q~~ $m$ \\ _u_ &amp;"
+
+
+def test_hostile_text_is_inert(tmp_path):
+    bad = TrialResult(spec=make_spec(), status="crashed", reason=HOSTILE, traceback="```\n</pre># x\n````")
+    report.write(tmp_path, [bad])
+    text = (tmp_path / "report.md").read_text()
+    assert "<script>" not in text
+    assert "\n## h" not in text
+    (row,) = [line for line in text.splitlines() if "alert" in line and line.startswith("|")]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 5  # four columns, and no pipe of the reason's
+    assert "`````text" in text  # a fence longer than any in the traceback
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("mnist_cnn", "mnist_cnn"),
+        ("a|b", "a\\|b"),
+        ("<b>", "&lt;b&gt;"),
+        ("*b* `c`", "\\*b\\* \\`c\\`"),
+        ("one\ntwo", "one two"),
+        ("_x_", "\\_x\\_"),
+    ],
+)
+def test_escape(text, safe):
+    assert markdown.escape(text) == safe
+
+
+def test_tables_align_numbers_right_and_escape_headers():
+    text = markdown.table(pd.DataFrame([{"a|b": "x", "n": "1,234"}]))
+    assert text.splitlines()[1].endswith("-:|")
+    assert "a\\|b" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0.01234, "0.0123"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
+)
+def test_numbers(value, text):
+    assert summary.number(value) == text

@@ -1,0 +1,75 @@
+"""results.jsonl: written line by line, read back exactly, and robust against what crashes leave."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+
+import pytest
+from conftest import make_result, make_spec
+
+from harness import store
+from harness.errors import MachineUnfit, UsageError
+from harness.specs import TrialResult
+
+
+def test_round_trip(tmp_path):
+    results = [make_result(), TrialResult(spec=make_spec(strategy="ddp", devices=2), status="skipped", reason="why")]
+    for result in results:
+        store.append(tmp_path, result)
+    assert store.read(tmp_path) == results
+    assert store.read(tmp_path / "results.jsonl") == results
+
+
+def test_what_is_not_finite_survives_in_valid_json(tmp_path):
+    store.append(tmp_path, make_result(losses=(1.0, math.nan, math.inf), parity_error=math.inf))
+    line = (tmp_path / "results.jsonl").read_text()
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    (back,) = store.read(tmp_path)
+    assert math.isnan(back.losses[1])
+    assert back.losses[2] == math.inf
+    assert back.parity is not None
+    assert not back.parity.passed
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path):
+    store.append(tmp_path, make_result())
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
+    assert len(store.read(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no results"),
+        (b"{}\n", "line 1"),
+        (b"[]\n", "line 1"),
+        (b"not json\n", "line 1"),
+        (b"\xff\xfe\n", "line 1"),
+        (b'{"schema_version": 99}\n', "schema version 99"),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path, content, message):
+    (tmp_path / "results.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        store.read(tmp_path)
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"no results\.jsonl"):
+        store.read(tmp_path)
+
+
+def test_run_folders(tmp_path):
+    now = datetime(2026, 1, 2, 3, 4, 5)
+    folder = store.create_run_folder(None, root=tmp_path, slug="Mnist CNN/2", now=now)
+    assert folder.name == "20260102-030405-mnist-cnn-2"
+    chosen = store.create_run_folder(tmp_path / "new" / "one", root=tmp_path, slug="x", now=now)
+    assert chosen == tmp_path / "new" / "one"
+    with pytest.raises(UsageError, match="already holds files"):
+        store.create_run_folder(chosen, root=tmp_path, slug="x", now=now)
+    (tmp_path / "file").write_text("")
+    with pytest.raises((UsageError, MachineUnfit)):
+        store.create_run_folder(tmp_path / "file" / "below", root=tmp_path, slug="x", now=now)

@@ -1,0 +1,83 @@
+"""Throughput arithmetic, exact under a fake clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness import timing
+
+
+class FakeProgram:
+    """Steps are asynchronous: they take no time until sync, which waits for all that was enqueued."""
+
+    def __init__(self, seconds_per_step):
+        self.now, self.pending, self.seconds_per_step = 100.0, 0, seconds_per_step
+        self.used, self.log = [], []
+
+    def clock(self):
+        self.log.append("clock")
+        return self.now
+
+    def step(self, placed):
+        self.used.append(placed)
+        self.log.append("step")
+        self.pending += 1
+
+    def sync(self):
+        self.log.append("sync")
+        self.now += self.pending * self.seconds_per_step
+        self.pending = 0
+
+    def barrier(self):
+        self.log.append("barrier")
+        self.now += 1000.0  # waiting for others is not on the clock
+
+
+def time_blocks(program, **known):
+    options = {"blocks": 3, "steps_per_block": 4, "clock": program.clock, "barrier": program.barrier}
+    return timing.time_blocks(program, ["a", "b", "c"], **(options | known))
+
+
+def test_blocks_are_exact_and_barriers_are_free():
+    program = FakeProgram(0.25)
+    assert time_blocks(program) == [1.0, 1.0, 1.0]
+
+
+def test_work_enqueued_before_a_block_is_not_in_it():
+    program = FakeProgram(0.25)
+    program.pending = 100
+    assert time_blocks(program)[0] == 1.0
+
+
+def test_a_block_synchronizes_on_both_edges():
+    program = FakeProgram(0.25)
+    time_blocks(program, blocks=1, steps_per_block=2)
+    assert program.log == ["sync", "barrier", "clock", "step", "step", "sync", "clock"]
+
+
+def test_resident_batches_take_turns():
+    program = FakeProgram(0.25)
+    time_blocks(program, blocks=1, steps_per_block=4)
+    assert program.used == ["a", "b", "c", "a"]
+
+
+def test_progress_is_told_between_blocks():
+    program, seen = FakeProgram(0.25), []
+    time_blocks(program, progress=lambda block: (seen.append(block), setattr(program, "now", program.now + 50)))
+    assert seen == [0, 1, 2]
+
+
+def test_first_step_waits_for_the_devices():
+    program = FakeProgram(2.0)
+    program.pending = 7
+    assert timing.time_first_step(program, "a", clock=program.clock) == 2.0
+
+
+def test_the_slowest_rank_counts_block_by_block():
+    assert timing.slowest_rank([[1.0, 4.0], [2.0, 3.0]]) == [2.0, 4.0]
+    with pytest.raises(ValueError):
+        timing.slowest_rank([[1.0], [1.0, 2.0]])
+
+
+def test_throughput():
+    assert timing.throughput(global_batch=64, steps=10, seconds=2.0) == 320.0
