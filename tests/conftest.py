@@ -103,10 +103,16 @@ def make_result(
     return TrialResult(**(base | known))
 
 
-def harness(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 120):
-    """Run the command line as a user does; PYTHONPATH has the fakes."""
+def harness(
+    *arguments: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    fakes: bool = True,
+    timeout: float = 120,
+):
+    """Run the command line as a user does, with or without the fake frameworks beside the real ones."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}
-    path = os.pathsep.join([str(TESTS.parent), str(FAKES)])
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES)] if fakes else [str(TESTS.parent)])
     return subprocess.run(
         [sys.executable, "-m", "harness", *arguments],
         cwd=cwd or TESTS.parent,

@@ -61,7 +61,7 @@ def test_good_cells_are_proved_timed_and_reported(tmp_path):
 
 
 def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(tmp_path):
-    done, results = run_fake(tmp_path, "--strategy", "single", framework="fake,broken")
+    done, _results = run_fake(tmp_path, "--strategy", "single", framework="fake,broken")
     assert done.returncode == 1
     by_framework = {result.spec.framework: result for result in store.read(tmp_path / "run")}
     assert by_framework["fake"].status == "ok"
@@ -121,7 +121,7 @@ def test_out_of_time_while_making_progress_is_a_timeout(tmp_path):
 
 
 def test_children_in_their_own_session_are_ended(tmp_path):
-    done, results = run_fake(tmp_path, "--strategy", "leave_child")
+    _done, results = run_fake(tmp_path, "--strategy", "leave_child")
     assert results["leave_child"].status == "ok"
     assert not sleepers("3601")
 
@@ -141,7 +141,7 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path, number, 
 
 
 def test_nothing_outlives_a_killed_harness(tmp_path):
-    process, out = start_hanging(tmp_path, "hang_with_child")
+    process, _out = start_hanging(tmp_path, "hang_with_child")
     workers = psutil.Process(process.pid).children(recursive=True)
     assert len(workers) >= 3  # supervisor, rank, the rank's child
     process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -151,7 +152,7 @@ def test_optimizer_text():
 def test_presets_only_grow():
     sizes = [plan.PRESETS[name] for name in ("smoke", "standard", "paper")]
     assert [preset["launches"] for preset in sizes] == [1, 5, 10]
-    assert all(a[key] <= b[key] for a, b in zip(sizes, sizes[1:], strict=False) for key in a)
+    assert all(a[key] <= b[key] for a, b in itertools.pairwise(sizes) for key in a)
 
 
 def test_cuda_visible_devices_as_cuda_reads_it():

@@ -1,0 +1,27 @@
+"""TensorFlow's rooms, called with numpy arrays in float64."""
+
+import keras
+import tensorflow as tf
+
+from tf_impl import losses, models, optim, weights
+
+keras.config.set_floatx("float64")
+keras.config.set_dtype_policy("float64")
+
+
+def optimize(spec, start, gradients):
+    w = tf.Variable(start)
+    optimizer = optim.build(spec, [w])
+    for gradient in gradients:
+        optimizer.apply([tf.constant(gradient)])
+    return w.numpy()
+
+
+def loss(name, outputs, targets):
+    return float(losses.get(name)(tf.constant(outputs), tf.constant(targets)))
+
+
+def round_trip(workload, params):
+    variables = weights.variables(models.build(workload))
+    weights.load(variables, params)
+    return weights.parameters(variables)

@@ -1,0 +1,24 @@
+"""PyTorch's rooms, called with numpy arrays in float64."""
+
+import torch
+
+from torch_impl import losses, models, optim, weights
+
+
+def optimize(spec, start, gradients):
+    w = torch.nn.Parameter(torch.tensor(start))
+    optimizer = optim.build(spec, [w])
+    for gradient in gradients:
+        w.grad = torch.tensor(gradient)
+        optimizer.step()
+    return w.detach().numpy()
+
+
+def loss(name, outputs, targets):
+    return float(losses.get(name)(torch.tensor(outputs), torch.tensor(targets)))
+
+
+def round_trip(workload, params):
+    model = models.build(workload).double()
+    weights.load(model, workload, params)
+    return weights.parameters(model, workload)

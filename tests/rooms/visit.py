@@ -1,0 +1,58 @@
+"""python visit.py FRAMEWORK OUT.npz: what the framework's rooms make of given arrays, in a process of its own.
+
+Its own, because the three frameworks in one process crash in some import orders, as the harness never has them.
+"""
+
+import importlib
+import sys
+
+import numpy as np
+
+from harness import workloads
+from harness.specs import OptimizerSpec
+
+OPTIMIZERS = {
+    "sgd": OptimizerSpec(name="sgd", learning_rate=0.1),
+    "momentum": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+    "adam": OptimizerSpec(name="adam", learning_rate=0.1),
+    "adam-large-epsilon": OptimizerSpec(name="adam", learning_rate=0.1, beta1=0.8, beta2=0.99, epsilon=1e-3),
+}
+LOSSES = ("mse", "cross_entropy", "nll")
+SIZED = [(name, size) for name in workloads.names() for size in workloads.sizes(name)]
+
+RNG = np.random.default_rng(0)
+START = RNG.standard_normal((4, 3))
+# from 1e-6 to 1, so that the place of Adam's epsilon shows
+GRADIENTS = RNG.standard_normal((6, 4, 3)) * np.logspace(-6, 0, 12).reshape(4, 3)
+OUTPUTS = RNG.standard_normal((5, 3))
+
+
+def targets(loss):
+    return np.cos(OUTPUTS) if loss == "mse" else np.array([0, 2, 1, 1, 0])
+
+
+def refusal(rooms):
+    """What a parameter of the wrong shape, then a missing one, raises."""
+    workload = workloads.get("toy", "base")
+    params = workload.init_params(0)
+    raised = []
+    for wrong in (params | {"net2.bias": np.zeros(6)}, {"net1.weight": params["net1.weight"]}):
+        try:
+            rooms.round_trip(workload, wrong)
+            raised.append("nothing")
+        except (RuntimeError, ValueError, KeyError) as error:
+            raised.append(f"{type(error).__name__}: {error}")
+    return raised
+
+
+if __name__ == "__main__":
+    rooms = importlib.import_module(f"{sys.argv[1]}_rooms")
+    found = {f"optimizer/{key}": rooms.optimize(spec, START, GRADIENTS) for key, spec in OPTIMIZERS.items()}
+    found |= {f"loss/{name}": rooms.loss(name, OUTPUTS, targets(name)) for name in LOSSES}
+    for name, size in SIZED:
+        workload = workloads.get(name, size)
+        back = rooms.round_trip(workload, workload.init_params(7))
+        found |= {f"weights/{name}/{size}/{key}": array for key, array in back.items()}
+    if sys.argv[1] != "jax":  # Flax has no model until it is applied: its parameters are whatever is given
+        found["refusal"] = np.array(refusal(rooms))
+    np.savez(sys.argv[2], **found)
