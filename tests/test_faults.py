@@ -73,7 +73,7 @@ def prove(tmp_path, monkeypatch, cell: str, fault: str) -> TrialResult:
         optimizer=workload.optimizer, options={"fault": fault}, timeout_seconds=120.0,
     )  # fmt: skip
     arrays = workload.load("train", None)
-    np.savez(tmp_path / "inputs.npz", **arrays)
+    np.savez(tmp_path / "inputs.npz", **arrays)  # pyright: ignore[reportArgumentType]
     batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
     samples = [batches.batch(step, spec.parity_batch) for step in range(spec.parity_steps)]
     reference = golden.train(workload, workload.init_params(spec.seed), samples, optimizer=spec.optimizer)

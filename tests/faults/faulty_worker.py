@@ -238,9 +238,9 @@ def bias_added_in_float32():
     from torch_impl import models
 
     class Through32(torch.nn.Linear):
-        def forward(self, x):
+        def forward(self, input):
             assert self.bias is not None
-            return x @ self.weight.T + self.bias.float().double()
+            return input @ self.weight.T + self.bias.float().double()
 
     def change(original):
         def build(workload):
@@ -260,9 +260,9 @@ def layer_left_in_float32():
     from torch_impl import models
 
     class In32(torch.nn.Linear):
-        def forward(self, x):
+        def forward(self, input):
             assert self.bias is not None
-            return (x.float() @ self.weight.float().T + self.bias.float()).double()
+            return (input.float() @ self.weight.float().T + self.bias.float()).double()
 
     def change(original):
         def build(workload):
