@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import harness
-from harness.devices import Machine
+
+if TYPE_CHECKING:  # workers import this module, and their interpreters need not have what devices.py needs
+    from harness.devices import Machine
 
 # Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
 PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
@@ -19,7 +22,12 @@ PASSED_PREFIXES = (
     "GLOO_",
 )  # fmt: skip
 DROPPED = ("TF_CONFIG", "TF_CLI_CONFIG_FILE")
-UNRECORDED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+# Of these, reports show the ones that can change a result, and no personal paths or notices of container images.
+RECORDED_PREFIXES = (
+    "CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
+    "GLOO_", "OMP_", "MKL_", "OPENBLAS_",
+)  # fmt: skip
+UNRECORDED = ("CUDA_HOME", "CUDA_PATH", "CUDA_VERSION", "NCCL_VERSION", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR")
 PROJECT = Path(harness.__file__).parent.parent
 
 
@@ -44,9 +52,13 @@ def worker_environment(
     return environment
 
 
-def recorded(environment: dict[str, str]) -> dict[str, str]:
-    """The part of a worker's environment that can change a result; personal paths stay out of reports."""
-    return {name: value for name, value in sorted(environment.items()) if name not in UNRECORDED}
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of a worker's environment that can change a result."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(RECORDED_PREFIXES) and name not in UNRECORDED
+    }
 
 
 def commit() -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +43,6 @@ class Outcome:
     reason: str
     traceback: str
     answers: tuple[dict[str, Any], ...]
-    environment: dict[str, str] = field(default_factory=dict)
     cores: int = 0
     unkillable: tuple[int, ...] = ()
 
@@ -102,7 +101,6 @@ def launch(
         reason=ended["reason"],
         traceback=ended["traceback"],
         answers=tuple(answers),
-        environment=environment.recorded(variables),
         cores=len(shares[0]),
         unkillable=tuple(ended.get("unkillable", ())),
     )

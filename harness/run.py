@@ -170,14 +170,14 @@ class Run:
         )
         if outcome is None:
             return replace(base, **known)
-        versions = next((answer["versions"] for answer in outcome.answers if answer.get("versions")), {})
+        first = next((answer for answer in outcome.answers if answer.get("versions")), {})
         return replace(
             base,
             status=outcome.status,
             reason=outcome.reason,
             traceback=outcome.traceback,
-            versions=versions,
-            environment=outcome.environment,
+            versions=first.get("versions", {}),
+            environment=first.get("environment", {}),
             cores=outcome.cores,
             **known,
         )

@@ -30,6 +30,7 @@ import numpy as np
 from harness import parity, timing, workloads
 from harness.contract import Job, World
 from harness.data import Batches
+from harness.environment import recorded
 from harness.golden import Golden
 from harness.specs import OptimizerSpec, TrialSpec
 
@@ -91,6 +92,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     world = World(rank=rank, **orders["world"])
     workload = workloads.get(spec.workload, spec.size)
 
+    answer["environment"] = recorded(os.environ)  # as this process has it, whatever its interpreter's wrapper added
     progress("importing")
     runtime = import_runtime(orders["package"])
     answer["versions"] = {name: importlib.metadata.version(name) for name in orders["distributions"]}

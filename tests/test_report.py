@@ -85,16 +85,24 @@ def test_cpu_reports_claim_no_speed():
     assert "highest throughput" not in lines
 
 
+def gpu_cell(framework, *seconds):
+    """A cell with one launch for each block time."""
+    return [cell(framework, launch=i, spec={"platform": "gpu"}, block_seconds=((s,),)) for i, s in enumerate(seconds)]
+
+
 def test_gpu_reports_claim_no_order_between_overlapping_ranges():
-    gpu = {"platform": "gpu"}
-    fast = [cell(launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((1.0, 2.0))]
-    near = [cell("jax", launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((1.5, 2.5))]
-    far = [cell("tf", launch=i, spec=gpu, block_seconds=((s,),)) for i, s in enumerate((8.0, 9.0))]
-    results = fast + near + far
+    fast, near = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 2.0), gpu_cell("jax", 1.5, 1.6, 1.7, 1.8, 2.5)
+    results = fast + near + gpu_cell("tf", 8.0, 8.1, 8.2, 8.3, 9.0)
     (line,) = markdown.verdict(summary.summarize(results), results)[1:]
     assert "highest throughput is PyTorch single" in line
     assert "overlaps with that of JAX single ×1, so no order" in line
     assert "virtual" not in line
+
+
+def test_few_launches_claim_no_order_at_all():
+    results = gpu_cell("torch", 1.0, 1.1) + gpu_cell("tf", 8.0, 8.1)
+    (line,) = markdown.verdict(summary.summarize(results), results)[1:]
+    assert "fewer than 5 launches of each cell no order is claimed" in line
 
 
 def test_written_from_results_alone_and_again(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -15,6 +16,9 @@ CPU_NOTE = (
     "These are virtual CPU devices: parts of one processor. They show that every cell computes the same training; "
     "their speeds say nothing about GPUs, and nothing about which framework or strategy is faster."
 )
+
+
+MIN_LAUNCHES = 5  # with fewer, ranges say too little to put cells in an order
 
 
 def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapping[str, str]) -> str:
@@ -69,11 +73,14 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
         ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
         best = ranked[0]
         line = f"{workload[0]} ({workload[1]}): the highest throughput is {best.title}'s, {number(best.throughput)}"
-        line += f" {best.first.unit}s/s (median of {len(best.throughputs)} launches)"
+        fewest = min(len(cell.throughputs) for cell in ranked)
+        line += f" {best.first.unit}s/s (median of {len(best.throughputs)})"
         overlap = [cell.title for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
-        if overlap:
+        if fewest < MIN_LAUNCHES:
+            line += f"; with fewer than {MIN_LAUNCHES} launches of each cell no order is claimed"
+        elif overlap:
             line += f"; its range overlaps with that of {', '.join(overlap)}, so no order between these is claimed"
-        lines.append(line + ". Ranges are no confidence intervals.")
+        lines.append(line + ". Ranges are not confidence intervals.")
     return lines
 
 
@@ -128,11 +135,10 @@ def _problems(cells: Sequence[Cell]) -> list[str]:
 
 def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
     machine, run = results[0].machine, results[0].run
-    gpus = machine.get("gpus") or ()
+    kinds = Counter(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in machine.get("gpus") or ())
     rows = {
         "devices": devices_words(results),
-        "GPUs of the machine": ", ".join(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in gpus)
-        or "none",
+        "GPUs of the machine": "; ".join(f"{count} × {name}" for name, count in kinds.items()) or "none",
         "driver": machine.get("driver") or "none",
         "processor": f"{machine.get('cpu')}, {machine.get('cores')} cores in use",
         "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
@@ -161,16 +167,24 @@ def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _variables(cells: Sequence[Cell]) -> list[str]:
-    seen = {cell.title: (cell.first.environment, cell.first.cores) for cell in cells if cell.first.environment}
+    """What all workers had in common once, then what each cell had beside it."""
+    seen = {cell.title: cell.first for cell in cells if cell.first.environment}
+    if not seen:
+        return ["none"]
+    common = set.intersection(*(set(result.environment.items()) for result in seen.values()))
     rows = [
         {
             "cell": title,
-            "cores a process": str(cores),
-            "variables": " ".join(f"{name}={value}" for name, value in sorted(variables.items())),
+            "cores a process": str(result.cores),
+            "its own variables": _assignments(set(result.environment.items()) - common),
         }
-        for title, (variables, cores) in seen.items()
+        for title, result in seen.items()
     ]
-    return [table(pd.DataFrame(rows))] if rows else ["none"]
+    return [table(pd.DataFrame(rows)), "", "All of them: " + escape(_assignments(common)) + "."]
+
+
+def _assignments(variables: set[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(variables)) or "none"
 
 
 def on_cpu(results: Sequence[TrialResult]) -> bool:
