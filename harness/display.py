@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Protocol
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -97,9 +98,9 @@ def make_display() -> Display:
 def print_table(title: str, header: list[str], rows: list[list[str]], *, right: set[int] = frozenset()) -> None:  # pyright: ignore
     """A table on standard output; as wide as it needs where that is not a terminal."""
     console = Console(width=None if sys.stdout.isatty() else 200)
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(header):
-        table.add_column(name, justify="right" if index in right else "left")
+        table.add_column(name, justify="right" if index in right else "left", no_wrap=name != "reason")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)

@@ -23,7 +23,7 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     from harness.display import print_table
 
     cells = summary.summarize(results)
-    table = summary.result_table(cells)
+    table = summary.result_table(cells).drop(columns=list(summary.REPORT_ONLY_COLUMNS))
     right = {index for index, name in enumerate(table.columns) if name not in summary.TEXT_COLUMNS}
     print_table("Results", [str(name) for name in table.columns], table.values.tolist(), right=right)
     for line in markdown.verdict(cells, results):

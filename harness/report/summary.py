@@ -17,6 +17,7 @@ from harness import registry, timing
 from harness.specs import FAILURES, TrialResult, TrialSpec
 
 TEXT_COLUMNS = ("workload", "framework", "strategy", "parity", "status")
+REPORT_ONLY_COLUMNS = ("range", "peak MiB")  # left out on the screen, for width
 
 
 @dataclass(frozen=True, kw_only=True)
