@@ -77,6 +77,8 @@ class Options:
     "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
     timeout: float = 600.0
     "Seconds that one phase of one trial may take."
+    option: list[str] = field(default_factory=list)
+    "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     interpreter: list[str] = field(default_factory=list)
     "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
 
@@ -95,6 +97,7 @@ class Options:
             seed=self.seed,
             preset=self.preset,
             timeout_seconds=self.timeout,
+            options={name: (value,) for name, value in map(option_value, split(self.option))},
             interpreters=dict(interpreter(value) for value in split(self.interpreter)),
         )
 
@@ -325,6 +328,14 @@ def integer(option: str, value: str) -> int:
         return int(value)
     except ValueError:
         raise UsageError(f"{option} {value!r}: must be a whole number, or a comma list of them") from None
+
+
+def option_value(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(f"--option {text!r}: must be NAME=VALUE, e.g. split_size=20")
+    return name, value
 
 
 def interpreter(value: str) -> tuple[str, str]:

@@ -104,7 +104,8 @@ class Batches:
         positions = np.arange(step * global_batch, (step + 1) * global_batch)
         return np.array([_permutation(self._seed, int(p // count), count)[p % count] for p in positions])
 
-    def batch(self, step: int, global_batch: int) -> Arrays:
-        """{"x": float64 inputs, "y": targets} of one step, both with `global_batch` rows."""
+    def batch(self, step: int, global_batch: int, *, dtype: type = np.float64) -> Arrays:
+        """{"x": inputs, "y": targets} of one step, both with `global_batch` rows; what is not a label is `dtype`."""
         chosen = self.indices(step, global_batch)
-        return {"x": self._transform(self._arrays["x"][chosen]), "y": self._arrays["y"][chosen]}
+        x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
+        return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}

@@ -6,13 +6,13 @@ PyTorch's definition holds (torch.optim, version 2.11 documentation); tests comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from harness.layers import Arrays, log_softmax
+from harness.layers import Arrays, chain_forward, log_softmax
 from harness.specs import OptimizerSpec
 from harness.workloads import Loss, Workload
 
@@ -45,12 +45,17 @@ class Golden:
 
 
 def train(
-    workload: Workload, params: Arrays, batches: Iterable[Arrays], *, optimizer: OptimizerSpec, groups: int = 1
+    workload: Workload,
+    params: Arrays,
+    batches: Iterable[Arrays],
+    *,
+    optimizer: OptimizerSpec,
+    groups: Sequence[int] | None = None,
 ) -> Golden:
     """Train on each batch once.
 
-    `groups` is the number of equal parts of a batch that share normalization statistics; the loss is the mean over all
-    samples whatever the groups. Raises ValueError if a batch is not divisible by it.
+    `groups` are the sizes of the parts of a batch that share normalization statistics, the whole batch by default; the
+    loss is the mean over all samples whatever the groups. Raises ValueError if they do not add up to the batch.
     """
     initial, losses, first_gradients, state = dict(params), [], {}, {}
     for step, batch in enumerate(batches):
@@ -62,23 +67,23 @@ def train(
     return Golden(initial=initial, losses=np.array(losses), gradients=first_gradients, params=params)
 
 
-def loss_and_gradients(workload: Workload, params: Arrays, batch: Arrays, *, groups: int = 1) -> tuple[float, Arrays]:
+def loss_and_gradients(
+    workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None
+) -> tuple[float, Arrays]:
     """Mean loss over the batch, and its gradient by parameter name."""
-    if len(batch["x"]) % groups:
-        raise ValueError(f"batch of {len(batch['x'])} is not divisible into {groups} groups")
+    count = len(batch["x"])
+    groups = groups or (count,)
+    if sum(groups) != count:
+        raise ValueError(f"groups of {tuple(groups)} samples do not make up a batch of {count}")
     total, gradients = 0.0, {name: np.zeros_like(array) for name, array in params.items()}
-    for x, y in zip(np.split(batch["x"], groups), np.split(batch["y"], groups), strict=True):
-        pullbacks = []
-        for layer in workload.layers:
-            x, pullback = layer.forward(params, x)
-            pullbacks.append(pullback)
-        loss, dx = loss_and_gradient(workload.loss, x, y)
-        total += loss / groups
-        dx = dx / groups
-        for pullback in reversed(pullbacks):
-            dx, grads = pullback(dx)
-            for name, gradient in grads.items():
-                gradients[name] += gradient
+    ends = np.cumsum(groups)
+    for size, end in zip(groups, ends, strict=True):
+        x, y = batch["x"][end - size : end], batch["y"][end - size : end]
+        outputs, pullback = chain_forward(workload.layers, params, x)
+        loss, dy = loss_and_gradient(workload.loss, outputs, y)
+        total += loss * size / count
+        for name, gradient in pullback(dy * (size / count))[1].items():
+            gradients[name] += gradient
     return total, gradients
 
 

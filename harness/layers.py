@@ -8,9 +8,9 @@ holds each pullback against finite differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -21,11 +21,17 @@ Pullback = Callable[[np.ndarray], tuple[np.ndarray, Arrays]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One trainable tensor. `flattened` is the (height, width, channel) shape that a linear weight's rows came from."""
+    """One trainable tensor and how it begins, as PyTorch draws it.
+
+    "uniform": U(-1/sqrt(fan), 1/sqrt(fan)), torch.nn's default with fan = fan in. "normal": N(0, 2/fan), He et al. 2015
+    (arXiv:1502.01852), which torchvision's ResNet uses with fan = fan out. Or "ones", or "zeros".
+    `flattened` is the (height, width, channel) shape that a linear weight's rows came from.
+    """
 
     name: str
     shape: Shape
-    fan_in: int
+    fan: int
+    init: Literal["uniform", "normal", "ones", "zeros"] = "uniform"
     flattened: Shape = ()
 
 
@@ -63,7 +69,7 @@ class Linear:
 
     def parameters(self) -> tuple[Parameter, ...]:
         return (
-            Parameter(f"{self.name}.weight", (self.inputs, self.outputs), self.inputs, self.flattened),
+            Parameter(f"{self.name}.weight", (self.inputs, self.outputs), self.inputs, flattened=self.flattened),
             Parameter(f"{self.name}.bias", (self.outputs,), self.inputs),
         )
 
@@ -90,7 +96,10 @@ def _shifted(x: np.ndarray, row: int, column: int, stride: int, height: int, wid
 
 @dataclass(frozen=True)
 class Conv2D:
-    """2-D cross-correlation, as every framework calls convolution; kernel HWIO, symmetric zero padding."""
+    """2-D cross-correlation, as every framework calls convolution; kernel HWIO, symmetric zero padding.
+
+    With `he`, the kernel begins as torchvision's ResNet draws it, else as torch.nn.Conv2d does.
+    """
 
     name: str
     kernel: int
@@ -99,11 +108,14 @@ class Conv2D:
     stride: int = 1
     padding: int = 0
     bias: bool = True
+    he: bool = False
 
     def parameters(self) -> tuple[Parameter, ...]:
-        fan_in = self.kernel * self.kernel * self.inputs
+        fan_in, fan_out = (self.kernel * self.kernel * channels for channels in (self.inputs, self.outputs))
         shape = (self.kernel, self.kernel, self.inputs, self.outputs)
-        weight = Parameter(f"{self.name}.weight", shape, fan_in)
+        weight = Parameter(
+            f"{self.name}.weight", shape, fan_out if self.he else fan_in, "normal" if self.he else "uniform"
+        )
         return (weight, Parameter(f"{self.name}.bias", (self.outputs,), fan_in)) if self.bias else (weight,)
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -170,6 +182,89 @@ class MaxPool2D(_Stateless):
 
 
 @dataclass(frozen=True)
+class BatchNorm:
+    """Normalizes each channel by the mean and the biased variance over samples and positions, then scales and shifts.
+
+    Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1. Running statistics do not take part in training, so the
+    reference keeps none.
+    """
+
+    name: str
+    channels: int
+    epsilon: float = 1e-5
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        shape = (self.channels,)
+        return (
+            Parameter(f"{self.name}.weight", shape, 1, "ones"),
+            Parameter(f"{self.name}.bias", shape, 1, "zeros"),
+        )
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def flops(self, shape: Shape) -> int:
+        return 0
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        axes = tuple(range(x.ndim - 1))
+        count = x.size // x.shape[-1]
+        scale = 1 / np.sqrt(x.var(axes) + self.epsilon)
+        normal = (x - x.mean(axes)) * scale
+        weight = params[f"{self.name}.weight"]
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            dweight, dbias = (dy * normal).sum(axes), dy.sum(axes)
+            dx = weight * scale * (dy - dbias / count - normal * (dweight / count))
+            return dx, {f"{self.name}.weight": dweight, f"{self.name}.bias": dbias}
+
+        return normal * weight + params[f"{self.name}.bias"], pullback
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool(_Stateless):
+    """(height, width, channel) to (channel,): the mean over all positions."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape[2:]
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        positions = x.shape[1] * x.shape[2]
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            return np.broadcast_to(dy[:, None, None] / positions, x.shape), {}
+
+        return x.mean((1, 2)), pullback
+
+
+@dataclass(frozen=True)
+class Residual:
+    """body(x) + shortcut(x); an empty shortcut is x itself."""
+
+    body: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(parameter for layer in (*self.body, *self.shortcut) for parameter in layer.parameters())
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return chain_shape(self.body, shape)
+
+    def flops(self, shape: Shape) -> int:
+        return chain_flops(self.body, shape) + chain_flops(self.shortcut, shape)
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        y, back = chain_forward(self.body, params, x)
+        around, back_around = chain_forward(self.shortcut, params, x)
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            (dx, grads), (dx_around, grads_around) = back(dy), back_around(dy)
+            return dx + dx_around, grads | grads_around
+
+        return y + around, pullback
+
+
+@dataclass(frozen=True)
 class ReLU(_Stateless):
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
         return np.maximum(x, 0), lambda dy: (dy * (x > 0), {})
@@ -191,6 +286,39 @@ class LogSoftmax(_Stateless):
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
         y = log_softmax(x)
         return y, lambda dy: (dy - np.exp(y) * dy.sum(-1, keepdims=True), {})
+
+
+def chain_shape(layers: Sequence[Layer], shape: Shape) -> Shape:
+    """The shape that comes out of a chain of layers."""
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape
+
+
+def chain_flops(layers: Sequence[Layer], shape: Shape) -> int:
+    """Floating-point operations of one sample's forward pass through a chain of layers."""
+    total = 0
+    for layer in layers:
+        total += layer.flops(shape)
+        shape = layer.output_shape(shape)
+    return total
+
+
+def chain_forward(layers: Sequence[Layer], params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    """Forward through a chain of layers, with the pullback of the whole chain."""
+    pullbacks = []
+    for layer in layers:
+        x, pullback = layer.forward(params, x)
+        pullbacks.append(pullback)
+
+    def chained(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+        gradients: Arrays = {}
+        for pullback in reversed(pullbacks):
+            dy, grads = pullback(dy)
+            gradients |= grads
+        return dy, gradients
+
+    return x, chained
 
 
 def log_softmax(x: np.ndarray) -> np.ndarray:

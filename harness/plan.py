@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from harness import registry, workloads
+from harness import partition, registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
 from harness.specs import FrameworkSpec, OptimizerSpec, Platform, Precision, StrategySpec, TrialSpec
@@ -17,7 +18,7 @@ from harness.workloads import Workload
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 MAX_CPU_DEVICES = 64
-PARITY_BATCH = 16  # at least; the next multiple of the devices is taken
+MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
 PRESETS: dict[str, dict[str, int]] = {
     "smoke": {"launches": 1, "curve_steps": 20, "blocks": 5, "steps_per_block": 10},
@@ -43,6 +44,7 @@ class Request:
     seed: int = 0
     preset: str | None = None
     timeout_seconds: float = 600.0
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
     interpreters: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,6 +87,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     _check_numbers(request)
     specs = [registry.framework(name) for name in frameworks]
     _check_strategies(request.strategies, specs)
+    _check_options(request, specs)
     for name in request.interpreters:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
     interpreters = {spec.name: request.interpreters.get(spec.name, sys.executable) for spec in specs}
@@ -111,30 +114,33 @@ def _cells(
     preset: str,
     absent: str,
 ) -> list[Planned]:
-    """The cells of one strategy on one workload: one for each number of devices that it can use."""
+    """The cells of one strategy on one workload: one for each number of devices, and each value of its options."""
     counts = [1] if strategy.max_devices == 1 else list(devices)
     cells = []
-    for count in counts:
-        batch = request.global_batch or workload.global_batch
-        if batch % count:
+    for count, chosen in itertools.product(counts, _option_values(request, strategy)):
+        data_parallel = strategy.parallelism == "data"
+        own_batch = workload.global_batch * (count if workload.batch_per_device and data_parallel else 1)
+        batch = request.global_batch or own_batch
+        if data_parallel and batch % count:
             raise UsageError(
                 f"global batch {batch} of {workload.name} is not divisible by {count} devices: "
                 f"choose --global-batch as a multiple of {count}, or other --devices"
             )
+        options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
         spec = TrialSpec(
             framework=framework.name,
             workload=workload.name,
             size=workload.size,
             strategy=strategy.name,
-            options=dict(strategy.options),
+            options=options,
             platform=platform,
             devices=count,
             global_batch=batch,
             precision=_precision(request.precision),
             optimizer=parse_optimizer(request.optimizer, workload.optimizer),
             seed=request.seed,
-            parity_batch=count * math.ceil(PARITY_BATCH / count),
+            parity_batch=count * math.ceil(min(workload.parity_batch, batch) / count),
             timeout_seconds=request.timeout_seconds,
             **numbers,
         )
@@ -146,6 +152,50 @@ def _cells(
         else:
             cells.append(Planned(spec=spec))
     return cells
+
+
+def _option_values(request: Request, strategy: StrategySpec) -> list[dict[str, Any]]:
+    """Every combination of the values that the request gives to options of this strategy. Raises UsageError."""
+    own = {name: values for name, values in request.options.items() if name in strategy.options}
+    typed = {
+        name: [_typed(name, value, type(strategy.options[name])) for value in values] for name, values in own.items()
+    }
+    return [dict(zip(typed, values, strict=True)) for values in itertools.product(*typed.values())]
+
+
+def _typed(name: str, value: str, kind: type) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        what = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        raise UsageError(f"option {name}={value}: must be {what}") from None
+
+
+def resolve_options(
+    strategy: StrategySpec, workload: Workload, chosen: dict[str, Any], *, devices: int, batch: int
+) -> dict[str, Any]:
+    """A strategy's options with the workload's defaults filled in, checked. Raises UsageError."""
+    options = strategy.options | chosen
+    if "cut" in options:
+        partition.check_stages(devices, workload.blocks)
+        if not options["cut"]:
+            options["cut"] = workload.default_cut if devices == 2 and workload.default_cut else "parameters"
+        if options["cut"] not in partition.BALANCED:
+            partition.cut_points(options["cut"], workload.blocks, devices)
+    if "split_size" in options:
+        if "split_size" not in chosen:
+            options["split_size"] = math.ceil(batch / MICRO_BATCHES)
+        partition.micro_batches(batch, options["split_size"])
+    return options
+
+
+def normalization_groups(spec: TrialSpec, strategy: StrategySpec) -> tuple[int, ...]:
+    """Sizes of the parts of a parity batch that share normalization statistics under this strategy."""
+    if strategy.normalization == "per_device":
+        return (spec.parity_batch // spec.devices,) * spec.devices
+    if strategy.normalization == "per_microbatch":
+        return partition.micro_batches(spec.parity_batch, spec.parity_options["split_size"])
+    return (spec.parity_batch,)
 
 
 def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
@@ -234,6 +284,17 @@ def _check_strategies(chosen: tuple[str, ...], specs: list[FrameworkSpec]) -> No
     where = f" for {', '.join(spec.name for spec in specs)}"
     for name in chosen:
         check_name("--strategy", name, [*known, "all"], extra=where)
+
+
+def _check_options(request: Request, specs: list[FrameworkSpec]) -> None:
+    chosen = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
+    known = sorted({name for strategy in chosen for name in strategy.options})
+    for name in request.options:
+        if name not in known:
+            names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
+            raise UsageError(
+                f"option {name!r}: {names} have " + (f"only {', '.join(known)}" if known else "no options")
+            )
 
 
 def _workload(name: str, request: Request) -> Workload:

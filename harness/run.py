@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.launch import Order, Outcome, launch
-from harness.plan import Plan
+from harness.plan import Plan, normalization_groups
 from harness.specs import FAILURES, Check, Parity, TrialResult, TrialSpec
 
 GOLDEN_CURVE_FLOPS = 1e11  # a golden loss curve that costs more than this (some ten seconds of numpy) is left out
@@ -28,11 +28,11 @@ GOLDEN_CURVE_FLOPS = 1e11  # a golden loss curve that costs more than this (some
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the parent prepares once for each workload: the samples, and the golden loss curve of the timed runs."""
+    """What the parent prepares once for each workload: the samples, and golden loss curves of the timed runs, by batch."""
 
     path: Path
     batches: Batches
-    curve: tuple[float, ...]
+    curves: dict[int, tuple[float, ...]]
 
 
 class Run:
@@ -81,26 +81,29 @@ class Run:
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples once and compute its golden loss curve. Raises UsageError for bad --data."""
-        key = f"{spec.workload}-{spec.size}"
-        if key in self.inputs:
-            return
+        key, workload = f"{spec.workload}-{spec.size}", workloads.get(spec.workload, spec.size)
         self.display.phase(f"preparing {key}")
-        workload = workloads.get(spec.workload, spec.size)
-        try:
-            arrays = workload.load("train", self.data if workload.takes_data else None)
-        except DataError as error:
-            raise UsageError(str(error)) from error
-        self.work.mkdir(exist_ok=True)
-        path = self.work / f"{key}.npz"
-        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
-        batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
-        cost = workload.flops_per_unit() * spec.global_batch * spec.curve_steps
-        curve: tuple[float, ...] = ()
-        if cost <= GOLDEN_CURVE_FLOPS:
-            curve = tuple(self.golden(spec, batches, spec.curve_steps, spec.global_batch).losses.tolist())
-        self.inputs[key] = Inputs(path=path, batches=batches, curve=curve)
+        if key not in self.inputs:
+            try:
+                arrays = workload.load("train", self.data if workload.takes_data else None)
+            except DataError as error:
+                raise UsageError(str(error)) from error
+            self.work.mkdir(exist_ok=True)
+            path = self.work / f"{key}.npz"
+            np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+            batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
+            self.inputs[key] = Inputs(path=path, batches=batches, curves={})
+        inputs = self.inputs[key]
+        if spec.global_batch not in inputs.curves:
+            cost = workload.flops_per_unit() * spec.global_batch * spec.curve_steps
+            curve: tuple[float, ...] = ()
+            if cost <= GOLDEN_CURVE_FLOPS:
+                curve = tuple(self.golden(spec, inputs.batches, spec.curve_steps, spec.global_batch).losses.tolist())
+            inputs.curves[spec.global_batch] = curve
 
-    def golden(self, spec: TrialSpec, batches: Batches, steps: int, batch: int, groups: int = 1) -> golden.Golden:
+    def golden(
+        self, spec: TrialSpec, batches: Batches, steps: int, batch: int, groups: Sequence[int] | None = None
+    ) -> golden.Golden:
         """The golden reference of a cell."""
         workload = workloads.get(spec.workload, spec.size)
         samples = (batches.batch(step, batch) for step in range(steps))
@@ -110,11 +113,12 @@ class Run:
         """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
         self.display.phase(f"parity {spec.cell}")
         inputs = self.inputs[f"{spec.workload}-{spec.size}"]
-        groups = spec.devices if self.strategy(spec).normalization == "per_device" else 1
-        reference = self.work / f"golden-{spec.workload}-{spec.size}-{spec.parity_batch}-{groups}.npz"
+        groups = normalization_groups(spec, self.strategy(spec))
+        shape = "+".join(map(str, groups))
+        reference = self.work / f"golden-{spec.workload}-{spec.size}-{shape}.npz"
         if not reference.exists():
             self.golden(spec, inputs.batches, spec.parity_steps, spec.parity_batch, groups).save(reference)
-        outcome = self.launch(spec, "parity", reference, groups)
+        outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.cell] = proof
         self.display.advance()
@@ -132,7 +136,7 @@ class Run:
         if proof.status == "ok":
             self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, "timing", Path("unused"), 1)
-            curve = self.inputs[f"{spec.workload}-{spec.size}"].curve
+            curve = self.inputs[f"{spec.workload}-{spec.size}"].curves[spec.global_batch]
             self.record(timed(self.result(spec, outcome=outcome), outcome, proof.parity, curve))
         self.display.advance()
 

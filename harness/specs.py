@@ -53,12 +53,14 @@ class StrategySpec:
     """What the planner must know of one parallel strategy without importing its framework.
 
     `processes`: "one" process drives all devices, or one "per_device". `normalization`: which samples share BatchNorm
-    statistics. `options`: the strategy's own options with their defaults.
+    statistics. `options`: the strategy's own options with their defaults; 0 and "" stand for a default that depends on
+    the workload, which the planner fills in. Model and pipeline strategies have as many stages as devices.
     """
 
     name: str
     summary: str
     processes: Processes
+    parallelism: Literal["none", "data", "model", "pipeline"] = "data"
     min_devices: int = 1
     max_devices: int | None = None
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
@@ -112,6 +114,14 @@ class TrialSpec:
     blocks: int = 5
     steps_per_block: int = 10
     timeout_seconds: float = 600.0
+
+    @property
+    def parity_options(self) -> dict[str, Any]:
+        """The options of the parity phase: a split_size keeps its share of the phase's smaller batch."""
+        if "split_size" not in self.options:
+            return self.options
+        share = round(self.options["split_size"] * self.parity_batch / self.global_batch)
+        return self.options | {"split_size": min(max(share, 1), self.parity_batch)}
 
     @property
     def cell(self) -> str:

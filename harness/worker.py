@@ -108,7 +108,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         optimizer=spec.optimizer,
         precision=precision,
         global_batch=spec.parity_batch if in_parity else spec.global_batch,
-        options=spec.options,
+        options=spec.parity_options if in_parity else spec.options,
         keep_gradients=in_parity,
     )
     with np.load(orders["inputs"], allow_pickle=False) as inputs:
@@ -148,9 +148,10 @@ def prove(program, spec: TrialSpec, batches: Batches, golden: Golden, groups: in
 def measure(program, spec: TrialSpec, batches: Batches, barrier, answer: dict, progress) -> None:
     """First step, loss curve (which warms up), then the timed blocks."""
     losses: list[float] = answer.setdefault("losses", [])
+    dtype = np.float64 if spec.precision == "fp64" else np.float32
     for step in range(spec.curve_steps):
         progress(f"warm-up step {step + 1}/{spec.curve_steps}")
-        placed = program.place(batches.batch(step, spec.global_batch))
+        placed = program.place(batches.batch(step, spec.global_batch, dtype=dtype))
         if step == 0:
             answer["first_step_seconds"] = timing.time_first_step(program, placed, clock=time.perf_counter)
         else:
@@ -158,7 +159,7 @@ def measure(program, spec: TrialSpec, batches: Batches, barrier, answer: dict, p
         losses.append(program.loss())
         check_loss(losses, step)
     steps = range(spec.curve_steps, spec.curve_steps + RESIDENT_BATCHES)
-    resident = [program.place(batches.batch(step, spec.global_batch)) for step in steps]
+    resident = [program.place(batches.batch(step, spec.global_batch, dtype=dtype)) for step in steps]
     answer["block_seconds"] = timing.time_blocks(
         program,
         resident,

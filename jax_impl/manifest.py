@@ -14,6 +14,7 @@ FRAMEWORK = FrameworkSpec(
             name="single",
             summary="jit on one device: the base case of every speed-up",
             processes="one",
+            parallelism="none",
             max_devices=1,
             normalization="global",
         ),

@@ -1,4 +1,4 @@
-"""Canonical weights to Flax's tree and back. The layouts are the same; only the names differ ("weight" is "kernel")."""
+"""Canonical weights to Flax's tree and back. The layouts are the same; only the names differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from jax.typing import DTypeLike
 from harness.contract import Arrays
 
 Params = dict[str, dict[str, Any]]
-_LEAVES = {"weight": "kernel", "bias": "bias"}
-_NAMES = {leaf: name for name, leaf in _LEAVES.items()}
+_NAMES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
 def load(params: Arrays, dtype: DTypeLike) -> Params:
@@ -20,7 +19,9 @@ def load(params: Arrays, dtype: DTypeLike) -> Params:
     tree: Params = {}
     for name, array in params.items():
         layer, _, leaf = name.rpartition(".")
-        tree.setdefault(layer, {})[_LEAVES[leaf]] = jnp.asarray(array, dtype)
+        if leaf == "weight":
+            leaf = "scale" if array.ndim == 1 else "kernel"  # BatchNorm's weight is Flax's scale
+        tree.setdefault(layer, {})[leaf] = jnp.asarray(array, dtype)
     return tree
 
 

@@ -7,17 +7,15 @@ import tensorflow as tf
 
 from harness.contract import Arrays
 
-_LEAVES = {"weight": "kernel", "bias": "bias"}
+_NAMES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def variables(model: keras.Model) -> dict[str, tf.Variable]:
     """The model's trainable tf.Variables by canonical name (under MirroredStrategy, the mirrored variables)."""
     found = {}
     for layer in model.layers:
-        for name, leaf in _LEAVES.items():
-            variable = getattr(layer, leaf, None)
-            if variable is not None:
-                found[f"{layer.name}.{name}"] = variable.value
+        for variable in layer.trainable_variables:
+            found[f"{layer.name}.{_NAMES[variable.name]}"] = variable.value
     return found
 
 

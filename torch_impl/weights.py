@@ -14,7 +14,8 @@ from harness.workloads import Workload
 def load(model: nn.Module, workload: Workload, params: Arrays) -> None:
     """Copy canonical `params` into `model`. Raises RuntimeError where names or shapes do not match."""
     state = {spec.name: torch.from_numpy(_to_torch(spec, params[spec.name])) for spec in workload.parameters()}
-    model.load_state_dict(state, strict=True)
+    buffers = dict(model.named_buffers())  # running statistics: they begin as PyTorch makes them
+    model.load_state_dict(buffers | state, strict=True)
 
 
 def parameters(model: nn.Module, workload: Workload) -> Arrays:

@@ -17,15 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from harness.layers import Arrays, Layer, Parameter, Shape
+from harness.layers import Arrays, Layer, Parameter, Shape, chain_flops
 from harness.specs import OptimizerSpec
 
 Loss = Literal["mse", "cross_entropy", "nll"]
 Split = Literal["train", "test"]
-
-
-def _as_float64(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +29,7 @@ class Workload:
     """What is trained, independent of any framework.
 
     `load(split, source)` returns {"x": (samples, *input_shape), "y": targets}; `source` is the folder given by --data,
-    or None. `transform` turns stored inputs into float64 network inputs. `dims` are the numbers that models are built
+    or None. `transform` turns stored inputs into network inputs. `dims` are the numbers that models are built
     from. `unit` is what throughput counts.
     """
 
@@ -48,24 +44,23 @@ class Workload:
     global_batch: int
     optimizer: OptimizerSpec
     load: Callable[[Split, Path | None], Arrays]
-    transform: Callable[[np.ndarray], np.ndarray] = field(default=_as_float64)
+    transform: Callable[[np.ndarray], np.ndarray] = field(default=np.asarray)
     takes_data: bool = False  # whether --data means anything to it
+    batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device
+    parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
+    blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last
+    default_cut: str = ""  # for two stages, by the name of the last block of the first
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All trainable tensors in the order of the layers."""
         return tuple(parameter for layer in self.layers for parameter in layer.parameters())
 
     def init_params(self, seed: int) -> Arrays:
-        """Initial float64 weights: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), as torch.nn.Linear and Conv2d draw them.
+        """Initial float64 weights, drawn as `Parameter.init` says.
 
         Each tensor has a random stream of its own, so its values do not depend on what other tensors there are.
         """
-        params: Arrays = {}
-        for parameter in self.parameters():
-            rng = np.random.default_rng([seed, zlib.crc32(parameter.name.encode())])
-            bound = 1 / np.sqrt(parameter.fan_in)
-            params[parameter.name] = rng.uniform(-bound, bound, parameter.shape)
-        return params
+        return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
 
     def flops_per_unit(self) -> int:
         """Floating-point operations to train on one sample: three times the forward pass.
@@ -73,11 +68,17 @@ class Workload:
         The backward pass has two products of the forward's size, one for the inputs and one for the weights (Kaplan et
         al. 2020, arXiv:2001.08361, section 2.1).
         """
-        total, shape = 0, self.input_shape
-        for layer in self.layers:
-            total += layer.flops(shape)
-            shape = layer.output_shape(shape)
-        return 3 * total
+        return 3 * chain_flops(self.layers, self.input_shape)
+
+
+def _initial(parameter: Parameter, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, zlib.crc32(parameter.name.encode())])
+    if parameter.init == "uniform":
+        bound = 1 / np.sqrt(parameter.fan)
+        return rng.uniform(-bound, bound, parameter.shape)
+    if parameter.init == "normal":
+        return rng.normal(0.0, np.sqrt(2 / parameter.fan), parameter.shape)
+    return np.ones(parameter.shape) if parameter.init == "ones" else np.zeros(parameter.shape)
 
 
 def names() -> list[str]:

@@ -33,6 +33,7 @@ SIZES = {
         input_shape=(5,),
         layers=(Linear("fc", 5, 10), ReLU(), Linear("out", 10, 2)),
         dims={"inputs": 5, "hidden": 10, "outputs": 2},
+        blocks=("fc", "relu", "out"),
         loss="cross_entropy",
         global_batch=16,
         optimizer=OptimizerSpec(name="adam", learning_rate=1e-3),

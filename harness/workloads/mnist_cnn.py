@@ -48,6 +48,9 @@ def _sized(size: str, summary: str, channels: tuple[int, int], hidden: int) -> W
             Linear("fc2", hidden, 10), LogSoftmax(),
         ),
         dims={"channels1": first, "channels2": second, "hidden": hidden, "classes": 10},
+        blocks=(
+            "conv1", "relu1", "pool1", "conv2", "relu2", "pool2", "flatten", "fc1", "relu3", "fc2", "log_softmax",
+        ),
         loss="nll",
         global_batch=64,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.5),

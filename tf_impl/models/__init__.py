@@ -12,5 +12,6 @@ from harness.workloads import Workload
 def build(workload: Workload) -> keras.Model:
     """The network of `workload`; its output is in the parameters' dtype."""
     model = importlib.import_module(f"{__name__}.{workload.name}").build(**workload.dims)
-    model.build((None, *workload.input_shape))
+    if not model.built:
+        model.build((None, *workload.input_shape))
     return model

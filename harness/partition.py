@@ -1,0 +1,76 @@
+"""Cutting: a batch into micro-batches, and a list of blocks into stages. Pure arithmetic, shared by planner and worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.errors import UsageError
+
+BALANCED = ("parameters", "time")
+
+
+def micro_batches(batch: int, split_size: int) -> tuple[int, ...]:
+    """Sizes of the micro-batches: `split_size` each, the last one what is left. Raises UsageError."""
+    if not 1 <= split_size <= batch:
+        raise UsageError(f"split_size {split_size}: allowed are 1 to the batch, {batch}")
+    whole, rest = divmod(batch, split_size)
+    return (split_size,) * whole + ((rest,) if rest else ())
+
+
+def bubble(stages: int, micro_batch_count: int) -> float:
+    """Share of the devices' time that a pipeline of equal stages idles: (p - 1) / (m + p - 1).
+
+    Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3.
+    """
+    return (stages - 1) / (micro_batch_count + stages - 1)
+
+
+def check_stages(stages: int, blocks: Sequence[str]) -> None:
+    """Raises UsageError if there are more stages than blocks."""
+    if not 1 <= stages <= len(blocks):
+        raise UsageError(f"{stages} stages: the network has {len(blocks)} blocks, so 1 to {len(blocks)} are allowed")
+
+
+def cut_points(cut: str, blocks: Sequence[str], stages: int) -> tuple[int, ...]:
+    """Where the stages after the first begin, by hand: `cut` names the last block of each stage but the last, with "+".
+
+    A name stands for the last block that it begins: "layer2" means "layer2.3" in ResNet-50. Raises UsageError for an
+    unknown name, a wrong number of names, or a wrong order.
+    """
+    check_stages(stages, blocks)
+    names = [name for name in cut.split("+") if name]
+    if len(names) != stages - 1:
+        raise UsageError(f"cut {cut!r}: {stages} stages need {stages - 1} names, joined by +; these are {len(names)}")
+    points = []
+    for name in names:
+        ends = [index for index, block in enumerate(blocks) if block == name or block.startswith(f"{name}.")]
+        if not ends or ends[-1] == len(blocks) - 1:
+            allowed = ", ".join([*BALANCED, *blocks[:-1]])
+            raise UsageError(f"cut {name!r}: allowed are {allowed}, or the beginning of a name up to its dot")
+        points.append(ends[-1] + 1)
+    if sorted(set(points)) != points:
+        raise UsageError(f"cut {cut!r}: the names must come in the network's order, each once")
+    return tuple(points)
+
+
+def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Where the stages after the first begin so that the costliest stage costs least; every stage gets a block.
+
+    Exact, by dynamic programming over prefixes: best[k][j] is the least maximal cost of cutting the first j blocks into
+    k stages. Raises UsageError if there are more stages than blocks.
+    """
+    check_stages(stages, [str(index) for index in range(len(costs))])
+    count = len(costs)
+    prefix = [0.0]
+    for cost in costs:
+        prefix.append(prefix[-1] + cost)
+    best = {(1, j): (prefix[j], 0) for j in range(1, count + 1)}
+    for k in range(2, stages + 1):
+        for j in range(k, count + 1):
+            options = ((max(best[k - 1, i][0], prefix[j] - prefix[i]), i) for i in range(k - 1, j))
+            best[k, j] = min(options)
+    points, j = [], count
+    for k in range(stages, 1, -1):
+        j = best[k, j][1]
+        points.append(j)
+    return tuple(reversed(points))

@@ -1,0 +1,96 @@
+"""ResNet-50 (He et al. 2015, arXiv:1512.03385) as torchvision builds it, on synthetic images.
+
+"v1.5": a bottleneck's stride sits on its 3x3 convolution. 25,557,032 parameters at 1,000 classes. `tutorial` is the
+model-parallel tutorial's setting: 120 images of 128 x 128, mean squared error against one-hot labels, SGD 0.001.
+`imagenet` is the usual benchmark: 224 x 224, 256 images a device, cross-entropy, SGD 0.1 with momentum 0.9. `tiny` is
+the tutorial's setting on a network that a test can afford.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from harness.layers import Arrays, BatchNorm, Conv2D, GlobalAveragePool, Layer, Linear, MaxPool2D, ReLU, Residual
+from harness.specs import OptimizerSpec
+from harness.workloads import Split, Workload
+
+EXPANSION = 4  # a bottleneck's output has this many times its inner channels
+DATA_SEED = 0
+
+
+def load(split: Split, source: Path | None = None, *, samples: int, image: int, classes: int, one_hot: bool) -> Arrays:
+    """x (samples, image, image, 3) float32, standard normal; y random classes, int64, or one-hot float32 rows."""
+    rng = np.random.default_rng([DATA_SEED, split == "test"])
+    x = rng.standard_normal((samples, image, image, 3), dtype=np.float32)
+    y = rng.integers(0, classes, samples)
+    return {"x": x, "y": np.eye(classes, dtype=np.float32)[y] if one_hot else y}
+
+
+def _conv(name: str, kernel: int, inputs: int, outputs: int, stride: int = 1) -> Conv2D:
+    return Conv2D(name, kernel, inputs, outputs, stride=stride, padding=kernel // 2, bias=False, he=True)
+
+
+def _bottleneck(name: str, inputs: int, planes: int, stride: int) -> tuple[Layer, ...]:
+    outputs = EXPANSION * planes
+    body = (
+        _conv(f"{name}.conv1", 1, inputs, planes), BatchNorm(f"{name}.bn1", planes), ReLU(),
+        _conv(f"{name}.conv2", 3, planes, planes, stride), BatchNorm(f"{name}.bn2", planes), ReLU(),
+        _conv(f"{name}.conv3", 1, planes, outputs), BatchNorm(f"{name}.bn3", outputs),
+    )  # fmt: skip
+    if stride == 1 and inputs == outputs:
+        return (Residual(body), ReLU())
+    down = (_conv(f"{name}.downsample.0", 1, inputs, outputs, stride), BatchNorm(f"{name}.downsample.1", outputs))
+    return (Residual(body, down), ReLU())
+
+
+def _sized(
+    size: str, summary: str, *, image: int, classes: int, width: int, depths: tuple[int, ...], **known
+) -> Workload:
+    layers: list[Layer] = [
+        _conv("conv1", 7, 3, width, stride=2), BatchNorm("bn1", width), ReLU(), MaxPool2D(3, 2, padding=1),
+    ]  # fmt: skip
+    blocks, channels = ["conv1", "bn1", "relu", "maxpool"], width
+    for stage, depth in enumerate(depths, 1):
+        planes = width * 2 ** (stage - 1)
+        for index in range(depth):
+            name = f"layer{stage}.{index}"
+            layers += _bottleneck(name, channels, planes, stride=2 if stage > 1 and index == 0 else 1)
+            blocks.append(name)
+            channels = EXPANSION * planes
+    layers += [GlobalAveragePool(), Linear("fc", channels, classes)]
+    one_hot = known["loss"] == "mse"
+    return Workload(
+        name="resnet50",
+        size=size,
+        summary=summary,
+        unit="image",
+        input_shape=(image, image, 3),
+        layers=tuple(layers),
+        blocks=(*blocks, "avgpool", "flatten", "fc"),
+        default_cut="layer2",
+        dims={"classes": classes, "width": width} | {f"depth{i}": depth for i, depth in enumerate(depths, 1)},
+        load=partial(load, samples=known.pop("samples"), image=image, classes=classes, one_hot=one_hot),
+        **known,
+    )
+
+
+SIZES = {
+    "tutorial": _sized(
+        "tutorial", "128 x 128, batch 120, mean squared error, SGD: the model-parallel tutorial's setting",
+        image=128, classes=1000, width=64, depths=(3, 4, 6, 3), samples=480, loss="mse", global_batch=120,
+        parity_batch=8, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+    ),
+    "imagenet": _sized(
+        "imagenet", "224 x 224, 256 images a device, cross-entropy, SGD with momentum",
+        image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
+        batch_per_device=True, parity_batch=4, optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+    ),
+    "tiny": _sized(
+        "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",
+        image=64, classes=10, width=4, depths=(1, 1, 1, 1), samples=48, loss="mse", global_batch=12,
+        parity_batch=12, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+    ),
+}  # fmt: skip

@@ -1,0 +1,37 @@
+"""ResNet-50 from torchvision's own bottleneck, as an ordered list of blocks with torchvision's names."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+from torchvision.models.resnet import Bottleneck, conv1x1
+
+
+def build(*, classes: int, width: int, **depths: int) -> nn.Sequential:
+    """(batch, 3, height, width) to logits (batch, classes). `depths`: bottlenecks in each of the four stages."""
+    model = nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
+            bn1=nn.BatchNorm2d(width),
+            relu=nn.ReLU(inplace=True),
+            maxpool=nn.MaxPool2d(3, stride=2, padding=1),
+        )
+    )
+    channels = width
+    for stage, depth in enumerate(depths.values(), 1):
+        planes = width * 2 ** (stage - 1)
+        bottlenecks = []
+        for index in range(depth):
+            stride = 2 if stage > 1 and index == 0 else 1
+            downsample = None
+            if stride != 1 or channels != planes * Bottleneck.expansion:
+                outputs = planes * Bottleneck.expansion
+                downsample = nn.Sequential(conv1x1(channels, outputs, stride), nn.BatchNorm2d(outputs))
+            bottlenecks.append(Bottleneck(channels, planes, stride, downsample))
+            channels = planes * Bottleneck.expansion
+        model.add_module(f"layer{stage}", nn.Sequential(*bottlenecks))
+    model.add_module("avgpool", nn.AdaptiveAvgPool2d((1, 1)))
+    model.add_module("flatten", nn.Flatten())
+    model.add_module("fc", nn.Linear(channels, classes))
+    return model

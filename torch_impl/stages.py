@@ -1,0 +1,78 @@
+"""A model as an ordered list of blocks, cut into stages: what model and pipeline parallelism have in common."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import nn
+
+from harness import partition
+from harness.contract import Job
+from torch_impl import placement, runtime
+
+TIMED_RUNS = 3  # each block's time is the smallest of so many
+
+
+def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
+    """The model's blocks by name, in order: its children, where a child that is a Sequential counts by its own."""
+    found: dict[str, nn.Module] = {}
+    for name, child in model.named_children():
+        if isinstance(child, nn.Sequential):
+            found |= {f"{name}.{inner}": block for inner, block in child.named_children()}
+        else:
+            found[name] = child
+    return found
+
+
+def cut(model: nn.Sequential, job: Job) -> list[nn.Sequential]:
+    """The model as one Sequential for each device, cut where the option `cut` says. Modules are shared, not copied.
+
+    "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
+    harness.partition.cut_points. Raises UsageError for names that are none.
+    """
+    found = blocks(model)
+    stages, how = job.world.devices, job.options["cut"]
+    if how == "parameters":
+        points = partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
+    elif how == "time":
+        points = partition.balance(block_seconds(list(found.values()), job), stages)
+    else:
+        points = partition.cut_points(how, list(found), stages)
+    modules, edges = list(found.values()), [0, *points, len(found)]
+    return [nn.Sequential(*modules[start:end]) for start, end in zip(edges, edges[1:], strict=False)]
+
+
+def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
+    """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
+    device = runtime.device(job.world)
+    shape = (job.global_batch, *job.workload.input_shape)
+    x, _ = placement.to_device({"x": torch.zeros(shape).numpy(), "y": torch.zeros(1).numpy()}, device, torch.float32)
+    x = x.to(runtime.DTYPES[job.precision])
+    statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
+    seconds = []
+    for module in modules:
+        module.to(device)
+        times = []
+        for _ in range(TIMED_RUNS):
+            given = x.detach().clone().requires_grad_()
+            runtime.sync(job.world)
+            start = time.perf_counter()
+            output = module(given * 1)  # * 1: an in-place block must not write over a leaf
+            output.sum().backward()
+            runtime.sync(job.world)
+            times.append(time.perf_counter() - start)
+        seconds.append(min(times))
+        x = output.detach()
+        module.zero_grad(set_to_none=True)
+    for buffer, before in statistics:
+        buffer.copy_(before)  # measuring must not leave a trace
+    return seconds
+
+
+def to_devices(stages: list[nn.Sequential], job: Job) -> list[torch.device]:
+    """Put each stage on its device; returns the devices."""
+    devices = [runtime.device(job.world, index) for index in range(len(stages))]
+    for stage, device in zip(stages, devices, strict=True):
+        stage.to(device)
+    return devices
