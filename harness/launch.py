@@ -44,7 +44,6 @@ class Outcome:
     traceback: str
     answers: tuple[dict[str, Any], ...]
     cores: int = 0
-    unkillable: tuple[int, ...] = ()
 
 
 def launch(
@@ -102,7 +101,6 @@ def launch(
         traceback=ended["traceback"],
         answers=tuple(answers),
         cores=len(shares[0]),
-        unkillable=tuple(ended.get("unkillable", ())),
     )
 
 

@@ -288,6 +288,14 @@ class LogSoftmax(_Stateless):
         return y, lambda dy: (dy - np.exp(y) * dy.sum(-1, keepdims=True), {})
 
 
+def has_batch_norm(layers: Sequence[Layer]) -> bool:
+    """Whether there is a BatchNorm among the layers, at any depth."""
+    return any(
+        isinstance(layer, BatchNorm) or (isinstance(layer, Residual) and has_batch_norm((*layer.body, *layer.shortcut)))
+        for layer in layers
+    )
+
+
 def chain_shape(layers: Sequence[Layer], shape: Shape) -> Shape:
     """The shape that comes out of a chain of layers."""
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Cutting: a batch into micro-batches, and a list of blocks into stages. Pure arithmetic, shared by planner and worker."""
+"""Cutting a batch into micro-batches, and a list of blocks into stages: arithmetic that planner and worker share."""
 
 from __future__ import annotations
 

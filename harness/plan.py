@@ -20,11 +20,17 @@ PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 MAX_CPU_DEVICES = 64
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
-PRESETS: dict[str, dict[str, int]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {"launches": 1, "curve_steps": 20, "blocks": 5, "steps_per_block": 10},
-    "standard": {"launches": 5, "curve_steps": 50, "blocks": 20, "steps_per_block": 50},
-    "paper": {"launches": 10, "curve_steps": 50, "blocks": 30, "steps_per_block": 100},
-}
+    "standard": {
+        "launches": 5, "curve_steps": 20, "blocks": 15, "steps_per_block": 10,
+        "warmup_seconds": 1.0, "block_seconds": 0.2,
+    },
+    "paper": {
+        "launches": 10, "curve_steps": 50, "blocks": 30, "steps_per_block": 10,
+        "warmup_seconds": 2.0, "block_seconds": 0.5,
+    },
+}  # fmt: skip
 """Launches are the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM)."""
 
 
@@ -104,6 +110,32 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     return Plan(trials=_interleave(cells, request, preset), platform=platform, preset=preset, interpreters=interpreters)
 
 
+def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:
+    """The request with every strategy that has the option at each value, beside single and model_parallel.
+
+    Raises UsageError if no chosen strategy has it, or it is not a number.
+    """
+    specs = [registry.framework(name) for name in _expand("--framework", request.frameworks, registry.packages())]
+    _check_strategies(request.strategies, specs)
+    every = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
+    having = [strategy for strategy in every if option in strategy.options]
+    numeric = sorted({name for s in every for name, default in s.options.items() if isinstance(default, int | float)})
+    if not having or option not in numeric:
+        names = ", ".join(dict.fromkeys(strategy.name for strategy in every))
+        raise UsageError(f"sweep {option!r}: of {names}, allowed are {', '.join(numeric) or 'no options at all'}")
+    if not values:
+        raise UsageError("--values: names nothing; give a comma list of numbers")
+    chosen = tuple(dict.fromkeys(strategy.name for strategy in having))
+    bases = tuple(s.name for s in every if s.name in ("single", "model_parallel")) or ("single",)
+    owners = tuple(spec.name for spec in specs if any(option in strategy.options for strategy in spec.strategies))
+    return replace(
+        request,
+        frameworks=owners,
+        strategies=tuple(dict.fromkeys((*bases, *chosen))),
+        options={**request.options, option: tuple(dict.fromkeys(values))},
+    )
+
+
 def _cells(
     request: Request,
     workload: Workload,
@@ -115,18 +147,26 @@ def _cells(
     absent: str,
 ) -> list[Planned]:
     """The cells of one strategy on one workload: one for each number of devices, and each value of its options."""
-    counts = [1] if strategy.max_devices == 1 else list(devices)
+    counts = [1] if strategy.parallelism == "none" else list(devices)
     cells = []
     for count, chosen in itertools.product(counts, _option_values(request, strategy)):
         data_parallel = strategy.parallelism == "data"
         own_batch = workload.global_batch * (count if workload.batch_per_device and data_parallel else 1)
         batch = request.global_batch or own_batch
-        if data_parallel and batch % count:
-            raise UsageError(
-                f"global batch {batch} of {workload.name} is not divisible by {count} devices: "
-                f"choose --global-batch as a multiple of {count}, or other --devices"
-            )
-        options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
+        options, impossible = strategy.options | chosen, ""
+        try:
+            if data_parallel and batch % count:
+                raise UsageError(
+                    f"global batch {batch} of {workload.name} is not divisible by {count} devices: "
+                    f"choose --global-batch as a multiple of {count}, or other --devices"
+                )
+            options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
+        except UsageError as error:
+            # An error where the user asked for just this; in a matrix of everything, a skipped row.
+            asked = request.devices or request.global_batch if data_parallel else strategy.name in request.strategies
+            if asked or chosen:
+                raise
+            impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
         spec = TrialSpec(
             framework=framework.name,
@@ -144,7 +184,7 @@ def _cells(
             timeout_seconds=request.timeout_seconds,
             **numbers,
         )
-        reason = _why_not(spec, strategy)
+        reason = impossible or _why_not(spec, strategy)
         if reason:
             cells.append(Planned(spec=spec, status="skipped", reason=reason))
         elif absent:
@@ -189,13 +229,15 @@ def resolve_options(
     return options
 
 
-def normalization_groups(spec: TrialSpec, strategy: StrategySpec) -> tuple[int, ...]:
-    """Sizes of the parts of a parity batch that share normalization statistics under this strategy."""
+def normalization_groups(
+    strategy: StrategySpec, *, batch: int, devices: int, split_size: int = 0, **others: Any
+) -> tuple[int, ...]:
+    """Sizes of the parts of a batch that share normalization statistics under this strategy with these options."""
     if strategy.normalization == "per_device":
-        return (spec.parity_batch // spec.devices,) * spec.devices
+        return (batch // devices,) * devices
     if strategy.normalization == "per_microbatch":
-        return partition.micro_batches(spec.parity_batch, spec.parity_options["split_size"])
-    return (spec.parity_batch,)
+        return partition.micro_batches(batch, split_size)
+    return (batch,)
 
 
 def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:

@@ -42,12 +42,13 @@ def framework(name: str) -> FrameworkSpec:
 
 def missing(spec: FrameworkSpec, interpreter: str) -> str:
     """Why the framework cannot run under `interpreter`, or "" if its modules are there. Imports none of them."""
+    needed = ("numpy", *spec.modules)
     if interpreter == sys.executable:
-        absent = [name for name in spec.modules if importlib.util.find_spec(name) is None]
+        absent = [name for name in needed if importlib.util.find_spec(name) is None]
     else:
         try:
             found = subprocess.run(
-                [interpreter, "-c", _PROBE, *spec.modules], capture_output=True, text=True, timeout=60, check=True
+                [interpreter, "-c", _PROBE, *needed], capture_output=True, text=True, timeout=60, check=True
             )
             absent = json.loads(found.stdout)
         except (OSError, ValueError, subprocess.SubprocessError) as error:

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
 Platform = Literal["cpu", "gpu"]
+Protocol = Literal["resident", "from_host"]  # see TrialSpec
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
 Quantity = Literal["losses", "gradients", "parameters"]
 Status = Literal[
@@ -24,7 +25,7 @@ Status = Literal[
     "hung",  # alive, but no progress
     "crashed",
     "killed",  # ended by a signal
-    "diverged",  # non-finite or exploding loss: speed void
+    "diverged",  # a loss that is not finite, explodes, or leaves the golden curve: speed void
     "unavailable",  # the framework is missing or broken
     "skipped",  # cannot run here, for a stated reason
 ]
@@ -62,7 +63,6 @@ class StrategySpec:
     processes: Processes
     parallelism: Literal["none", "data", "model", "pipeline"] = "data"
     min_devices: int = 1
-    max_devices: int | None = None
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
     normalization: Normalization = "per_device"
     options: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class FrameworkSpec:
     modules: tuple[str, ...]  # all must be importable, else the framework is unavailable
     distributions: tuple[str, ...]  # whose versions are recorded
     install_hint: str
+    execution: str  # how steps are executed in the "defaults" track, in words
     strategies: tuple[StrategySpec, ...]
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
 
@@ -105,14 +106,20 @@ class TrialSpec:
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
     track: str = "defaults"
+    # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
+    # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
+    protocol: Protocol = "resident"
     launch: int = 0
     # parity phase: float64, this many steps of this many samples
     parity_steps: int = 5
     parity_batch: int = 16
-    # timing phase: a loss curve from the initial weights, which is also the warm-up; then blocks of steps
+    # timing phase: a loss curve from the initial weights; a warm-up of so many seconds; then blocks of steps, each of
+    # at least so many steps and seconds (the number of steps is fixed by a pilot before the first block)
     curve_steps: int = 20
+    warmup_seconds: float = 0.0
     blocks: int = 5
     steps_per_block: int = 10
+    block_seconds: float = 0.0
     timeout_seconds: float = 600.0
 
     @property
@@ -127,7 +134,8 @@ class TrialSpec:
     def cell(self) -> str:
         """Names the cell whatever the launch: safe as a file name and unique in a plan."""
         options = "".join(f"-{key}={value}" for key, value in sorted(self.options.items()))
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}-x{self.devices}"
+        protocol = "" if self.protocol == "resident" else f"-{self.protocol}"
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}{protocol}-x{self.devices}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,11 +167,22 @@ class Parity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Span:
+    """One stage's work on one micro-batch in a traced step; seconds from the step's first span."""
+
+    stage: int
+    micro_batch: int
+    phase: Literal["forward", "backward"]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialResult:
     """One line of results.jsonl. Every planned trial gets exactly one, whatever became of it.
 
     All times in seconds, memory in bytes. `block_seconds[rank][block]` is raw: each entry is the time of
-    `spec.steps_per_block` steps between two synchronizations of all ranks.
+    `steps_per_block` steps between two synchronizations of all ranks.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_inf_nan": "strings", "extra": "forbid"}
@@ -172,12 +191,13 @@ class TrialResult:
     status: Status
     reason: str = ""
     traceback: str = ""  # of the first rank that failed
-    log: str = ""  # folder of the ranks' output, relative to the run folder
     parity: Parity | None = None
     unit: str = "sample"
     build_seconds: float | None = None
     first_step_seconds: float | None = None
+    steps_per_block: int = 0
     block_seconds: tuple[tuple[float, ...], ...] = ()
+    spans: tuple[Span, ...] = ()  # of one traced step, where the strategy has stages
     losses: tuple[float, ...] = ()
     golden_losses: tuple[float, ...] = ()
     peak_bytes: tuple[int, ...] = ()  # one per rank

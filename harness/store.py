@@ -37,7 +37,8 @@ def append(folder: Path, result: TrialResult) -> None:
     line = _ADAPTER.dump_json(result) + b"\n"
     descriptor = os.open(folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, line)
+        while line:  # the system may take a part
+            line = line[os.write(descriptor, line) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

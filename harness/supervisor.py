@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 1.0  # after the first failure, for the other ranks to write down their own; and from SIGTERM to SIGKILL
 
@@ -30,16 +31,17 @@ GRACE_SECONDS = 1.0  # after the first failure, for the other ranks to write dow
 def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, lambda *_: sys.exit(1))  # through the finally below
     folder = Path(sys.argv[1])
-    started = time.monotonic()
     try:
         outcome = supervise(folder, json.loads((folder / "group.json").read_text()))
     finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # nothing interrupts the clean-up
         unkillable = end_descendants()
-    outcome["seconds"] = time.monotonic() - started
-    outcome["unkillable"] = unkillable
+    if unkillable:
+        outcome["reason"] += f"; processes that could not be ended: {unkillable}"
     temporary = folder / "outcome.tmp"
     temporary.write_text(json.dumps(outcome))
     temporary.replace(folder / "outcome.json")
@@ -49,14 +51,18 @@ def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
     """Start all ranks and wait until all have ended well, one has failed, or their time is up."""
     ranks = [start(folder, rank, order) for rank, order in enumerate(group["ranks"])]
     deadline = time.monotonic() + group["timeout_seconds"]
+    exits: dict[int, float] = {}  # when each rank's failure was first seen, by the wall clock as in ranks' answers
+    places, changed = None, time.monotonic()
     while True:
         codes = [process.poll() for process in ranks]
-        if any(codes):  # neither None nor 0
-            time.sleep(GRACE_SECONDS)
-            return failure(folder, [process.poll() for process in ranks])
+        exits |= {rank: time.time() for rank, code in enumerate(codes) if code and rank not in exits}
+        if exits and time.time() - min(exits.values()) > GRACE_SECONDS:
+            return failure(folder, codes, exits)
         if all(code == 0 for code in codes):
             return {"status": "ok", "reason": "", "traceback": ""}
-        quiet = time.time() - max(last_progress(folder, rank) for rank in range(len(ranks)))
+        if (now := progress(folder, len(ranks))) != places:
+            places, changed = now, time.monotonic()
+        quiet = time.monotonic() - changed
         if quiet > group["stall_seconds"] or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
@@ -73,7 +79,7 @@ def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[by
                 os.sched_setaffinity(0, order["cores"])  # inherited: libraries size their thread pools by it
             return subprocess.Popen(
                 order["command"],
-                env=order["environment"],
+                env=order["environment"] | {"LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -85,8 +91,11 @@ def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[by
                 os.sched_setaffinity(0, before)
 
 
-def failure(folder: Path, codes: list[int | None]) -> dict[str, Any]:
-    """What became of the first rank that failed; the others usually fail because of it."""
+def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> dict[str, Any]:
+    """What became of the first rank that failed; the others usually fail because of it.
+
+    A rank that could still answer counts from its answer, any other from when its exit was seen.
+    """
     failed = []
     for rank, code in enumerate(codes):
         answer = read_answer(folder, rank)
@@ -96,9 +105,10 @@ def failure(folder: Path, codes: list[int | None]) -> dict[str, Any]:
             name = signal.Signals(-code).name
             hint = "; out of host memory?" if -code == signal.SIGKILL else ""
             killed = {"status": "killed", "reason": f"ended by {name}{hint}", "traceback": ""}
-            failed.append((0.0, rank, killed))  # a rank that could not even answer goes before those that could
+            failed.append((exits[rank], rank, killed))
         elif code:
-            failed.append((0.0, rank, {"status": "crashed", "reason": f"exit code {code}, no answer", "traceback": ""}))
+            reason = f"exit code {code} without an answer; its log ends: {last_line(folder, rank)}"
+            failed.append((exits[rank], rank, {"status": "crashed", "reason": reason, "traceback": ""}))
     _, rank, answer = min(failed, key=lambda entry: entry[:2])
     where = f"rank {rank}: " if len(codes) > 1 else ""
     return {"status": answer["status"], "reason": where + answer["reason"], "traceback": answer["traceback"]}
@@ -110,15 +120,22 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
         if process.poll() is None:
             process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
     time.sleep(0.2)
-    places = [(folder / f"rank{rank}.progress").read_text() for rank in range(len(ranks))]
-    where = "; ".join(f"rank {rank} at {place!r}" for rank, place in enumerate(places))
+    where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
     if quiet > group["stall_seconds"]:
         return {"status": "hung", "reason": f"no progress for {quiet:.0f} s ({where})", "traceback": ""}
     return {"status": "timeout", "reason": f"not done after {group['timeout_seconds']:g} s ({where})", "traceback": ""}
 
 
-def last_progress(folder: Path, rank: int) -> float:
-    return (folder / f"rank{rank}.progress").stat().st_mtime
+def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
+    """When each rank last told how far it is, and what it said. Only changes matter, not the clock behind them."""
+    paths = [folder / f"rank{rank}.progress" for rank in range(ranks)]
+    return [(path.stat().st_mtime_ns, path.read_text()) for path in paths]
+
+
+def last_line(folder: Path, rank: int) -> str:
+    """The last line that is not empty of a rank's log."""
+    lines = (folder / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "(empty)"
 
 
 def read_answer(folder: Path, rank: int) -> dict[str, Any] | None:
@@ -130,14 +147,24 @@ def end_descendants() -> list[int]:
     """End all processes below this one, politely, then not; returns the process ids that would not go."""
     this = psutil.Process()
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # twice: one may have forked in between
-        alive = [child for child in this.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+        alive = living(this)
         if not alive:
             break
         for child in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
         psutil.wait_procs(alive, timeout=GRACE_SECONDS if number == signal.SIGTERM else 5)
-    return [child.pid for child in this.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    return [child.pid for child in living(this)]
+
+
+def living(process: psutil.Process) -> list[psutil.Process]:
+    """All descendants that are not mere entries in the process table."""
+    found = []
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 if __name__ == "__main__":

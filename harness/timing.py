@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.contract import Program
 
 
-def time_first_step(program: Program, placed: Any, *, clock: Callable[[], float]) -> float:
+def time_first_step(program: Program, placed: Any, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
     """Seconds from calling the first step to idle devices: tracing, compilation and autotuning included."""
     program.sync()
+    barrier()  # else an early rank's first step would include waiting for a late one
     start = clock()
     program.step(placed)
     program.sync()
@@ -44,6 +46,11 @@ def time_blocks(
         program.sync()  # steps are asynchronous: without this the clock would read how fast Python can enqueue
         seconds.append(clock() - start)
     return seconds
+
+
+def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:
+    """How many steps last `seconds`, no fewer than `at_least`."""
+    return max(at_least, math.ceil(seconds / step_seconds))
 
 
 def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:

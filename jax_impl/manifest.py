@@ -9,13 +9,13 @@ FRAMEWORK = FrameworkSpec(
     modules=("jax", "flax", "optax"),
     distributions=("jax", "jaxlib", "flax", "optax"),
     install_hint="pip install jax flax optax",
+    execution="compiled by XLA (jit, pmap); state donated, NHWC",
     strategies=(
         StrategySpec(
             name="single",
             summary="jit on one device: the base case of every speed-up",
             processes="one",
             parallelism="none",
-            max_devices=1,
             normalization="global",
         ),
         StrategySpec(

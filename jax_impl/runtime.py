@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from harness.contract import World
+from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 
 DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
@@ -24,9 +24,12 @@ def start(world: World, precision: Precision) -> None:
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
     if world.platform == "cpu":
         jax.config.update("jax_num_cpu_devices", world.devices)
-    found = [device.platform for device in jax.devices()]
+    try:
+        found = [device.platform for device in jax.devices()]
+    except RuntimeError as error:  # a jaxlib without CUDA
+        raise DevicesMissing(f"{error}; for GPUs: pip install 'jax[cuda13]'") from error
     if len(found) < world.devices or found[0] != world.platform:
-        raise RuntimeError(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}")
+        raise DevicesMissing(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}")
 
 
 def devices(world: World) -> list[Any]:
@@ -43,7 +46,8 @@ def peak_bytes(world: World) -> int | None:
     """Most memory that arrays took on one of this process's GPUs so far, in bytes; None on the CPU."""
     if world.platform == "cpu":
         return None
-    return max((device.memory_stats() or {}).get("peak_bytes_in_use", 0) for device in devices(world))
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices(world)]
+    return max((peak for peak in peaks if peak is not None), default=None)  # some allocators keep no count
 
 
 def versions(world: World) -> dict[str, str]:

@@ -89,6 +89,7 @@ def make_result(
         "status": "ok",
         "parity": Parity(steps=5, batch=16, groups=1, checks=checks),
         "block_seconds": block_seconds,
+        "steps_per_block": 2,
         "losses": losses,
         "golden_losses": losses,
         "first_step_seconds": 0.5,

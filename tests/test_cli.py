@@ -133,6 +133,36 @@ def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
     shutil.rmtree(tmp_path / "bare")
 
 
+def test_a_report_names_the_command_wherever_its_options_came_from(tmp_path):
+    (tmp_path / "c.toml").write_text('workload = "toy"\noptimizer = "adam"\n')
+    done = harness(
+        "run", "--framework", "fake", "--strategy", "single", "-c", "c.toml", "--out", "here",
+        cwd=tmp_path, env={"HARNESS_SEED": "3"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (result,) = store.read(tmp_path / "here")
+    assert result.spec.seed == 3
+    expected = "python -m harness run --framework fake --workload toy --strategy single --optimizer adam --seed 3"
+    assert result.run["command"] == expected
+    assert expected in (tmp_path / "here" / "report.md").read_text()
+
+
+def test_bad_data_leaves_nothing_behind(tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = harness("run", "--framework", "fake,torch", "--data", "empty", "--out", "here", cwd=tmp_path)
+    one_line_error(done, "train-images")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_path_with_odd_characters_works(tmp_path):
+    odd = tmp_path / "a #b:c?d é"
+    odd.mkdir()
+    done = harness(
+        "run", "--framework", "fake", "--strategy", "replicated", "--workload", "toy", "--out", str(odd / "r")
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_version():
     assert harness("--version").stdout.strip() == "0.1.0"
     assert sys.version_info >= (3, 11)

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from harness import golden, workloads
-from harness.layers import Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU, log_softmax
+from harness.layers import (
+    BatchNorm,
+    Conv2D,
+    Flatten,
+    GlobalAveragePool,
+    Linear,
+    LogSoftmax,
+    MaxPool2D,
+    ReLU,
+    Residual,
+    log_softmax,
+)
 from harness.specs import OptimizerSpec
 
 LAYERS = {
@@ -17,6 +28,14 @@ LAYERS = {
     "conv without bias": (Conv2D("c", 1, 3, 2, bias=False), (4, 4, 3)),
     "max-pool": (MaxPool2D(2, 2), (6, 4, 3)),
     "overlapping max-pool with padding": (MaxPool2D(3, 2, 1), (7, 6, 2)),
+    "batch norm": (BatchNorm("n", 3), (4, 2, 3)),
+    "batch norm of vectors": (BatchNorm("n", 3), (3,)),
+    "global average pool": (GlobalAveragePool(), (4, 3, 2)),
+    "residual": (Residual((Conv2D("c", 3, 2, 2, padding=1), ReLU())), (4, 3, 2)),
+    "residual with a shortcut": (
+        Residual((Conv2D("c", 3, 2, 4, stride=2, padding=1), BatchNorm("n", 4)), (Conv2D("d", 1, 2, 4, stride=2),)),
+        (4, 4, 2),
+    ),
     "relu": (ReLU(), (5,)),
     "flatten": (Flatten(), (2, 3, 4)),
     "log-softmax": (LogSoftmax(), (5,)),
@@ -99,7 +118,7 @@ def test_first_adam_step_is_the_rate_whatever_the_gradient():
     np.testing.assert_allclose(w["w"], [-0.1, 0.1], rtol=2e-5)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("groups", [(8,), (4, 4), (3, 3, 2), (1,) * 8])
 def test_groups_do_not_change_a_network_without_normalization(groups):
     workload = workloads.get("classifier", "base")
     rng = np.random.default_rng(3)
@@ -114,8 +133,8 @@ def test_groups_do_not_change_a_network_without_normalization(groups):
 
 def test_a_batch_that_groups_do_not_divide_is_refused():
     workload = workloads.get("classifier", "base")
-    with pytest.raises(ValueError, match="not divisible"):
-        golden.loss_and_gradients(workload, {}, {"x": np.zeros((3, 5)), "y": np.zeros(3)}, groups=2)
+    with pytest.raises(ValueError, match="do not make up"):
+        golden.loss_and_gradients(workload, {}, {"x": np.zeros((3, 5)), "y": np.zeros(3)}, groups=(2, 2))
 
 
 def test_golden_survives_a_file(tmp_path):
@@ -131,7 +150,42 @@ def test_golden_survives_a_file(tmp_path):
             np.testing.assert_array_equal(array, getattr(after, group)[name])
 
 
-@pytest.mark.parametrize(("name", "size"), [(n, s) for n in workloads.names() for s in workloads.sizes(n)])
+def test_groups_matter_where_there_is_batch_norm_and_equal_each_part_by_itself():
+    workload = workloads.get("resnet50", "tiny")
+    params = workload.init_params(0)
+    batch = {name: array[:6].astype(np.float64) for name, array in workload.load("train", None).items()}
+    whole, _ = golden.loss_and_gradients(workload, params, batch)
+    parts = [{name: array[a:b] for name, array in batch.items()} for a, b in ((0, 4), (4, 6))]
+    alone = [golden.loss_and_gradients(workload, params, part) for part in parts]
+    loss, gradients = golden.loss_and_gradients(workload, params, batch, groups=(4, 2))
+    assert loss == pytest.approx((4 * alone[0][0] + 2 * alone[1][0]) / 6, rel=1e-14)
+    assert abs(loss / whole - 1) > 1e-4
+    for name in params:
+        np.testing.assert_allclose(gradients[name], (4 * alone[0][1][name] + 2 * alone[1][1][name]) / 6, atol=1e-12)
+
+
+def test_resnet50_is_torchvisions():
+    workload = workloads.get("resnet50", "imagenet")
+    shapes = {parameter.name: parameter.shape for parameter in workload.parameters()}
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == 25_557_032
+    # 4.09 billion multiply-adds, as torchvision's documentation has it (GFLOPS 4.09)
+    assert workload.flops_per_unit() / 3 / 2 == pytest.approx(4.09e9, rel=0.01)
+    assert len(workload.blocks) == 4 + 16 + 3
+
+
+def test_initial_weights_have_the_spread_that_their_rule_says():
+    workload = workloads.get("resnet50", "imagenet")
+    spec = next(parameter for parameter in workload.parameters() if parameter.name == "layer4.2.conv2.weight")
+    params = workload.init_params(0)
+    assert params[spec.name].std() == pytest.approx(np.sqrt(2 / (9 * 512)), rel=0.01)
+    assert set(params["bn1.weight"]) == {1.0}
+    assert set(params["bn1.bias"]) == {0.0}
+
+
+SMALL = [(n, s) for n in workloads.names() for s, w in workloads.sizes(n).items() if w.flops_per_unit() < 1e9]
+
+
+@pytest.mark.parametrize(("name", "size"), SMALL)
 def test_every_workload_learns_under_its_own_optimizer(name, size):
     workload = workloads.get(name, size)
     from harness.data import Batches
@@ -155,4 +209,4 @@ def test_initial_weights_depend_on_the_seed_and_the_name_alone():
     for spec in workload.parameters():
         np.testing.assert_array_equal(first[spec.name], again[spec.name])
         assert not np.array_equal(first[spec.name], other[spec.name])
-        assert np.abs(first[spec.name]).max() <= 1 / np.sqrt(spec.fan_in)
+        assert np.abs(first[spec.name]).max() <= 1 / np.sqrt(spec.fan)

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from conftest import make_machine
 
-from harness import plan, registry
+from harness import devices, plan, registry
 from harness.devices import Gpu, visible
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Request, make_plan, parse_optimizer
@@ -32,6 +32,8 @@ def test_default_on_a_machine_without_gpus(machine):
         ("torch", "single", 1): "planned",
         ("torch", "data_parallel", 2): "skipped",
         ("torch", "ddp", 2): "planned",
+        ("torch", "model_parallel", 2): "planned",
+        ("torch", "pipeline", 2): "planned",
         ("jax", "single", 1): "planned",
         ("jax", "pmap", 2): "planned",
         ("tf", "single", 1): "planned",
@@ -58,7 +60,7 @@ def test_launches_are_interleaved_in_a_seeded_order(machine):
 
     assert order(0) == order(0)
     assert order(0) != order(1)
-    rounds = [order(0)[start : start + 6] for start in range(0, 30, 6)]
+    rounds = [order(0)[start : start + 8] for start in range(0, 40, 8)]
     assert all(Counter(each) == Counter(rounds[0]) for each in rounds)
     assert len({tuple(each) for each in rounds}) > 1
 
@@ -76,11 +78,11 @@ def test_too_few_devices_is_a_reason(machine):
 
 
 def test_parity_batch_is_small_and_divisible(machine):
-    for devices in (2, 3, 5, 16):
-        made = make_plan(Request(devices=(devices,), global_batch=devices * 4), machine)
+    for count in (2, 3, 5, 16):
+        made = make_plan(Request(devices=(count,), global_batch=count * 8, workloads=("mnist_cnn",)), machine)
         for trial in made.trials:
             assert trial.spec.parity_batch % trial.spec.devices == 0
-            assert 16 <= trial.spec.parity_batch < 16 + devices
+            assert min(16, count * 8) <= trial.spec.parity_batch < 16 + count
 
 
 def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
@@ -95,7 +97,7 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
     ("request_", "message"),
     [
         (Request(frameworks=("troch",)), "did you mean torch"),
-        (Request(workloads=("resnet",)), "allowed are classifier, mnist_cnn, toy, all"),
+        (Request(workloads=("resnet",)), "allowed are classifier, mnist_cnn, resnet50, toy, all"),
         (Request(strategies=("ddp",), frameworks=("jax",)), "allowed are single, pmap, all for jax"),
         (Request(size="huge"), "allowed are base, tiny"),
         (Request(devices=(0,)), "--devices 0: allowed are 1 to 64"),
@@ -136,6 +138,64 @@ def test_a_broken_driver_makes_the_machine_unfit(machine):
     assert make_plan(Request(platform="cpu"), broken).platform == "cpu"
 
 
+def test_a_default_batch_that_does_not_divide_is_a_skipped_row_and_an_asked_one_an_error():
+    made = cells(make_plan(Request(), make_machine(gpus=3)))
+    assert made["torch", "ddp", 3].status == "skipped"
+    assert "not divisible by 3" in made["torch", "ddp", 3].reason
+    assert made["torch", "single", 1].status == "planned"
+    with pytest.raises(UsageError, match="not divisible by 3"):
+        make_plan(Request(devices=(3,)), make_machine(gpus=3))
+
+
+def test_options_of_strategies(machine):
+    made = make_plan(Request(workloads=("resnet50",), size="tiny", strategies=("pipeline", "ddp")), machine)
+    options = {trial.spec.strategy: trial.spec.options for trial in made.trials}
+    assert options["ddp"] == {}
+    assert options["pipeline"] == {"split_size": 2, "cut": "layer2"}  # a sixth of 12
+    several = Request(strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,))
+    assert [t.spec.options for t in sorted(make_plan(several, machine).trials, key=lambda t: t.spec.cell)] == [
+        {"split_size": 16, "cut": "parameters"},
+        {"split_size": 8, "cut": "parameters"},
+    ]
+
+
+def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
+    made = make_plan(
+        Request(workloads=("resnet50",), strategies=("pipeline",), options={"split_size": ("40",)}), machine
+    )
+    spec = made.trials[0].spec
+    assert (spec.global_batch, spec.parity_batch, spec.parity_options["split_size"]) == (120, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split_size": ("0",)}, "split_size 0: allowed are 1 to the batch, 64"),
+        ({"split_size": ("65",)}, "split_size 65"),
+        ({"split_size": ("x",)}, "must be a whole number"),
+        ({"cut": ("conv9",)}, "cut 'conv9': allowed are parameters, time, conv1"),
+        ({"cut": ("log_softmax",)}, "cut 'log_softmax'"),
+        ({"cut": ("conv1+conv2",)}, "2 stages need 1 names"),
+        ({"bucket": ("1",)}, "option 'bucket': pipeline have only cut, split_size"),
+    ],
+)
+def test_bad_options(machine, options, message):
+    with pytest.raises(UsageError) as error:
+        make_plan(Request(strategies=("pipeline",), options=options), machine)
+    assert message in str(error.value)
+
+
+def test_more_stages_than_blocks(machine):
+    with pytest.raises(UsageError, match="12 stages: the network has 11 blocks"):
+        make_plan(Request(strategies=("model_parallel",), devices=(12,)), machine)
+
+
+def test_imagenet_takes_its_batch_on_each_device():
+    made = cells(make_plan(Request(workloads=("resnet50",), size="imagenet"), make_machine(gpus=2)))
+    batches = {key[1]: trial.spec.global_batch for key, trial in made.items() if key[0] == "torch"}
+    assert batches == {"single": 256, "data_parallel": 512, "ddp": 512, "model_parallel": 256, "pipeline": 256}
+
+
 def test_tf32_on_cpu_is_skipped(machine):
     assert {t.status for t in make_plan(Request(precision="tf32"), machine).trials} == {"skipped"}
 
@@ -170,3 +230,15 @@ def test_cuda_visible_devices_as_cuda_reads_it():
     assert tokens("0,7,1") == ["0"]  # stops at the first that does not exist
     assert tokens("-1") == []
     assert tokens("GPU-a") == []  # ambiguous
+
+
+def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
+    pynvml = pytest.importorskip("pynvml")
+    for name, value in {
+        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "580", "nvmlDeviceGetCount": 0,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(pynvml, name, lambda value=value: value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
+    assert "MIG-1234 names no GPU" in devices._gpus()[2]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert devices._gpus()[2] == ""

@@ -82,13 +82,19 @@ def test_progress_is_told_between_blocks():
 def test_first_step_waits_for_the_devices():
     program = FakeProgram(2.0)
     program.pending = 7
-    assert timing.time_first_step(program, "a", clock=program.clock) == 2.0
+    assert timing.time_first_step(program, "a", clock=program.clock, barrier=program.barrier) == 2.0
 
 
 def test_the_slowest_rank_counts_block_by_block():
     assert timing.slowest_rank([[1.0, 4.0], [2.0, 3.0]]) == [2.0, 4.0]
     with pytest.raises(ValueError):
         timing.slowest_rank([[1.0], [1.0, 2.0]])
+
+
+def test_blocks_last_as_long_as_asked():
+    assert timing.steps_for(0.2, step_seconds=0.03, at_least=1) == 7
+    assert timing.steps_for(0.2, step_seconds=0.03, at_least=10) == 10
+    assert timing.steps_for(0.0, step_seconds=0.03, at_least=10) == 10
 
 
 def test_throughput():

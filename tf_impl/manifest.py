@@ -2,6 +2,11 @@
 
 from harness.specs import FrameworkSpec, StrategySpec
 
+ENVIRONMENT = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",  # only errors: start-up notices would bury the rest of the log
+    "KERAS_BACKEND": "tensorflow",  # whatever ~/.keras/keras.json says
+}
+
 FRAMEWORK = FrameworkSpec(
     name="tf",
     title="TensorFlow",
@@ -9,13 +14,13 @@ FRAMEWORK = FrameworkSpec(
     modules=("tensorflow", "keras"),
     distributions=("tensorflow", "keras"),
     install_hint="pip install tensorflow",
+    execution="graph by tf.function, no XLA, NHWC",
     strategies=(
         StrategySpec(
             name="single",
             summary="tf.function on one device: the base case of every speed-up",
             processes="one",
             parallelism="none",
-            max_devices=1,
             normalization="global",
         ),
         StrategySpec(
@@ -25,6 +30,5 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
         ),
     ),
-    # Only errors: TensorFlow's start-up notices would bury the rest of the log.
-    environment={"cpu": {"TF_CPP_MIN_LOG_LEVEL": "2"}, "gpu": {"TF_CPP_MIN_LOG_LEVEL": "2"}},
+    environment={"cpu": ENVIRONMENT, "gpu": ENVIRONMENT},
 )

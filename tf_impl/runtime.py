@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from harness.contract import World
+from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
@@ -16,6 +16,7 @@ def start(world: World, precision: Precision) -> None:
     """Threads, devices and number formats. All of these are process-wide and must precede the first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(world.cores)
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    keras.config.set_image_data_format("channels_last")  # whatever ~/.keras/keras.json says
     keras.config.set_floatx(DTYPES[precision])
     keras.config.set_dtype_policy("mixed_bfloat16" if precision == "bf16" else DTYPES[precision])
     if world.platform == "cpu":
@@ -26,7 +27,10 @@ def start(world: World, precision: Precision) -> None:
         tf.config.experimental.set_memory_growth(gpu, True)  # else one process takes all memory at once
     found = tf.config.list_logical_devices(world.platform.upper())
     if len(found) < world.devices:
-        raise RuntimeError(f"TensorFlow sees {len(found)} devices of platform {world.platform}, needs {world.devices}")
+        raise DevicesMissing(
+            f"TensorFlow sees {len(found)} devices of platform {world.platform}, needs {world.devices}; "
+            "for GPUs: pip install 'tensorflow[and-cuda]' in an environment of its own, and --interpreter tf=PATH"
+        )
 
 
 def devices(world: World) -> list[str]:

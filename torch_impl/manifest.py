@@ -9,13 +9,13 @@ FRAMEWORK = FrameworkSpec(
     modules=("torch", "torchvision"),
     distributions=("torch", "torchvision"),
     install_hint="pip install torch torchvision",
+    execution="eager; no compilation, NCHW",
     strategies=(
         StrategySpec(
             name="single",
             summary="one device trains on the whole batch: the base case of every speed-up",
             processes="one",
             parallelism="none",
-            max_devices=1,
             normalization="global",
         ),
         StrategySpec(

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.cuda import nccl
 
-from harness.contract import World
+from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
@@ -15,15 +15,16 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "
 
 def start(world: World, precision: Precision) -> None:
     """Threads, devices, TF32 and, with several processes, the process group."""
-    torch.set_num_threads(world.cores)
+    # One device's share, also where this process drives several CPU devices: its stages work one after another.
+    torch.set_num_threads(max(1, world.cores // world.local_devices))
     # Each on its own, since torch's defaults differ: convolutions may use TF32, matrix products may not.
     float32 = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = float32
     torch.backends.cudnn.conv.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     torch.backends.cudnn.rnn.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     if world.platform == "gpu":
-        if torch.cuda.device_count() < world.local_devices:
-            raise RuntimeError(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")
+        if torch.cuda.device_count() < world.devices:
+            raise DevicesMissing(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")
         torch.cuda.set_device(device(world))
     if world.processes > 1:
         dist.init_process_group(

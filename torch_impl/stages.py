@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -40,7 +41,7 @@ def cut(model: nn.Sequential, job: Job) -> list[nn.Sequential]:
     else:
         points = partition.cut_points(how, list(found), stages)
     modules, edges = list(found.values()), [0, *points, len(found)]
-    return [nn.Sequential(*modules[start:end]) for start, end in zip(edges, edges[1:], strict=False)]
+    return [nn.Sequential(*modules[start:end]) for start, end in pairwise(edges)]
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
@@ -63,8 +64,9 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
             runtime.sync(job.world)
             times.append(time.perf_counter() - start)
         seconds.append(min(times))
-        x = output.detach()
         module.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            x = module(x)
     for buffer, before in statistics:
         buffer.copy_(before)  # measuring must not leave a trace
     return seconds

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from harness.parity import TOLERANCES
-from harness.report.summary import Cell, framework_title, number, parity_table, result_table
+from harness.report import sweep, timelines
+from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
 from harness.specs import FAILURES, TrialResult
 
 CPU_NOTE = (
@@ -17,6 +17,11 @@ CPU_NOTE = (
     "their speeds say nothing about GPUs, and nothing about which framework or strategy is faster."
 )
 
+
+TIMELINE_NOTE = (
+    "One step of each cell that has stages, traced after the timed blocks. A stage's backward is timed from its "
+    "output's gradient to its input's; the first stage's input gets a gradient for this alone."
+)
 
 MIN_LAUNCHES = 5  # with fewer, ranges say too little to put cells in an order
 
@@ -32,6 +37,11 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     parts += [escape(line) for line in _reading(cells, results)]
     for name, caption in pictures.items():
         parts += ["", f"![{escape(caption)}]({name})", "", f"*{escape(caption)}*"]
+    for found in sweep.find(cells):
+        parts += ["", f"## Sweep of {escape(found.option)} ({found.cells[0].spec.protocol})", ""]
+        parts += [*map(escape, sweep.words(found)), "", table(sweep.table(found))]
+    if any(cell.first.spans for cell in cells):
+        parts += ["", "## Timelines", "", TIMELINE_NOTE, "", table(timelines.table(cells))]
     parts += ["", "## Parity", "", *_parity(cells), ""]
     parts += _problems(cells)
     parts += ["## How to redo this", "", code(first.run.get("command", "")), ""]
@@ -87,13 +97,15 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 def _reading(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     spec = results[0].spec
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    counts = sorted({cell.first.steps_per_block for cell in cells if cell.first.steps_per_block})
+    steps = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else spec.steps_per_block)
     kinds = {cell.first.peak_kind for cell in cells} - {""}
     memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
     return [
         f"Global batch {batches}, the same whatever the number of devices; timed in {spec.precision}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
-        f"{spec.blocks} blocks of {spec.steps_per_block} steps. Range: lowest and highest of the "
+        f"{spec.blocks} blocks of {steps} steps. Range: lowest and highest of the "
         f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single. First step: compilation "
         f"included, not part of the throughput. Peak: {memory}. Parity: the worst relative error against the golden "
         f"reference, in float64."
@@ -104,7 +116,7 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     judged = [cell.first.parity for cell in cells if cell.first.parity]
     if not judged:
         return ["No cell reached the parity gate."]
-    limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
+    limits = ", ".join(f"{check.quantity} {check.tolerance:.0e}" for check in judged[0].checks)
     text = (
         f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the workload's own "
         f"optimizer, and was held against the golden reference: the same steps in NumPy, which no framework had a part "
@@ -160,7 +172,11 @@ def _about(results: Sequence[TrialResult]) -> str:
 def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
     seen = {cell.spec.framework: cell.first.versions for cell in cells if cell.first.versions}
     rows = [
-        {"framework": framework_title(name), "versions": ", ".join(f"{key} {value}" for key, value in versions.items())}
+        {
+            "framework": framework_title(name),
+            "execution": execution(name),
+            "versions": ", ".join(f"{key} {value}" for key, value in versions.items()),
+        }
         for name, versions in seen.items()
     ]
     return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])

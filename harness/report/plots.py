@@ -7,6 +7,8 @@ from pathlib import Path
 
 import matplotlib
 
+from harness.partition import bubble
+from harness.report import sweep, timelines
 from harness.report.summary import Cell
 
 matplotlib.use("Agg")
@@ -26,12 +28,18 @@ def draw(folder: Path, cells: Sequence[Cell]) -> dict[str, str]:
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
         name = "-".join(workload)
-        timed = [cell for cell in group if cell.throughput is not None]
-        curves = [cell for cell in group if cell.first.losses]
+        timed = [cell for cell in group if cell.throughput is not None and cell.spec.protocol == "resident"]
+        curves = [cell for cell in group if cell.first.losses and cell.spec.protocol == "resident"]
         if timed:
             pictures[f"throughput-{name}.png"] = _throughput(folder / f"throughput-{name}.png", timed)
         if curves:
             pictures[f"losses-{name}.png"] = _losses(folder / f"losses-{name}.png", curves)
+    for number, found in enumerate(sweep.find(cells), 1):
+        name = f"sweep-{number}-{found.option}.png"
+        pictures[name] = _sweep(folder / name, found)
+    for number, cell in enumerate(timelines.chosen(cells), 1):
+        name = f"timeline-{number}-{cell.spec.strategy}.png"
+        pictures[name] = _timeline(folder / name, cell)
     return pictures
 
 
@@ -87,6 +95,58 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     spec = cells[0].spec
     caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
     return caption + ("; right, their distance from the golden curve." if golden else ".")
+
+
+def _sweep(path: Path, found: sweep.Sweep) -> str:
+    figure, axes = plt.subplots(figsize=(7.5, 4))
+    values = [point.value for point in found.points]
+    colour = COLOURS.get(found.cells[0].spec.framework, OTHER_COLOUR)
+    means, errors = ([1e3 * getattr(point, name) for point in found.points] for name in ("mean", "deviation"))
+    axes.errorbar(values, means, yerr=errors, color=colour, marker="o", capsize=4, label="measured")
+    ideal = [(point.value, 1e3 * point.ideal) for point in found.points if point.ideal is not None]
+    if ideal:
+        axes.plot(*zip(*ideal, strict=True), color="0.4", linestyle="--", marker=".", label="ideal: bubble only")
+    if found.single is not None:
+        axes.axhline(1e3 * found.single, color="0.7", label="single device, whole batch")
+    axes.set_xscale("log")
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(found.option)
+    axes.set_ylabel("ms a step")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    _finish(figure, axes, path, found.cells)
+    return (
+        f"Step time of {found.cells[0].spec.strategy} by {found.option} ({found.cells[0].spec.protocol}): "
+        f"the mean and standard deviation of its {found.spread_of}."
+    )
+
+
+def _timeline(path: Path, cell: Cell) -> str:
+    spans = cell.first.spans
+    stages = sorted({span.stage for span in spans})
+    count = timelines.micro_batch_count(spans)
+    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.6 * len(stages)))
+    palette = plt.get_cmap("viridis")
+    for span in spans:
+        colour = palette(span.micro_batch / max(1, count - 1) * 0.85)
+        style = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.6}
+        if span.phase == "backward":
+            style |= {"hatch": "///", "alpha": 0.75}
+        axes.broken_barh([(1e3 * span.start, 1e3 * (span.end - span.start))], (span.stage - 0.4, 0.8), **style)
+        middle = 1e3 * (span.start + span.end) / 2
+        label = f"{'F' if span.phase == 'forward' else 'B'}{span.micro_batch}"
+        axes.text(middle, span.stage, label, ha="center", va="center", fontsize=7, color="white")
+    axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
+    axes.invert_yaxis()
+    axes.set_xlabel("ms")
+    _finish(figure, axes, path, [cell])
+    clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
+    return (
+        f"One step of {cell.title}, by {clock}: F forward, B backward (hatched), one colour a micro-batch. Idle: "
+        f"{100 * timelines.idle_share(spans):.0f}% measured, {100 * bubble(len(stages), count):.0f}% by the formula."
+    )
 
 
 def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:

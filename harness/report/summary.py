@@ -16,7 +16,7 @@ import pandas as pd
 from harness import registry, timing
 from harness.specs import FAILURES, TrialResult, TrialSpec
 
-TEXT_COLUMNS = ("workload", "framework", "strategy", "parity", "status")
+TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "parity", "status")
 REPORT_ONLY_COLUMNS = ("range", "peak MiB")  # left out on the screen, for width
 
 
@@ -45,8 +45,9 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """ "PyTorch ddp ×2"."""
-        return f"{framework_title(self.spec.framework)} {self.spec.strategy} ×{self.spec.devices}"
+        """ "PyTorch ddp ×2", with the options of strategies that have some."""
+        options = f" ({options_text(self.spec)})" if self.spec.options else ""
+        return f"{framework_title(self.spec.framework)} {self.spec.strategy}{options} ×{self.spec.devices}"
 
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:
@@ -60,16 +61,24 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     return sorted(cells, key=lambda cell: _order(cell.spec))
 
 
+def options_text(spec: TrialSpec) -> str:
+    """ "split_size=20, cut=layer2"; a protocol other than the usual one counts as an option."""
+    options = dict(sorted(spec.options.items(), reverse=True))
+    if spec.protocol != "resident":
+        options["protocol"] = spec.protocol
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
 def launch_throughput(result: TrialResult) -> float:
     """Samples per second of one launch: all its steps over all its time, the slowest rank's in each block."""
     seconds = timing.slowest_rank(result.block_seconds)
-    steps = result.spec.steps_per_block * len(seconds)
+    steps = result.steps_per_block * len(seconds)
     return timing.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
 
 
 def block_throughputs(result: TrialResult) -> list[float]:
     """Samples per second of each block of one launch."""
-    batch, steps = result.spec.global_batch, result.spec.steps_per_block
+    batch, steps = result.spec.global_batch, result.steps_per_block
     return [
         timing.throughput(global_batch=batch, steps=steps, seconds=seconds)
         for seconds in timing.slowest_rank(result.block_seconds)
@@ -100,7 +109,7 @@ def _with_speedup(cell: Cell, base: float | None) -> Cell:
 
 
 def _base_key(spec: TrialSpec) -> tuple[str, ...]:
-    return (spec.workload, spec.size, spec.framework)
+    return (spec.workload, spec.size, spec.framework, spec.protocol)
 
 
 def _order(spec: TrialSpec) -> tuple:
@@ -111,7 +120,11 @@ def _order(spec: TrialSpec) -> tuple:
         [strategy.name for strategy in registry.framework(spec.framework).strategies] if framework < len(names) else []
     )
     strategy = known.index(spec.strategy) if spec.strategy in known else len(known)
-    return (spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy, spec.devices, spec.cell)
+    numbers = tuple(value for _, value in sorted(spec.options.items()) if isinstance(value, int | float))
+    return (
+        spec.protocol != "resident", spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy,
+        spec.devices, numbers, spec.cell,
+    )  # fmt: skip
 
 
 def framework_title(name: str) -> str:
@@ -119,9 +132,15 @@ def framework_title(name: str) -> str:
     return registry.framework(name).title if name in registry.packages() else name
 
 
+def execution(name: str) -> str:
+    """How the framework executes steps in the "defaults" track."""
+    return registry.framework(name).execution if name in registry.packages() else "-"
+
+
 def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """The main table, one row a cell, everything as text; "-" where there is no value."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
+    optional = any(cell.spec.options for cell in cells)
     rows = []
     for cell in cells:
         spec, first = cell.spec, cell.first
@@ -130,6 +149,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         row |= {
             "framework": framework_title(spec.framework),
             "strategy": spec.strategy,
+            **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
             f"{first.unit}s/s": number(cell.throughput),
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",

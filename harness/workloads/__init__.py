@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.layers import Arrays, Layer, Parameter, Shape, chain_flops
+from harness.layers import Arrays, Layer, Parameter, Shape, chain_flops, has_batch_norm
 from harness.specs import OptimizerSpec
 
 Loss = Literal["mse", "cross_entropy", "nll"]
@@ -54,6 +54,11 @@ class Workload:
     def parameters(self) -> tuple[Parameter, ...]:
         """All trainable tensors in the order of the layers."""
         return tuple(parameter for layer in self.layers for parameter in layer.parameters())
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether any layer normalizes over samples, so that it matters which samples share statistics."""
+        return has_batch_norm(self.layers)
 
     def init_params(self, seed: int) -> Arrays:
         """Initial float64 weights, drawn as `Parameter.init` says.

@@ -38,7 +38,8 @@ class Model(nn.Module):
             return nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5, name=name, **kinds)(x)
 
         x = nn.relu(norm(conv(x, "conv1", self.width, 7, 2), "bn1"))
-        x = nn.max_pool(x, (3, 3), (2, 2), padding=[(1, 1), (1, 1)])  # pads with minus infinity
+        around: Any = ((1, 1), (1, 1))  # padded with minus infinity
+        x = nn.max_pool(x, (3, 3), (2, 2), padding=around)
         for stage, depth in enumerate((self.depth1, self.depth2, self.depth3, self.depth4), 1):
             planes = self.width * 2 ** (stage - 1)
             for index in range(depth):

@@ -23,7 +23,8 @@ class SingleDevice:
         self.metrics: Any = None
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        return jax.device_put(training.cast(batch, self.job), self.device)
+        # wait: device_put returns before the copy is done, which would then run into the timed steps
+        return jax.block_until_ready(jax.device_put(training.cast(batch, self.job), self.device))
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
         self.state, self.metrics = self.compiled(self.state, *placed)

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contract import Arrays, Job
-from tf_impl import losses, models, optim, runtime, weights
+from tf_impl import losses, models, optim, placement, runtime, weights
 
 
 class Mirrored:
@@ -41,22 +41,21 @@ class Mirrored:
         self.optimizer.apply(gradients)
         return loss, gradients if self.job.keep_gradients else []
 
-    def train_step(self, x: Any, y: Any) -> tuple[tf.Tensor, Any]:
-        losses_, gradients = self.strategy.run(self.replica_step, args=(x, y))
-        return self.strategy.reduce(tf.distribute.ReduceOp.MEAN, losses_, axis=None), gradients
+    def train_step(self, x: Any, y: Any) -> tuple[Any, Any]:
+        # The losses stay on their devices: reducing them here would wait for the host at every step.
+        return self.strategy.run(self.replica_step, args=(x, y))
 
     def place(self, batch: Arrays) -> tuple[Any, Any]:
         return self.distribute(batch["x"]), self.distribute(batch["y"])
 
     def distribute(self, array: Any) -> Any:
         """Equal parts along the batch axis, each on its device before the step asks for it."""
-        dtype = self.dtype if array.dtype.kind == "f" else tf.int64
         parts = array.reshape(len(self.devices), -1, *array.shape[1:])
 
         def part(context: tf.distribute.ValueContext) -> tf.Tensor:
             index = context.replica_id_in_sync_group
             with tf.device(self.devices[index]):
-                return tf.identity(tf.constant(parts[index], dtype))
+                return tf.identity(placement.tensor(parts[index], self.dtype))
 
         return self.strategy.experimental_distribute_values_from_function(part)
 
@@ -67,7 +66,7 @@ class Mirrored:
         runtime.sync(self.job.world)
 
     def loss(self) -> float:
-        return float(self.last[0])
+        return float(self.strategy.reduce(tf.distribute.ReduceOp.MEAN, self.last[0], axis=None))
 
     def gradients(self) -> Arrays | None:
         first = [self.strategy.experimental_local_results(gradient)[0] for gradient in self.last[1]]

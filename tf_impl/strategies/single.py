@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contract import Arrays, Job
-from tf_impl import losses, models, optim, runtime, weights
+from tf_impl import losses, models, optim, placement, runtime, weights
 
 
 class SingleDevice:
@@ -39,7 +39,7 @@ class SingleDevice:
         x, y = batch["x"], batch["y"]
         with tf.device(self.device):
             # identity: a constant made from numpy may stay in host memory until first used
-            return tf.identity(tf.constant(x, self.dtype)), tf.identity(_targets(y, self.dtype))
+            return tf.identity(placement.tensor(x, self.dtype)), tf.identity(placement.tensor(y, self.dtype))
 
     def step(self, placed: tuple[tf.Tensor, tf.Tensor]) -> None:
         self.last = self.compiled(*placed)
@@ -55,10 +55,6 @@ class SingleDevice:
 
     def export(self) -> list[Arrays]:
         return [weights.parameters(self.variables)]
-
-
-def _targets(y: Any, dtype: str) -> tf.Tensor:
-    return tf.constant(y) if y.dtype.kind == "i" else tf.constant(y, dtype)
 
 
 def build(job: Job) -> SingleDevice:

@@ -10,16 +10,30 @@ The loss is the mean over the gathered outputs, so the summed gradients are thos
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from harness.contract import Job
 from torch_impl.strategies.single import SingleDevice
 
 
+class InBfloat16(nn.Module):
+    """Enters autocast by itself: autocast is per thread, and DataParallel's threads fall back to float16."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.model(x)
+
+
 class DataParallel(SingleDevice):
     def parallelize(self, model: nn.Module) -> nn.Module:
+        replicated = InBfloat16(model) if self.job.precision == "bf16" else model
         # device_ids given: with the default, DataParallel would take every GPU that the process sees
-        return nn.DataParallel(model, device_ids=list(range(self.job.world.devices)))
+        return nn.DataParallel(replicated, device_ids=list(range(self.job.world.devices)))
 
 
 def build(job: Job) -> DataParallel:

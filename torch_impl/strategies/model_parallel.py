@@ -12,10 +12,11 @@ copies. BatchNorm sees the whole batch. The pipeline (pipeline.py) cuts the batc
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from harness.contract import Arrays, Job
+from harness.specs import Span
 from torch_impl import losses, models, optim, placement, runtime, stages, weights
+from torch_impl.timeline import Timeline
 
 
 class ModelParallel:
@@ -30,16 +31,40 @@ class ModelParallel:
         self.optimizer = optim.build(job.optimizer, self.model.parameters())
         self.loss_fn = losses.get(job.workload.loss)
         self.last_loss = torch.zeros(())
+        self.timeline: Timeline | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for stage, device in zip(self.stages, self.devices, strict=True):
+        for index, device in enumerate(self.devices):
             # The copy waits for the stage before, and this stage for the copy: nothing overlaps.
-            x = self.run_stage(stage, x.to(device, non_blocking=True))
+            x = self.run_stage(index, x.to(device, non_blocking=True))
         return x
 
-    def run_stage(self, stage: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
+    def run_stage(self, index: int, x: torch.Tensor, micro_batch: int = 0) -> torch.Tensor:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
-            return stage(x)
+            if self.timeline is None:
+                return self.stages[index](x)
+            return self.traced(self.timeline, index, x, micro_batch)
+
+    def traced(self, timeline: Timeline, index: int, x: torch.Tensor, micro_batch: int) -> torch.Tensor:
+        """Run a stage with marks around it. Its backward lasts from its output's gradient to its input's."""
+        device, key = self.devices[index], (index, micro_batch)
+        if not x.requires_grad:  # the first stage's input: its gradient, else not needed, ends the stage's backward
+            x = x.detach().requires_grad_()
+        timeline.mark(*key, "forward", "start", device)
+        output = self.stages[index](x)
+        timeline.mark(*key, "forward", "end", device)
+        output.register_hook(lambda _: timeline.mark(*key, "backward", "start", device))
+        x.register_hook(lambda _: timeline.mark(*key, "backward", "end", device))
+        return output
+
+    def trace(self, placed: placement.Batch) -> list[Span]:
+        """One step with the times at which each stage worked."""
+        self.sync()
+        self.timeline = Timeline(self.devices)
+        self.step(placed)
+        self.sync()
+        spans, self.timeline = self.timeline.spans(), None
+        return spans
 
     def place(self, batch: Arrays) -> placement.Batch:
         x, y = placement.to_device(batch, self.devices[0], self.dtype)

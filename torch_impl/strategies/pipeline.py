@@ -39,7 +39,7 @@ class Pipeline(ModelParallel):
                 number = tick - index
                 if 0 <= number < count:
                     taken = waiting[index].pop(number).to(self.devices[index], non_blocking=True)
-                    waiting[index + 1][number] = self.run_stage(self.stages[index], taken)
+                    waiting[index + 1][number] = self.run_stage(index, taken, number)
         return torch.cat([waiting[stage_count][number] for number in range(count)])
 
 

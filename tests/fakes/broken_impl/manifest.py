@@ -7,5 +7,6 @@ FRAMEWORK = FrameworkSpec(
     modules=("numpy",),
     distributions=("numpy",),
     install_hint="reinstall it",
-    strategies=(StrategySpec(name="single", summary="never starts", processes="one", max_devices=1),),
+    execution="numpy",
+    strategies=(StrategySpec(name="single", summary="never starts", processes="one", parallelism="none"),),
 )

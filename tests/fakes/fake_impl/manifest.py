@@ -2,8 +2,24 @@
 
 from harness.specs import FrameworkSpec, StrategySpec
 
-ONE_PROCESS = ("wrong_gradient", "out_of_memory", "diverge", "leave_child", "hang_with_child", "noisy")
-PER_DEVICE = ("replicated", "crash_rank1", "kill_rank1", "hang_rank1", "crash_in_timing", "stale_rank1")
+ONE_PROCESS = (
+    "wrong_gradient",
+    "out_of_memory",
+    "diverge",
+    "wrong_when_timed",
+    "leave_child",
+    "hang_with_child",
+    "noisy",
+)
+PER_DEVICE = (
+    "replicated",
+    "crash_rank1",
+    "kill_rank1",
+    "hang_rank1",
+    "crash_in_timing",
+    "stale_rank1",
+    "abort_after_rank1",
+)
 
 FRAMEWORK = FrameworkSpec(
     name="fake",
@@ -12,9 +28,10 @@ FRAMEWORK = FrameworkSpec(
     modules=("numpy",),
     distributions=("numpy",),
     install_hint="it is here",
+    execution="numpy",
     strategies=(
-        StrategySpec(name="single", summary="right", processes="one", max_devices=1),
-        *(StrategySpec(name=name, summary=name, processes="one", max_devices=1) for name in ONE_PROCESS),
+        StrategySpec(name="single", summary="right", processes="one", parallelism="none"),
+        *(StrategySpec(name=name, summary=name, processes="one", parallelism="none") for name in ONE_PROCESS),
         *(StrategySpec(name=name, summary=name, processes="per_device", min_devices=2) for name in PER_DEVICE),
     ),
 )

@@ -1,0 +1,178 @@
+"""Sweeps over a number: cells that differ in one numeric option, found in the results themselves.
+
+The ideal beside a pipeline's measured time is that of equal stages without any overhead: the single device's time for
+the batch, shared by p devices, stretched by the bubble: T / p * (m + p - 1) / m with m micro-batches.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness import timing
+from harness.partition import bubble, micro_batches
+from harness.report.summary import Cell, framework_title
+from harness.specs import TrialResult
+
+FEWEST_VALUES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One value of the option. Times in seconds a step, over launches, or over the blocks of a single launch."""
+
+    value: float
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    micro_batches: int | None
+    ideal: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One strategy at several values of one option, in order, with what it is compared to."""
+
+    option: str
+    cells: tuple[Cell, ...]
+    points: tuple[Point, ...]
+    spread_of: str
+    single: float | None  # seconds a step of the same framework's single device
+
+    @property
+    def best(self) -> Point:
+        """The point of the least mean time."""
+        return min(self.points, key=lambda point: point.mean)
+
+    @property
+    def ties(self) -> list[Point]:
+        """Other points whose range overlaps with the best one's."""
+        return [point for point in self.points if point is not self.best and point.low <= self.best.high]
+
+
+def find(cells: Sequence[Cell]) -> list[Sweep]:
+    """All sweeps of at least three values that ran."""
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        for option, value in cell.spec.options.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and cell.throughput is not None:
+                spec = cell.spec
+                others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
+                where = (spec.workload, spec.size, spec.framework, spec.strategy, spec.devices, spec.protocol)
+                groups.setdefault((option, *where, others), []).append(cell)
+    found = []
+    for (option, *_), group in groups.items():
+        if len(group) >= FEWEST_VALUES:
+            ordered = sorted(group, key=lambda cell: cell.spec.options[option])
+            single = _single_seconds(ordered[0], cells)
+            points = tuple(_point(cell, option, single) for cell in ordered)
+            spread = ordered[0].spread_of
+            found.append(Sweep(option=option, cells=tuple(ordered), points=points, spread_of=spread, single=single))
+    return found
+
+
+def step_seconds(cell: Cell) -> list[float]:
+    """Seconds a step of each launch, or of each block where there is one launch."""
+    good = [result for result in cell.launches if result.status == "ok"]
+    return [_mean_step(result) for result in good] if len(good) > 1 else _block_steps(good[0])
+
+
+def _mean_step(result: TrialResult) -> float:
+    return statistics.fmean(_block_steps(result))
+
+
+def _block_steps(result: TrialResult) -> list[float]:
+    return [seconds / result.steps_per_block for seconds in timing.slowest_rank(result.block_seconds)]
+
+
+def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
+    def base(other: Cell) -> tuple:
+        spec = other.spec
+        return (spec.workload, spec.size, spec.framework, spec.global_batch, spec.protocol)
+
+    singles = [other for other in cells if other.spec.strategy == "single" and base(other) == base(cell)]
+    ran = [other for other in singles if other.throughput is not None]
+    return statistics.fmean(step_seconds(ran[0])) if ran else None
+
+
+def _point(cell: Cell, option: str, single: float | None) -> Point:
+    seconds = step_seconds(cell)
+    count = ideal = None
+    if option == "split_size":
+        count = len(micro_batches(cell.spec.global_batch, cell.spec.options[option]))
+        if single is not None:
+            stages = cell.spec.devices
+            ideal = single / stages / (1 - bubble(stages, count))
+    return Point(
+        value=cell.spec.options[option],
+        mean=statistics.fmean(seconds),
+        deviation=statistics.stdev(seconds) if len(seconds) > 1 else 0.0,
+        low=min(seconds),
+        high=max(seconds),
+        micro_batches=count,
+        ideal=ideal,
+    )
+
+
+def table(sweep: Sweep) -> pd.DataFrame:
+    """One row a value, everything as text."""
+    rows = []
+    for point in sweep.points:
+        row = {sweep.option: f"{point.value:g}"}
+        if point.micro_batches is not None:
+            row["micro-batches"] = str(point.micro_batches)
+        row["step ms, mean"] = f"{1e3 * point.mean:.3g}"
+        row["standard deviation"] = f"{1e3 * point.deviation:.2g}"
+        row["range"] = f"{1e3 * point.low:.4g} – {1e3 * point.high:.4g}"
+        if point.ideal is not None:
+            row["ideal ms"] = f"{1e3 * point.ideal:.3g}"
+            row["measured / ideal"] = f"{point.mean / point.ideal:.2f}"
+        if sweep.single is not None:
+            row["over single"] = f"{sweep.single / point.mean:.2f}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def words(sweep: Sweep) -> list[str]:
+    """What the sweep shows, in sentences."""
+    spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
+    name = f"{framework_title(spec.framework)} {spec.strategy} ×{spec.devices}"
+    line = f"{name}: {sweep.option} {best.value:g} has the least mean time, {1e3 * best.mean:.3g} ms a step "
+    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {sweep.spread_of})"
+    if ties:
+        line += f"; it ties with {', '.join(f'{tie.value:g}' for tie in ties)}, whose ranges overlap with its own"
+    lines = [line + "."]
+    if sweep.single is not None:
+        faster = sweep.single / best.mean
+        verb = f"{faster:.2f} times as fast as" if faster >= 1 else f"at {faster:.2f} of the speed of"
+        lines.append(f"At its best it is {verb} one device on the whole batch ({1e3 * sweep.single:.3g} ms).")
+    return lines + _distance(sweep)
+
+
+def _distance(sweep: Sweep) -> list[str]:
+    """Why the measured curve is not the ideal one, from the numbers themselves."""
+    judged = sorted(
+        (p for p in sweep.points if p.ideal is not None and p.micro_batches), key=lambda p: p.micro_batches or 0
+    )
+    if len(judged) < FEWEST_VALUES:
+        return []
+    few, many, most = judged[0], judged[-2], judged[-1]
+    lines = [
+        f"The ideal (equal stages, no overhead, only the bubble) falls from {1e3 * (few.ideal or 0):.3g} ms with "
+        f"{few.micro_batches} micro-batches to {1e3 * (most.ideal or 0):.3g} ms with {most.micro_batches}."
+    ]
+    added = (most.micro_batches or 0) - (many.micro_batches or 0)
+    each = (most.mean - many.mean) / added
+    if each > 0:
+        total = each * (most.micro_batches or 0)
+        lines.append(
+            f"Measured, each micro-batch from the {many.micro_batches}th to the {most.micro_batches}th adds "
+            f"{1e3 * each:.3g} ms, though the samples stay the same: that is the price of launching one more round of "
+            f"kernels and copies and of kernels too small to fill a device, and at {sweep.option} {most.value:g} it "
+            f"makes {100 * min(total / most.mean, 1):.0f}% of the step."
+        )
+    return lines

@@ -1,0 +1,71 @@
+"""Timelines: which stage worked on which micro-batch when, and how much of the devices' time was idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.partition import bubble
+from harness.report.summary import Cell
+from harness.specs import Span
+
+MOST_MICRO_BATCHES = 16  # more cannot be told apart in a picture
+
+
+def idle_share(spans: Sequence[Span]) -> float:
+    """Share of the stages' time, from the first span to the last, in which they did nothing."""
+    stages = {span.stage for span in spans}
+    length = max(span.end for span in spans) - min(span.start for span in spans)
+    return 1 - sum(busy_seconds(spans, stage) for stage in stages) / (len(stages) * length)
+
+
+def busy_seconds(spans: Sequence[Span], stage: int) -> float:
+    """Seconds in which the stage worked; spans that overlap count once."""
+    total, until = 0.0, float("-inf")
+    for span in sorted((span for span in spans if span.stage == stage), key=lambda span: span.start):
+        total += max(0.0, span.end - max(span.start, until))
+        until = max(until, span.end)
+    return total
+
+
+def micro_batch_count(spans: Sequence[Span]) -> int:
+    """How many micro-batches the spans tell of."""
+    return len({span.micro_batch for span in spans})
+
+
+def chosen(cells: Sequence[Cell]) -> list[Cell]:
+    """Whose timeline is drawn: of each workload and strategy, the fastest cell that can be read, and that with six
+    micro-batches, the tutorial's own."""
+    drawn: dict[tuple, Cell] = {}
+    for cell in cells:
+        spans = cell.first.spans
+        if not spans or micro_batch_count(spans) > MOST_MICRO_BATCHES:
+            continue
+        key = (cell.spec.workload, cell.spec.size, cell.spec.strategy)
+        before = drawn.get((*key, "fastest"))
+        if before is None or (cell.throughput or 0) > (before.throughput or 0):
+            drawn[*key, "fastest"] = cell
+        if micro_batch_count(spans) == 6:
+            drawn[*key, "six"] = cell
+    return list({cell.spec.cell: cell for cell in drawn.values()}.values())
+
+
+def table(cells: Sequence[Cell]) -> pd.DataFrame:
+    """Measured idle share beside the bubble's formula, one row a cell with spans."""
+    rows = []
+    for cell in cells:
+        spans = cell.first.spans
+        if spans:
+            count, stages = micro_batch_count(spans), sorted({span.stage for span in spans})
+            busy = " / ".join(f"{1e3 * busy_seconds(spans, stage):.3g}" for stage in stages)
+            rows.append(
+                {
+                    "cell": cell.title,
+                    "micro-batches": str(count),
+                    "busy ms of each stage": busy,
+                    "idle, measured": f"{100 * idle_share(spans):.0f}%",
+                    "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",
+                }
+            )
+    return pd.DataFrame(rows)

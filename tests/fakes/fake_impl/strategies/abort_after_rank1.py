@@ -1,0 +1,18 @@
+"""Rank 1 runs out of memory and says so; rank 0 then aborts, as gloo and NCCL do when a peer is gone."""
+
+import os
+import time
+
+from fake_impl.strategies.single import Fake
+
+
+class Program(Fake):
+    def step(self, placed):
+        if self.job.world.rank == 1:
+            raise MemoryError("planted in rank 1")
+        time.sleep(0.6)
+        os.abort()
+
+
+def build(job):
+    return Program(job)
