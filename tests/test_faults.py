@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from conftest import make_machine, make_spec
 
-from harness import golden, workloads
+from harness import golden, registry, workloads
 from harness.data import Batches
 from harness.launch import Order, launch
+from harness.plan import normalization_groups
 from harness.run import judge
 from harness.specs import TrialResult
 
@@ -26,6 +27,8 @@ CELLS = {  # name of a cell: framework, strategy, devices, workload, size
     "torch single": ("torch", "single", 1, "mnist_cnn", "tiny"),
     "torch single classifier": ("torch", "single", 1, "classifier", "base"),
     "torch ddp": ("torch", "ddp", 2, "mnist_cnn", "tiny"),
+    "torch model_parallel": ("torch", "model_parallel", 2, "resnet50", "tiny"),
+    "torch pipeline": ("torch", "pipeline", 2, "resnet50", "tiny"),
     "jax single": ("jax", "single", 1, "mnist_cnn", "tiny"),
     "jax single classifier": ("jax", "single", 1, "classifier", "base"),
     "jax pmap": ("jax", "pmap", 2, "mnist_cnn", "tiny"),
@@ -33,6 +36,8 @@ CELLS = {  # name of a cell: framework, strategy, devices, workload, size
     "tf single classifier": ("tf", "single", 1, "classifier", "base"),
     "tf mirrored": ("tf", "mirrored", 2, "mnist_cnn", "tiny"),
 }
+
+OPTIONS = {"model_parallel": {"cut": "layer2"}, "pipeline": {"cut": "layer2", "split_size": 5}}
 
 FAULTS = {
     "gradients_summed_over_ranks": "torch ddp",
@@ -52,6 +57,10 @@ FAULTS = {
     "softmax_applied_twice": "torch single classifier",
     "bias_added_in_float32": "torch single",
     "layer_left_in_float32": "torch single",
+    "only_the_first_stage_updated": "torch model_parallel",
+    "batch_norm_over_micro_batches": "torch model_parallel",
+    "last_micro_batch_dropped": "torch pipeline",
+    "micro_batches_weighted_alike": "torch pipeline",
     "psum_for_pmean": "jax pmap",
     "no_pmean": "jax pmap",
     "adam_without_bias_correction": "jax single classifier",
@@ -70,13 +79,17 @@ def prove(tmp_path, monkeypatch, cell: str, fault: str) -> TrialResult:
     workload = workloads.get(name, size)
     spec = make_spec(
         framework=framework, strategy=strategy, devices=devices, workload=name, size=size,
-        optimizer=workload.optimizer, options={"fault": fault}, timeout_seconds=120.0,
+        optimizer=workload.optimizer, options={"fault": fault, **OPTIONS.get(strategy, {})}, timeout_seconds=120.0,
+        global_batch=12, parity_batch=12,
     )  # fmt: skip
+    how = registry.framework(framework).strategy(strategy)
+    groups = normalization_groups(how, batch=12, devices=devices, **spec.options)
     arrays = workload.load("train", None)
     np.savez(tmp_path / "inputs.npz", **arrays)  # pyright: ignore[reportArgumentType]
     batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
     samples = [batches.batch(step, spec.parity_batch) for step in range(spec.parity_steps)]
-    reference = golden.train(workload, workload.init_params(spec.seed), samples, optimizer=spec.optimizer)
+    params = workload.init_params(spec.seed)
+    reference = golden.train(workload, params, samples, optimizer=spec.optimizer, groups=groups)
     reference.save(tmp_path / "golden.npz")
     order = Order(
         spec=spec, phase="parity", interpreter=sys.executable, folder=tmp_path / "trial",

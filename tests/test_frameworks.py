@@ -103,10 +103,17 @@ def test_the_whole_matrix_at_tiny_size(tmp_path):
     }
 
 
-@pytest.mark.parametrize("workload", ["classifier", "toy"])
-def test_the_other_workloads_in_every_cell(tmp_path, workload):
-    results = run(tmp_path, "--workload", workload, "--global-batch", "32")
-    assert {result.status for result in results} == {"ok", "skipped"}
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--workload", "classifier", "--global-batch", "32"),
+        ("--workload", "toy", "--global-batch", "32"),
+        ("--workload", "resnet50", "--size", "tiny"),
+    ],
+)
+def test_the_other_workloads_in_every_cell(tmp_path, arguments):
+    results = run(tmp_path, *arguments)
+    assert {result.status for result in results} == {"ok", "skipped"}, [result.reason for result in results]
 
 
 def test_four_devices_and_the_second_size(tmp_path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 
 from harness.partition import bubble
-from harness.report import sweep, timelines
+from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell
 
 matplotlib.use("Agg")
@@ -34,6 +35,8 @@ def draw(folder: Path, cells: Sequence[Cell]) -> dict[str, str]:
             pictures[f"throughput-{name}.png"] = _throughput(folder / f"throughput-{name}.png", timed)
         if curves:
             pictures[f"losses-{name}.png"] = _losses(folder / f"losses-{name}.png", curves)
+    if any(cell.spec.protocol == "from_host" for cell in cells):
+        pictures["tutorial.png"] = _tutorial(folder / "tutorial.png", cells)
     for number, found in enumerate(sweep.find(cells), 1):
         name = f"sweep-{number}-{found.option}.png"
         pictures[name] = _sweep(folder / name, found)
@@ -95,6 +98,31 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     spec = cells[0].spec
     caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
     return caption + ("; right, their distance from the golden curve." if golden else ".")
+
+
+def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
+    figure, panels = plt.subplots(1, 3, figsize=(11, 4))
+    panels[0].bar(list(tutorial.PUBLISHED), list(tutorial.PUBLISHED.values()), color="0.6")
+    panels[0].set_title("published, 2 × GTX 1080 Ti", fontsize=10)
+    drawn = None
+    for axes, protocol in zip(panels[1:], tutorial.PROTOCOLS, strict=True):
+        found = tutorial.rows(cells, protocol)
+        times = {name: tutorial.repeats(found[name]) for name in tutorial.PUBLISHED if name in found}
+        drawn = drawn or next(iter(found.values()), None)
+        means = [statistics.fmean(values) for values in times.values()]
+        errors = [statistics.stdev(values) for values in times.values()]
+        axes.bar(list(times), means, yerr=errors, capsize=6, color=COLOURS["torch"], alpha=0.8)
+        axes.set_title(f"here, {protocol}", fontsize=10)
+    for axes in panels:
+        axes.set_ylabel("seconds for 3 batches")
+        axes.tick_params(axis="x", labelrotation=30)
+        axes.grid(axis="y", alpha=0.3)
+    if drawn is not None and drawn.spec.platform == "cpu":
+        figure.suptitle(CPU_STAMP, fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+    plt.close(figure)
+    return "ResNet-50 on one device, model parallel and as a pipeline: as published, and here by both ways of timing."
 
 
 def _sweep(path: Path, found: sweep.Sweep) -> str:

@@ -141,6 +141,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """The main table, one row a cell, everything as text; "-" where there is no value."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
     optional = any(cell.spec.options for cell in cells)
+    units = {cell.first.unit for cell in cells}
     rows = []
     for cell in cells:
         spec, first = cell.spec, cell.first
@@ -151,7 +152,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
             "strategy": spec.strategy,
             **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
-            f"{first.unit}s/s": number(cell.throughput),
+            **_throughput(cell, units),
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
             "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
             "step ms": number(step),
@@ -163,6 +164,14 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def _throughput(cell: Cell, units: set[str]) -> dict[str, str]:
+    """The throughput under its unit's name, or with its unit where the table has several."""
+    unit = f"{cell.first.unit}s/s"
+    if len(units) == 1:
+        return {unit: number(cell.throughput)}
+    return {"throughput": "-" if cell.throughput is None else f"{number(cell.throughput)} {unit}"}
 
 
 def parity_table(cells: Sequence[Cell]) -> pd.DataFrame:

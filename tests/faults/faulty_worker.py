@@ -275,6 +275,70 @@ def layer_left_in_float32():
     replaced(models, "build", change)
 
 
+def last_micro_batch_dropped():
+    """The loop over ticks ends one too early: the last micro-batch never leaves the first stage."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def step(self, placed):
+            x, y = placed
+            kept = len(x) - len(x.split(self.job.options["split_size"])[-1])
+            original(self, (x[:kept], y[:kept]))
+
+        return step
+
+    replaced(Pipeline, "step", change)
+
+
+def micro_batches_weighted_alike():
+    """The mean of the micro-batches' means, though the last one is smaller."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            whole = self.loss_fn
+
+            def mean_of_means(outputs, targets):
+                size = job.options["split_size"]
+                parts = [whole(a, b) for a, b in zip(outputs.split(size), targets.split(size), strict=True)]
+                return sum(parts) / len(parts)
+
+            self.loss_fn = mean_of_means
+
+        return build
+
+    replaced(Pipeline, "__init__", change)
+
+
+def only_the_first_stage_updated():
+    """The optimizer was made from the first stage's parameters."""
+    from torch_impl import optim
+    from torch_impl.strategies.model_parallel import ModelParallel
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.optimizer = optim.build(job.optimizer, self.stages[0].parameters())
+
+        return build
+
+    replaced(ModelParallel, "__init__", change)
+
+
+def batch_norm_over_micro_batches():
+    """Model parallelism that cuts the batch: BatchNorm then sees its parts."""
+    import torch
+
+    from torch_impl.strategies.model_parallel import ModelParallel
+
+    replaced(
+        ModelParallel,
+        "forward",
+        lambda original: lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
+    )
+
+
 # ------------------------------------------------------------------------------------------------ JAX
 
 

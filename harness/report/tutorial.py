@@ -1,0 +1,144 @@
+"""The model-parallel tutorial's five steps, with what it published beside what was measured, and which claims hold."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.report.summary import Cell
+from harness.report.sweep import step_seconds
+
+BATCHES = 3  # a repeat there is three batches
+PUBLISHED_HARDWARE = "2 × GeForce GTX 1080 Ti, 11,178 MiB each, driver 430.50, CUDA 10.1"
+# Seconds for three batches of 120 images of 128 x 128, read off the tutorial's text and plots.
+PUBLISHED = {"single": 3.75, "model_parallel": 4.02, "pipeline at 20": 2.51, "pipeline at its best": 2.43}
+PUBLISHED_BEST_SPLIT = 12
+PROTOCOLS = ("from_host", "resident")
+
+
+def repeats(cell: Cell) -> list[float]:
+    """Seconds of three batches, one value a repeat."""
+    return [BATCHES * seconds for seconds in step_seconds(cell)]
+
+
+def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
+    """The tutorial's four settings as measured by one protocol; a setting that did not run is absent.
+
+    The tutorial's split size of 20 is a sixth of its batch; at another size the sixth is what stands for it.
+    """
+    ran = [
+        cell
+        for cell in cells
+        if cell.spec.workload == "resnet50" and cell.spec.protocol == protocol and cell.throughput is not None
+    ]
+    found = {cell.spec.strategy: cell for cell in ran if cell.spec.strategy in ("single", "model_parallel")}
+    pipelines = [cell for cell in ran if cell.spec.strategy == "pipeline"]
+    for cell in pipelines:
+        if cell.spec.options["split_size"] * 6 == cell.spec.global_batch:
+            found["pipeline at 20"] = cell
+    if pipelines:
+        found["pipeline at its best"] = min(pipelines, key=lambda cell: statistics.fmean(repeats(cell)))
+    return found
+
+
+def comparison(cells: Sequence[Cell]) -> pd.DataFrame:
+    """One row a setting: published and measured seconds for three batches, and each as a ratio to single."""
+    measured = {protocol: rows(cells, protocol) for protocol in PROTOCOLS}
+    table = []
+    for setting, published in PUBLISHED.items():
+        row = {
+            "setting": setting,
+            "published s": f"{published:.2f}",
+            "to single": f"{published / PUBLISHED['single']:.2f}",
+        }
+        for protocol in PROTOCOLS:
+            cell, single = measured[protocol].get(setting), measured[protocol].get("single")
+            if cell is None or single is None:
+                row |= {f"{protocol} s": "-", f"{protocol}, to single": "-"}
+                continue
+            times = repeats(cell)
+            mean, base = statistics.fmean(times), statistics.fmean(repeats(single))
+            split = f" (split {cell.spec.options['split_size']})" if "split_size" in cell.spec.options else ""
+            row[f"{protocol} s"] = f"{mean:.3g} ± {statistics.stdev(times):.1g}{split}"
+            row[f"{protocol}, to single"] = f"{mean / base:.2f}"
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
+    """Which of the tutorial's claims hold on this machine under one protocol, in words."""
+    found = rows(cells, protocol)
+    if "single" not in found:
+        return [f"Without a single-device time ({protocol}) no claim can be judged."]
+    single = repeats(found["single"])
+    lines = []
+    if "model_parallel" in found:
+        lines.append(
+            _faster_or_slower(
+                "Model parallelism is slower than one device (7% there)", found["model_parallel"], single, slower=True
+            )
+        )
+    if "pipeline at 20" in found:
+        lines.append(
+            _faster_or_slower(
+                "The pipeline at a sixth of the batch is faster than one device (49% there)",
+                found["pipeline at 20"],
+                single,
+                slower=False,
+            )
+        )
+    if "pipeline at its best" in found:
+        best = found["pipeline at its best"]
+        lines.append(
+            _faster_or_slower(
+                "The pipeline at its best split size is faster than one device (54% there)", best, single, slower=False
+            )
+        )
+        split = best.spec.options["split_size"]
+        lines.append(
+            f"The best split size is {PUBLISHED_BEST_SPLIT} of 120: here it is {split} of {best.spec.global_batch}."
+        )
+    return lines
+
+
+def _faster_or_slower(claim: str, cell: Cell, single: list[float], *, slower: bool) -> str:
+    times = repeats(cell)
+    ratio = statistics.fmean(times) / statistics.fmean(single)
+    separate = min(times) > max(single) or max(times) < min(single)
+    amount = f"it takes {ratio:.2f} times as long as one device"
+    if not separate:
+        return f"{claim}: undecided, the ranges of the repeats overlap ({amount})."
+    return f"{claim}: {'holds' if (ratio > 1) == slower else 'does not hold'}, {amount}."
+
+
+def hardware(machine: dict) -> pd.DataFrame:
+    """What nvidia-smi shows, beside what the tutorial had."""
+    gpus = machine.get("gpus") or []
+    listed = [
+        {
+            "GPU": gpu["token"],
+            "name": gpu["name"],
+            "memory MiB": f"{gpu['memory_bytes'] / 2**20:,.0f}",
+            "driver": machine["driver"],
+        }
+        for gpu in gpus
+    ]
+    cpu = {"GPU": "none", "name": machine.get("cpu", ""), "memory MiB": "-", "driver": "-"}
+    return pd.DataFrame(listed or [cpu])
+
+
+def toy_words(cells: Sequence[Cell]) -> str:
+    """How the toy network fared across two devices."""
+    toys = [cell for cell in cells if cell.spec.workload == "toy" and cell.spec.strategy == "model_parallel"]
+    if not toys or toys[0].status != "ok":
+        return "The toy network did not train: " + (toys[0].first.reason if toys else "it was not run") + "."
+    result = toys[0].first
+    error = max(check.error for check in result.parity.checks) if result.parity else float("nan")
+    first, last = result.losses[0], result.losses[-1]
+    return (
+        f"Linear 10-10 on the first device, ReLU and linear 10-5 on the second, {len(result.losses)} steps of SGD on "
+        f"random targets: the first loss is {first:.4f}, the last {last:.4f}; in float64 the training equals the "
+        f"golden reference to {error:.0e}."
+    )

@@ -1,0 +1,50 @@
+"""python pipelines.py: float64 gradients of hand-written pipelines at every split size and number of stages.
+
+Prints one JSON line for each (split size, stages, cut): the worst relative gradient error against the golden reference
+with the same micro-batches, and the error of the loss.
+"""
+
+import json
+
+import numpy as np
+
+from harness import golden, partition, workloads
+from harness.contract import Job, World
+from harness.data import Batches
+from torch_impl.strategies import model_parallel, pipeline
+
+workload = workloads.get("resnet50", "tiny")
+params = workload.init_params(0)
+BATCH = 12
+batch = Batches(workload.load("train", None), seed=0, transform=workload.transform).batch(0, BATCH)
+
+
+def errors(build, stages, options, groups):
+    """Worst gradient error, and the loss's."""
+    world = World(rank=0, processes=1, devices=stages, platform="cpu", cores=stages, rendezvous="")
+    job = Job(
+        world=world, workload=workload, params=params, optimizer=workload.optimizer, precision="fp64",
+        global_batch=BATCH, options=options, keep_gradients=True,
+    )  # fmt: skip
+    program = build(job)
+    program.step(program.place(batch))
+    loss, right = groups
+    found = program.gradients()
+    worst = max(float(np.abs(found[n] - right[n]).max() / np.abs(right[n]).max()) for n in right)
+    return {
+        "gradients": worst,
+        "loss": abs(program.loss() / loss - 1),
+        "spans": len(program.trace(program.place(batch))),
+    }
+
+
+for split in range(1, BATCH + 1):
+    sizes = partition.micro_batches(BATCH, split)
+    right = golden.loss_and_gradients(workload, params, batch, groups=sizes)
+    for stages in range(1, 6):
+        row = errors(pipeline.build, stages, {"split_size": split, "cut": "parameters"}, right)
+        print(json.dumps({"split": split, "stages": stages, "micro_batches": len(sizes)} | row))
+whole = golden.loss_and_gradients(workload, params, batch)
+for stages, cut in ((1, "parameters"), (2, "layer2"), (3, "layer1+layer3"), (11, "parameters"), (3, "time")):
+    row = errors(model_parallel.build, stages, {"cut": cut}, whole)
+    print(json.dumps({"split": BATCH, "stages": stages, "micro_batches": 1, "cut": cut} | row))

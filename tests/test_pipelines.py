@@ -1,0 +1,173 @@
+"""Model and pipeline parallelism: gradients at every cut, and the reports of sweeps, timelines and the tutorial."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import TESTS, harness, make_result, make_spec
+
+from harness import store
+from harness.report import sweep, timelines, tutorial
+from harness.report.summary import summarize
+from harness.specs import Span
+
+
+@pytest.mark.frameworks
+def test_gradients_at_every_split_size_and_number_of_stages():
+    done = subprocess.run(
+        [sys.executable, TESTS / "rooms" / "pipelines.py"],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 12 * 5 + 5
+    for row in rows:
+        assert row["gradients"] < 1e-10, row
+        assert row["loss"] < 1e-12, row
+        assert row["spans"] == 2 * row["stages"] * row["micro_batches"], row
+
+
+@pytest.mark.frameworks
+def test_blocks_are_those_that_the_planner_knows():
+    code = """
+import torch, torch_impl.models
+from torch_impl.stages import blocks
+from torchvision.models import resnet50
+from harness import workloads
+for name in workloads.names():
+    for workload in workloads.sizes(name).values():
+        assert tuple(blocks(torch_impl.models.build(workload))) == workload.blocks, workload
+ours, theirs = torch_impl.models.build(workloads.get("resnet50", "tutorial")), resnet50()
+assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
+ours.load_state_dict(theirs.state_dict())
+x = torch.randn(2, 3, 64, 64)
+assert torch.equal(ours(x), theirs(x))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=TESTS.parent)
+
+
+@pytest.mark.frameworks
+def test_the_tutorial_from_one_command(tmp_path):
+    done = harness(
+        "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
+        fakes=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = store.read(tmp_path / "run")
+    assert {result.status for result in results} == {"ok"}
+    assert {result.spec.protocol for result in results} == {"resident", "from_host"}
+    text = (tmp_path / "run" / "report.md").read_text()
+    for heading in (
+        "1. The hardware",
+        "2. A toy network",
+        "3 and 4.",
+        "5. The split size",
+        "Sweep of split",
+        "Timelines",
+    ):
+        assert heading in text
+    names = {path.name for path in (tmp_path / "run").glob("*.png")}
+    assert {
+        "tutorial.png",
+        "sweep-1-split_size.png",
+        "sweep-2-split_size.png",
+        "timeline-1-model_parallel.png",
+    } <= names
+    again = harness("report", str(tmp_path / "run"), fakes=False)
+    assert again.returncode == 0
+    assert (tmp_path / "run" / "report.md").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sweep", "bucket", "--values", "1,2"], ["sweep 'bucket'", "allowed are split_size"]),
+        (["sweep", "cut", "--values", "1,2"], ["sweep 'cut'", "allowed are split_size"]),
+        (["sweep", "split_size", "--values", "1,2", "--strategy", "ddp"], ["of ddp", "no options at all"]),
+        (["sweep", "split_size", "--values", "0,2"], ["split_size 0", "1 to the batch, 64"]),
+        (["sweep", "split_size", "--values", "1,65"], ["split_size 65"]),
+        (["sweep", "split_size", "--values", "1,x"], ["split_size=x", "whole number"]),
+        (["sweep", "split_size", "--values", ","], ["--values"]),
+        (["reproduce", "thesis"], ["'thesis'", "tutorial"]),
+        (["reproduce", "tutorial", "--values", "500"], ["split_size 500"]),
+        (["run", "--option", "split_size"], ["NAME=VALUE"]),
+        (["run", "--strategy", "pipeline", "--option", "cut=conv9"], ["cut 'conv9'", "conv1"]),
+        (["run", "--strategy", "model_parallel", "--devices", "12"], ["12 stages", "11 blocks"]),
+    ],
+)
+def test_bad_requests(arguments, words, tmp_path):
+    done = harness(*arguments, cwd=tmp_path, fakes=False)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def pipeline_cells(times, *, batch=12, single=1.0, protocol="resident"):
+    """A single cell of `single` seconds a step, and pipelines on 2 devices: {split size: seconds of each block}."""
+    known = {"workload": "resnet50", "size": "tiny", "global_batch": batch, "protocol": protocol}
+    results = [make_result(spec=make_spec(**known), block_seconds=((2 * single, 2 * single),))]
+    for split, seconds in times.items():
+        spec = make_spec(strategy="pipeline", devices=2, options={"split_size": split, "cut": "layer2"}, **known)
+        results.append(make_result(spec=spec, block_seconds=(tuple(2 * s for s in seconds),)))
+    return summarize(results)
+
+
+def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
+    cells = pipeline_cells({12: (1.0, 1.2), 6: (0.7, 0.9), 3: (0.85, 0.95), 1: (2.0, 2.0)})
+    (found,) = sweep.find(cells)
+    assert [point.value for point in found.points] == [1, 3, 6, 12]
+    assert [point.mean for point in found.points] == pytest.approx([2.0, 0.9, 0.8, 1.1])
+    # two equal stages: half the single time, stretched by (m + 1) / m
+    assert [point.ideal for point in found.points] == pytest.approx([0.5 * 13 / 12, 0.5 * 5 / 4, 0.5 * 3 / 2, 1.0])
+    assert found.best.value == 6
+    assert [tie.value for tie in found.ties] == [3]
+    text = " ".join(sweep.words(found))
+    assert "split_size 6 has the least mean time" in text
+    assert "it ties with 3" in text
+    assert "1.25 times as fast as" in text
+
+
+def test_two_values_are_no_sweep_and_protocols_are_apart():
+    assert not sweep.find(pipeline_cells({1: (1.0, 1.0), 2: (1.0, 1.0)}))
+    both = pipeline_cells({1: (1.0,), 2: (1.0,), 3: (1.0,)}) + pipeline_cells(
+        {1: (1.0,), 2: (1.0,), 3: (1.0,)}, protocol="from_host"
+    )
+    assert len(sweep.find(both)) == 2
+
+
+def spans(*rows):
+    return tuple(Span(stage=s, micro_batch=m, phase="forward", start=a, end=b) for s, m, a, b in rows)
+
+
+def test_idle_share_of_known_timelines():
+    one_at_a_time = spans((0, 0, 0.0, 1.0), (1, 0, 1.0, 2.0))
+    assert timelines.idle_share(one_at_a_time) == pytest.approx(0.5)
+    # 2 stages, 3 micro-batches, ticks of 1: the bubble's formula
+    schedule = spans(*((stage, m, m + stage, m + stage + 1.0) for stage in range(2) for m in range(3)))
+    assert timelines.idle_share(schedule) == pytest.approx(1 / 4)
+    assert timelines.busy_seconds(spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0)), 0) == 3.0  # overlap counts once
+
+
+def test_claims_are_judged_by_separate_ranges():
+    slow = pipeline_cells({2: (2.0, 2.1), 3: (3.0, 3.1), 6: (1.2, 1.3)})
+    lines = tutorial.claims(slow, "resident")
+    assert any("sixth of the batch is faster" in line and "does not hold" in line for line in lines)
+    assert any("best split size is 12 of 120: here it is 6 of 12" in line for line in lines)
+    fast = tutorial.claims(pipeline_cells({2: (0.5, 0.6), 3: (0.9, 1.1), 6: (1.2, 1.3)}), "resident")
+    assert any("sixth of the batch is faster" in line and ": holds" in line for line in fast)
+    near = tutorial.claims(pipeline_cells({2: (0.9, 1.1), 3: (2.0, 2.0), 6: (2.0, 2.0)}), "resident")
+    assert any("undecided" in line for line in near)
+    assert "no claim can be judged" in tutorial.claims([], "resident")[0]
+
+
+def test_published_numbers_are_those_of_the_tutorial():
+    table = tutorial.comparison(pipeline_cells({2: (0.5, 0.6), 3: (0.9, 1.1), 6: (1.2, 1.3)}))
+    assert list(table["published s"]) == ["3.75", "4.02", "2.51", "2.43"]
+    assert list(table["to single"]) == ["1.00", "1.07", "0.67", "0.65"]
+    assert table["resident s"][2].endswith("(split 2)")  # a sixth of 12, as 20 is of 120
