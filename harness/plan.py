@@ -6,18 +6,17 @@ import itertools
 import math
 import random
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness import partition, registry, workloads
-from harness.devices import Machine, require_healthy
+from harness import request as asking
+from harness.devices import Machine
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, OptimizerSpec, Platform, Precision, StrategySpec, TrialSpec
+from harness.request import PRECISIONS, Request, parse_optimizer
+from harness.specs import FrameworkSpec, Platform, StrategySpec, TrialSpec
 from harness.workloads import Workload
 
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
-MAX_CPU_DEVICES = 64
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -32,26 +31,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Launches are the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the user asks for; "all" and None stand for the defaults of this machine and these workloads."""
-
-    frameworks: tuple[str, ...] = ("all",)
-    workloads: tuple[str, ...] = ("mnist_cnn",)
-    strategies: tuple[str, ...] = ("all",)
-    devices: tuple[int, ...] = ()
-    platform: Literal["auto", "cpu", "gpu"] = "auto"
-    size: str | None = None
-    global_batch: int | None = None
-    precision: str = "fp32"
-    optimizer: str | None = None
-    seed: int = 0
-    preset: str | None = None
-    timeout_seconds: float = 600.0
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
-    interpreters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,24 +62,24 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     Launches of all cells are interleaved: each round runs every cell once, in a seeded random order, so that a machine
     that drifts hits all alike. Raises UsageError for a request that cannot be met, MachineUnfit for a broken driver.
     """
-    frameworks = _expand("--framework", request.frameworks, registry.packages())
-    names = _expand("--workload", request.workloads, workloads.names())
+    frameworks = asking.expand("--framework", request.frameworks, registry.packages())
+    names = asking.expand("--workload", request.workloads, workloads.names())
     check_name("--precision", request.precision, PRECISIONS)
-    platform = _platform(request, machine)
-    devices = _device_counts(request, machine, platform)
+    platform = asking.platform(request, machine)
+    devices = asking.device_counts(request, machine, platform)
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
     check_name("--preset", preset, PRESETS)
-    _check_numbers(request)
+    asking.check_numbers(request)
     specs = [registry.framework(name) for name in frameworks]
-    _check_strategies(request.strategies, specs)
-    _check_options(request, specs)
+    asking.check_strategies(request.strategies, specs)
+    asking.check_options(request, specs)
     for name in request.interpreters:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
     interpreters = {spec.name: request.interpreters.get(spec.name, sys.executable) for spec in specs}
     absent = {spec.name: registry.missing(spec, interpreters[spec.name]) for spec in specs}
 
     cells: list[Planned] = []
-    for workload in (_workload(name, request) for name in names):
+    for workload in (asking.workload(name, request) for name in names):
         for spec in specs:
             for strategy in spec.strategies:
                 if "all" in request.strategies or strategy.name in request.strategies:
@@ -115,8 +94,8 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
 
     Raises UsageError if no chosen strategy has it, or it is not a number.
     """
-    specs = [registry.framework(name) for name in _expand("--framework", request.frameworks, registry.packages())]
-    _check_strategies(request.strategies, specs)
+    specs = [registry.framework(name) for name in asking.expand("--framework", request.frameworks, registry.packages())]
+    asking.check_strategies(request.strategies, specs)
     every = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
     having = [strategy for strategy in every if option in strategy.options]
     numeric = sorted({name for s in every for name, default in s.options.items() if isinstance(default, int | float)})
@@ -177,7 +156,7 @@ def _cells(
             platform=platform,
             devices=count,
             global_batch=batch,
-            precision=_precision(request.precision),
+            precision=asking.precision(request.precision),
             optimizer=parse_optimizer(request.optimizer, workload.optimizer),
             seed=request.seed,
             parity_batch=count * math.ceil(min(workload.parity_batch, batch) / count),
@@ -259,92 +238,3 @@ def _interleave(cells: list[Planned], request: Request, preset: str) -> tuple[Pl
         order = random.Random(f"{request.seed}/{launch}").sample(runnable, len(runnable))
         trials += [Planned(spec=replace(cell.spec, launch=launch)) for cell in order]
     return tuple(trials)
-
-
-def parse_optimizer(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
-    """An optimizer from "NAME" or "NAME:key=value,key=value"; without text, the workload's own.
-
-    What is not named keeps the workload's value where its optimizer is the same one, else OptimizerSpec's default; the
-    learning rate is the workload's. Raises UsageError.
-    """
-    if text is None:
-        return default
-    name, _, rest = text.partition(":")
-    check_name("--optimizer", name, ("sgd", "adam"), extra=", as NAME or NAME:key=value,...")
-    keys = ("learning_rate", "momentum") if name == "sgd" else ("learning_rate", "beta1", "beta2", "epsilon")
-    known: dict[str, Any] = {key: getattr(default, key) for key in keys} if name == default.name else {}
-    chosen = {"learning_rate": default.learning_rate} | known
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        check_name(f"--optimizer {name}", key, keys)
-        try:
-            chosen[key] = float(value)
-        except ValueError:
-            raise UsageError(f"--optimizer {text!r}: {key} must be a number, not {value!r}") from None
-        limit = math.inf if key in ("learning_rate", "epsilon") else 1.0
-        if not 0 <= chosen[key] < limit:
-            raise UsageError(f"--optimizer {text!r}: {key} must be at least 0 and less than {limit:g}, not {value}")
-    return OptimizerSpec(name=name, **chosen)  # pyright: ignore[reportArgumentType]
-
-
-def _expand(option: str, chosen: tuple[str, ...], known) -> list[str]:
-    for name in chosen:
-        check_name(option, name, [*known, "all"])
-    return list(known) if "all" in chosen else list(dict.fromkeys(chosen))
-
-
-def _platform(request: Request, machine: Machine) -> Platform:
-    check_name("--platform", request.platform, ("auto", "cpu", "gpu"))
-    if request.platform == "cpu":
-        return "cpu"
-    require_healthy(machine)
-    if request.platform == "gpu" and not machine.gpus:
-        raise UsageError("--platform gpu: no GPU is visible here; allowed are auto, cpu")
-    return "gpu" if machine.gpus else "cpu"
-
-
-def _device_counts(request: Request, machine: Machine, platform: Platform) -> tuple[int, ...]:
-    most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
-    for count in request.devices:
-        if not 1 <= count <= most:
-            what = f"the {most} visible GPUs" if platform == "gpu" else "virtual CPU devices"
-            raise UsageError(f"--devices {count}: allowed are 1 to {most} ({what})")
-    return tuple(dict.fromkeys(request.devices)) or ((most,) if platform == "gpu" else (2,))
-
-
-def _check_numbers(request: Request) -> None:
-    if request.global_batch is not None and request.global_batch < 1:
-        raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
-    if request.seed < 0:
-        raise UsageError(f"--seed {request.seed}: must be at least 0")
-    if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
-        raise UsageError(f"--timeout {request.timeout_seconds:g}: must be a positive number of seconds")
-
-
-def _check_strategies(chosen: tuple[str, ...], specs: list[FrameworkSpec]) -> None:
-    known = list(dict.fromkeys(strategy.name for spec in specs for strategy in spec.strategies))
-    where = f" for {', '.join(spec.name for spec in specs)}"
-    for name in chosen:
-        check_name("--strategy", name, [*known, "all"], extra=where)
-
-
-def _check_options(request: Request, specs: list[FrameworkSpec]) -> None:
-    chosen = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
-    known = sorted({name for strategy in chosen for name in strategy.options})
-    for name in request.options:
-        if name not in known:
-            names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
-            raise UsageError(
-                f"option {name!r}: {names} have " + (f"only {', '.join(known)}" if known else "no options")
-            )
-
-
-def _workload(name: str, request: Request) -> Workload:
-    sizes = workloads.sizes(name)
-    size = request.size or next(iter(sizes))
-    check_name(f"--size of {name}", size, sizes)
-    return sizes[size]
-
-
-def _precision(name: str) -> Precision:
-    return name  # pyright: ignore[reportReturnType] -- checked by make_plan

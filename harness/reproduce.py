@@ -11,7 +11,8 @@ from dataclasses import replace
 from harness import workloads
 from harness.devices import Machine
 from harness.errors import UsageError, check_name
-from harness.plan import Plan, Planned, Request, make_plan
+from harness.plan import Plan, Planned, make_plan
+from harness.request import Request
 
 RECIPES = ("tutorial",)
 REPEATS, BATCHES = 10, 3  # the tutorial's num_repeat and num_batches

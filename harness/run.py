@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,20 +15,16 @@ from typing import Any
 import numpy as np
 
 import harness
-from harness import environment, golden, parity, registry, store, workloads
+from harness import environment, golden, registry, store, workloads
 from harness.data import Batches, DataError
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
+from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
 from harness.plan import Plan, normalization_groups
-from harness.specs import FAILURES, Check, Parity, Precision, Span, TrialResult, TrialSpec
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOSS_BANDS: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
-"""How far the timed run's first loss may be from golden, relative; the next few may be ten times as far. What the
-parity phase cannot see, a wrong path for another precision or batch, shows here. Measured: fp32 1e-7, bf16 2e-3."""
-CHECKED_LOSSES = 5
+from harness.specs import FAILURES, TrialResult, TrialSpec
+from harness.verdicts import CHECKED_LOSSES, judge, timed
 
 GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
 
@@ -244,62 +239,6 @@ class Run:
         return registry.framework(spec.framework).strategy(spec.strategy)
 
 
-def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
-    """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
-    if outcome.status != "ok":
-        return replace(result, reason=f"in the parity phase: {result.reason}")
-    verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
-    if verdict.passed:
-        return replace(result, parity=verdict)
-    wrong = "; ".join(
-        f"{check.quantity} off by {check.error:.1e} at {check.worst} (allowed {check.tolerance:.0e})"
-        for check in verdict.checks
-        if not check.passed
-    )
-    return replace(result, status="parity_failed", reason=wrong, parity=verdict)
-
-
-def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
-    """The result of a timing phase, raw times of every rank included."""
-    first = next((answer for answer in outcome.answers if answer), {})
-    known: dict[str, Any] = {
-        "parity": verdict,
-        "golden_losses": curve,
-        "losses": tuple(first.get("losses", ())),
-    }
-    off = off_golden(known["losses"], curve, result.spec.precision)
-    if outcome.status == "ok" and off:
-        known |= {"status": "diverged", "reason": off}
-    elif outcome.status == "ok":
-        answers = outcome.answers
-        known |= {
-            "steps_per_block": first["steps_per_block"],
-            "spans": tuple(Span(**span) for span in first.get("spans", ())),
-            "build_seconds": max(answer["build_seconds"] for answer in answers),
-            "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
-            "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
-            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
-            "peak_kind": first["peak_kind"],
-        }
-    return replace(result, **known)
-
-
-def off_golden(losses: Sequence[float], golden_losses: Sequence[float], precision: Precision) -> str:
-    """How the timed run's first losses leave the golden curve, or "" if they follow it."""
-    for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
-        allowed = LOSS_BANDS[precision] * (1 if step == 0 else 10)
-        if not abs(loss - right) <= allowed * abs(right):
-            return (
-                f"loss {loss:.6g} of step {step} is not the golden {right:.6g} (allowed in {precision}: {allowed:.0e})"
-            )
-    return ""
-
-
-def parity_from(raw: dict[str, Any]) -> Parity:
-    """A Parity from its JSON."""
-    return Parity(**{**raw, "checks": tuple(Check(**check) for check in raw["checks"])})
-
-
 def exit_code(results: list[TrialResult]) -> int:
     """0 if every trial ran or was rightly skipped, else 1."""
     return 1 if any(result.status in FAILURES for result in results) else 0
@@ -320,31 +259,3 @@ def write_environment(run: Run, path: Path) -> None:
         "plan": [asdict(spec) for spec in run.plan.runnable()],
     }
     store.write_json(path, content)
-
-
-@contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Signals that arrive meanwhile are delivered afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def install_signal_handlers() -> Callable[[], None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, once: a second signal kills. Returns the way back."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def interrupt(number: int, frame: object) -> None:
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-        raise Interrupted(number)
-
-    for number in SIGNALS:
-        signal.signal(number, interrupt)
-    return restore

@@ -37,8 +37,8 @@ def test_planning_and_reporting_load_no_framework():
     code = f"""
 import sys
 import harness.cli, harness.run, harness.report.markdown, harness.report.plots, harness.worker, harness.supervisor
-from harness import plan, devices
-plan.make_plan(plan.Request(workloads=("all",), platform="cpu"), devices.machine())
+from harness import plan, devices, request
+plan.make_plan(request.Request(workloads=("all",), platform="cpu"), devices.machine())
 loaded = {FRAMEWORK_MODULES!r} & sys.modules.keys()
 assert not loaded, loaded
 """
@@ -49,8 +49,8 @@ def test_a_plan_needs_neither_plots_nor_tables():
     code = """
 import sys
 import harness.cli
-from harness import plan, devices
-plan.make_plan(plan.Request(platform="cpu"), devices.machine())
+from harness import plan, devices, request
+plan.make_plan(request.Request(platform="cpu"), devices.machine())
 assert not {"matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -17,8 +17,8 @@ from harness import golden, registry, workloads
 from harness.data import Batches
 from harness.launch import Order, launch
 from harness.plan import normalization_groups
-from harness.run import judge
 from harness.specs import TrialResult
+from harness.verdicts import judge
 
 pytestmark = pytest.mark.frameworks
 FAULTS_FOLDER = Path(__file__).parent / "faults"

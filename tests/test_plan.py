@@ -11,7 +11,8 @@ from conftest import make_machine
 from harness import devices, plan, registry
 from harness.devices import Gpu, visible
 from harness.errors import MachineUnfit, UsageError
-from harness.plan import Request, make_plan, parse_optimizer
+from harness.plan import make_plan
+from harness.request import Request, parse_optimizer
 from harness.specs import OptimizerSpec
 
 

@@ -10,6 +10,7 @@ from conftest import make_result, make_spec
 
 from harness import report, store
 from harness.report import markdown, summary
+from harness.report import text as text_module
 from harness.specs import TrialResult
 
 
@@ -156,11 +157,11 @@ def test_hostile_text_is_inert(tmp_path):
     ],
 )
 def test_escape(text, safe):
-    assert markdown.escape(text) == safe
+    assert text_module.escape(text) == safe
 
 
 def test_tables_align_numbers_right_and_escape_headers():
-    text = markdown.table(pd.DataFrame([{"a|b": "x", "n": "1,234"}]))
+    text = text_module.table(pd.DataFrame([{"a|b": "x", "n": "1,234"}]))
     assert text.splitlines()[1].endswith("-:|")
     assert "a\\|b" in text
 

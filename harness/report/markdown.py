@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
+from harness.report.text import code, escape, table
 from harness.specs import FAILURES, TrialResult
 
 CPU_NOTE = (
@@ -18,16 +19,6 @@ CPU_NOTE = (
 )
 
 
-PROTOCOL_WORDS = {
-    "from_host": "as the tutorial does",
-    "resident": "with batches that wait on the devices, after a warm-up",
-}
-TUTORIAL_NOTE = (
-    "Seconds for three batches, mean and standard deviation of ten repeats. from_host is the tutorial's own way: each "
-    "repeat is a fresh model that makes its batches on the host inside the timed part, without a warm-up, and stops "
-    "the clock when the last step is launched, not when it is done. resident leaves the host's work out, warms up and "
-    "waits. Only the ratios can be compared with those of other hardware."
-)
 TIMELINE_NOTE = (
     "One step of each cell that has stages, traced after the timed blocks. A stage's backward is timed from its "
     "output's gradient to its input's; the first stage's input gets a gradient for this alone."
@@ -44,7 +35,7 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     parts = [f"# {escape(workloads)} on {escape(devices_words(results))}", "", note, "## Verdict", ""]
     parts += [f"- {escape(line)}" for line in verdict(cells, results)]
     if first.run.get("recipe") == "tutorial":
-        parts += ["", *_tutorial(cells, results)]
+        parts += ["", *tutorial.sections(cells, first.machine, on_cpu=on_cpu(results))]
     parts += ["", "## Machine", "", table(_machine(results)), "", "## Results", "", table(result_table(cells)), ""]
     parts += [escape(line) for line in _reading(cells, results)]
     for name, caption in pictures.items():
@@ -86,26 +77,6 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
         lines.append(f"{_count(skipped, 'cell')} skipped: " + "; ".join(cell.title for cell in skipped) + ".")
     lines += [CPU_NOTE] if on_cpu(results) else _fastest(ran)
     return lines
-
-
-def _tutorial(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
-    """The five steps of the model-parallel tutorial."""
-    parts = [
-        "## The tutorial, step by step",
-        "",
-        "### 1. The hardware",
-        "",
-        table(tutorial.hardware(results[0].machine)),
-    ]
-    parts += ["", escape(f"There: {tutorial.PUBLISHED_HARDWARE}."), "", "### 2. A toy network across two devices", ""]
-    parts += [escape(tutorial.toy_words(cells)), "", "### 3 and 4. One device, model parallel, and pipeline", ""]
-    parts += [escape(TUTORIAL_NOTE), "", table(tutorial.comparison(cells)), ""]
-    if on_cpu(results):
-        parts += ["Virtual CPU devices judge none of the tutorial's claims.", ""]
-    for protocol in () if on_cpu(results) else tutorial.PROTOCOLS:
-        parts += [f"Timed {PROTOCOL_WORDS[protocol]}:", ""]
-        parts += [f"- {escape(line)}" for line in tutorial.claims(cells, protocol)] + [""]
-    return [*parts, "### 5. The split size", "", "The sweeps below, by both ways of timing."]
 
 
 def _fastest(ran: Sequence[Cell]) -> list[str]:
@@ -255,26 +226,3 @@ def _count(cells: Sequence[Cell], noun: str) -> str:
 
 def _were(cells: Sequence[Cell]) -> str:
     return "was" if len(cells) == 1 else "were"
-
-
-def escape(text: str) -> str:
-    """Text that Markdown and HTML show as it is: nothing in a reason or a name can become markup."""
-    text = " ".join(text.split())
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match.group(), text)
-
-
-def code(text: str) -> str:
-    """A code block that nothing in `text` can end."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text.rstrip()}\n{fence}"
-
-
-def table(frame: pd.DataFrame) -> str:
-    """A Markdown table of text, every cell escaped."""
-    numeric = [all(re.match(r"[-+]?[\d(]|-$", value) for value in frame[name]) for name in frame.columns]
-    safe = frame.map(escape)
-    safe.columns = [escape(str(name)) for name in frame.columns]
-    align = ["right" if column else "left" for column in numeric]
-    return safe.to_markdown(index=False, disable_numparse=True, colalign=align)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from harness.report.summary import Cell
 from harness.report.sweep import step_seconds
+from harness.report.text import escape, table
 
 BATCHES = 3  # a repeat there is three batches
 PUBLISHED_HARDWARE = "2 × GeForce GTX 1080 Ti, 11,178 MiB each, driver 430.50, CUDA 10.1"
@@ -16,6 +17,16 @@ PUBLISHED_HARDWARE = "2 × GeForce GTX 1080 Ti, 11,178 MiB each, driver 430.50, 
 PUBLISHED = {"single": 3.75, "model_parallel": 4.02, "pipeline at 20": 2.51, "pipeline at its best": 2.43}
 PUBLISHED_BEST_SPLIT = 12
 PROTOCOLS = ("from_host", "resident")
+PROTOCOL_WORDS = {
+    "from_host": "as the tutorial does",
+    "resident": "with batches that wait on the devices, after a warm-up",
+}
+TUTORIAL_NOTE = (
+    "Seconds for three batches, mean and standard deviation of ten repeats. from_host is the tutorial's own way: each "
+    "repeat is a fresh model that makes its batches on the host inside the timed part, without a warm-up, and stops "
+    "the clock when the last step is launched, not when it is done. resident leaves the host's work out, warms up and "
+    "waits. Only the ratios can be compared with those of other hardware."
+)
 
 
 def repeats(cell: Cell) -> list[float]:
@@ -142,3 +153,23 @@ def toy_words(cells: Sequence[Cell]) -> str:
         f"random targets: the first loss is {first:.4f}, the last {last:.4f}; in float64 the training equals the "
         f"golden reference to {error:.0e}."
     )
+
+
+def sections(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> list[str]:
+    """The five steps, as lines of Markdown."""
+    parts = [
+        "## The tutorial, step by step",
+        "",
+        "### 1. The hardware",
+        "",
+        table(hardware(machine)),
+    ]
+    parts += ["", escape(f"There: {PUBLISHED_HARDWARE}."), "", "### 2. A toy network across two devices", ""]
+    parts += [escape(toy_words(cells)), "", "### 3 and 4. One device, model parallel, and pipeline", ""]
+    parts += [escape(TUTORIAL_NOTE), "", table(comparison(cells)), ""]
+    if on_cpu:
+        parts += ["Virtual CPU devices judge none of the tutorial's claims.", ""]
+    for protocol in () if on_cpu else PROTOCOLS:
+        parts += [f"Timed {PROTOCOL_WORDS[protocol]}:", ""]
+        parts += [f"- {escape(line)}" for line in claims(cells, protocol)] + [""]
+    return [*parts, "### 5. The split size", "", "The sweeps below, by both ways of timing."]

@@ -1,0 +1,39 @@
+"""Ctrl-C and its kin: turned into one exception, and held off where a half-done write would hurt."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+
+from harness.errors import Interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Signals that arrive meanwhile are delivered afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def install_signal_handlers() -> Callable[[], None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, once: a second signal kills. Returns the way back."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def interrupt(number: int, frame: object) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        raise Interrupted(number)
+
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
+    return restore

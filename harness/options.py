@@ -1,0 +1,139 @@
+"""The options that commands share, and how their text is read."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, Token
+
+from harness.errors import UsageError
+from harness.request import Request
+
+
+def whole_number(type_: type, tokens: Sequence[Token]) -> int:
+    """A converter that refuses 3.5, which cyclopts would round."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+
+
+WholeNumber = Annotated[int, Parameter(converter=whole_number)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `run` and `plan` have in common. Names can be given as comma lists."""
+
+    framework: list[str] = field(default_factory=lambda: ["all"])
+    "torch, jax, tf or all."
+    workload: list[str] = field(default_factory=lambda: ["mnist_cnn"])
+    "Workloads, or all: see `list workloads`."
+    strategy: list[str] = field(default_factory=lambda: ["all"])
+    "Parallel strategies, or all: see `list strategies`."
+    devices: list[str] = field(default_factory=list)
+    "How many devices, e.g. 2 or 1,2,4. Default: all visible GPUs; without GPUs 2 virtual CPU devices."
+    platform: str = "auto"
+    "auto takes the GPUs if there are any; cpu or gpu insists."
+    size: str | None = None
+    "The workload's size: see `list workloads`."
+    global_batch: WholeNumber | None = None
+    "Samples of one step over all devices. Default: the workload's own."
+    precision: str = "fp32"
+    "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). The parity phase is always float64."
+    optimizer: str | None = None
+    "Instead of the workload's own: sgd or adam, as NAME or NAME:learning_rate=0.1,momentum=0.9."
+    seed: WholeNumber = 0
+    "Of the initial weights, the batches and the order of launches."
+    preset: str | None = None
+    "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
+    timeout: float = 600.0
+    "Seconds that one phase of one trial may take."
+    option: list[str] = field(default_factory=list)
+    "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
+    interpreter: list[str] = field(default_factory=list)
+    "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
+
+    def arguments(self) -> list[str]:
+        """The command-line form of what differs from the defaults, wherever it came from."""
+        given = []
+        for item, default in zip(fields(self), astuple(Options()), strict=True):
+            value = getattr(self, item.name)
+            if value != default:
+                text = ",".join(split(value)) if isinstance(value, list) else str(value)
+                given += [f"--{item.name.replace('_', '-')}", text]
+        return given
+
+    def request(self) -> Request:
+        """The request that these options make. Raises UsageError."""
+        return Request(
+            frameworks=names("--framework", self.framework),
+            workloads=names("--workload", self.workload),
+            strategies=names("--strategy", self.strategy),
+            devices=tuple(integer("--devices", value) for value in split(self.devices)),
+            platform=self.platform,  # pyright: ignore[reportArgumentType] -- make_plan checks it
+            size=self.size,
+            global_batch=self.global_batch,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            seed=self.seed,
+            preset=self.preset,
+            timeout_seconds=self.timeout,
+            options={name: (value,) for name, value in map(option_value, split(self.option))},
+            interpreters=dict(interpreter(value) for value in split(self.interpreter)),
+        )
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """Comma lists and repeated options to one list."""
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def names(option: str, values: Sequence[str]) -> tuple[str, ...]:
+    """At least one name. Raises UsageError."""
+    found = tuple(split(values))
+    if not found:
+        raise UsageError(f"{option}: names nothing; give names, a comma list, or all")
+    return found
+
+
+def integer(option: str, value: str) -> int:
+    """A whole number. Raises UsageError."""
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{option} {value!r}: must be a whole number, or a comma list of them") from None
+
+
+def option_value(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(f"--option {text!r}: must be NAME=VALUE, e.g. split_size=20")
+    return name, value
+
+
+def interpreter(value: str) -> tuple[str, str]:
+    """NAME=PATH as a pair; the path becomes absolute. Raises UsageError."""
+    name, _, path = value.partition("=")
+    if not path:
+        raise UsageError(f"--interpreter {value!r}: must be NAME=PATH, e.g. tf=/opt/tf/bin/python")
+    found = Path(path).expanduser().absolute()  # not resolve: a virtual environment's python is a link
+    if not found.is_file():
+        raise UsageError(f"--interpreter {value!r}: there is no such file; name a Python executable")
+    return name, str(found)
+
+
+def read_toml(path: Path) -> dict:
+    """A TOML file. Raises UsageError."""
+    try:
+        return {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text()).items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: cannot read it: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"--config {path}: not TOML: {error}") from error

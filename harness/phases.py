@@ -1,0 +1,124 @@
+"""What a worker does with a built program: prove it, or time it. The same code for every framework."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from harness import parity, timing
+from harness.contract import World
+from harness.data import Batches
+from harness.golden import Golden
+from harness.specs import TrialSpec
+
+EXPLODED = 10.0  # a loss this many times the first one, or not finite, counts as diverged
+RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
+
+
+class Diverged(Exception):
+    """The loss left the range in which a speed means anything."""
+
+
+def prove(program, spec: TrialSpec, batches: Batches, golden: Golden, groups: int, answer: dict, progress) -> None:
+    """Train `parity_steps` in float64 and hold everything against the golden reference."""
+    losses, gradients = [], None
+    for step in range(spec.parity_steps):
+        progress(f"parity step {step + 1}/{spec.parity_steps}")
+        program.step(program.place(batches.batch(step, spec.parity_batch)))
+        program.sync()
+        losses.append(program.loss())
+        if step == 0:
+            gradients = program.gradients()
+    verdict = parity.compare(
+        golden, losses=losses, gradients=gradients, replicas=program.export(), batch=spec.parity_batch, groups=groups
+    )
+    answer["parity"] = asdict(verdict)
+
+
+class Agreement:
+    """The ranks' meeting point, and a number that rank 0 decides for all."""
+
+    def __init__(self, folder: Path, rank: int, barrier: Callable[[], None]) -> None:
+        self.folder, self.rank, self.barrier = folder, rank, barrier
+
+    def on(self, name: str, value: float) -> float:
+        """Rank 0's `value` on every rank."""
+        path = self.folder / f"agreed-{name}"
+        if self.rank == 0:
+            path.write_text(repr(value))
+        self.barrier()
+        return float(path.read_text())
+
+
+def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer: dict, progress) -> None:
+    """First step, loss curve, pilot, warm-up, then the timed blocks."""
+    losses: list[float] = answer.setdefault("losses", [])
+    dtype = np.float64 if spec.precision == "fp64" else np.float32
+    for step in range(spec.curve_steps):
+        progress(f"loss curve, step {step + 1}/{spec.curve_steps}")
+        placed = program.place(batches.batch(step, spec.global_batch, dtype=dtype))
+        if step == 0:
+            answer["first_step_seconds"] = timing.time_first_step(
+                program, placed, clock=time.perf_counter, barrier=agree.barrier
+            )
+        else:
+            program.step(placed)
+        losses.append(program.loss())
+        check_loss(losses, step)
+    steps = range(spec.curve_steps, spec.curve_steps + RESIDENT_BATCHES)
+    resident = [program.place(batches.batch(step, spec.global_batch, dtype=dtype)) for step in steps]
+    timed = partial(timing.time_blocks, program, resident, clock=time.perf_counter, barrier=agree.barrier)
+    # The pilot also warms up the pattern that is timed: steps without a look at the loss between them.
+    progress("pilot")
+    (pilot,) = timed(blocks=1, steps_per_block=spec.steps_per_block)
+    step_seconds = agree.on("step_seconds", pilot / spec.steps_per_block)
+    if spec.warmup_seconds:
+        progress("warm-up")  # clocks rise from idle within about a second
+        timed(blocks=1, steps_per_block=timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
+    steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
+    answer["steps_per_block"] = steps
+    answer["block_seconds"] = timed(
+        blocks=spec.blocks,
+        steps_per_block=steps,
+        progress=lambda block: progress(f"block {block + 1}/{spec.blocks}"),
+    )
+    check_loss([*losses[:1], program.loss()], spec.curve_steps + spec.blocks * steps)
+    if hasattr(program, "trace") and spec.launch == 0:
+        progress("tracing one step")
+        answer["spans"] = [asdict(span) for span in program.trace(resident[0])]
+
+
+def measure_from_host(build, spec: TrialSpec, batches: Batches, runtime, world: World, answer: dict, progress) -> None:
+    """Time as tutorials do, to compare with what they print: see TrialSpec.protocol."""
+    losses: list[float] = answer.setdefault("losses", [])
+    seconds = []
+    rng = np.random.default_rng(spec.seed)
+    like = batches.batch(0, spec.global_batch, dtype=np.float32)
+    for block in range(spec.blocks):
+        progress(f"block {block + 1}/{spec.blocks}")
+        program = build()
+        program.sync()
+        runtime.barrier(world)
+        start = time.perf_counter()
+        for _ in range(spec.steps_per_block):
+            # made on the host inside the timed part: that is what this protocol is about
+            x = rng.standard_normal(like["x"].shape, dtype=np.float32)
+            program.step(program.place({"x": x, "y": rng.permutation(like["y"])}))
+        seconds.append(time.perf_counter() - start)  # without waiting for the last step: as the tutorial does
+        if block == 0:
+            answer["first_step_seconds"] = seconds[0] / spec.steps_per_block
+        losses.append(program.loss())
+        check_loss([losses[-1]], block)
+    answer["steps_per_block"], answer["block_seconds"] = spec.steps_per_block, seconds
+
+
+def check_loss(losses: list[float], step: int) -> None:
+    """Raises Diverged if the last loss is not finite or has exploded."""
+    if not math.isfinite(losses[-1]) or losses[-1] > EXPLODED * max(losses[0], 1.0):
+        raise Diverged(f"loss {losses[-1]:.4g} at step {step}, from {losses[0]:.4g} at the start")

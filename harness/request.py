@@ -1,0 +1,126 @@
+"""What a user may ask for, and the checks of each part of it on its own. harness/plan.py makes the matrix of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness import workloads
+from harness.devices import Machine, require_healthy
+from harness.errors import UsageError, check_name
+from harness.specs import FrameworkSpec, OptimizerSpec, Platform, Precision
+from harness.workloads import Workload
+
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
+MAX_CPU_DEVICES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the user asks for; "all" and None stand for the defaults of this machine and these workloads."""
+
+    frameworks: tuple[str, ...] = ("all",)
+    workloads: tuple[str, ...] = ("mnist_cnn",)
+    strategies: tuple[str, ...] = ("all",)
+    devices: tuple[int, ...] = ()
+    platform: Literal["auto", "cpu", "gpu"] = "auto"
+    size: str | None = None
+    global_batch: int | None = None
+    precision: str = "fp32"
+    optimizer: str | None = None
+    seed: int = 0
+    preset: str | None = None
+    timeout_seconds: float = 600.0
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
+    interpreters: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_optimizer(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
+    """An optimizer from "NAME" or "NAME:key=value,key=value"; without text, the workload's own.
+
+    What is not named keeps the workload's value where its optimizer is the same one, else OptimizerSpec's default; the
+    learning rate is the workload's. Raises UsageError.
+    """
+    if text is None:
+        return default
+    name, _, rest = text.partition(":")
+    check_name("--optimizer", name, ("sgd", "adam"), extra=", as NAME or NAME:key=value,...")
+    keys = ("learning_rate", "momentum") if name == "sgd" else ("learning_rate", "beta1", "beta2", "epsilon")
+    known: dict[str, Any] = {key: getattr(default, key) for key in keys} if name == default.name else {}
+    chosen = {"learning_rate": default.learning_rate} | known
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        check_name(f"--optimizer {name}", key, keys)
+        try:
+            chosen[key] = float(value)
+        except ValueError:
+            raise UsageError(f"--optimizer {text!r}: {key} must be a number, not {value!r}") from None
+        limit = math.inf if key in ("learning_rate", "epsilon") else 1.0
+        if not 0 <= chosen[key] < limit:
+            raise UsageError(f"--optimizer {text!r}: {key} must be at least 0 and less than {limit:g}, not {value}")
+    return OptimizerSpec(name=name, **chosen)  # pyright: ignore[reportArgumentType]
+
+
+def expand(option: str, chosen: tuple[str, ...], known) -> list[str]:
+    for name in chosen:
+        check_name(option, name, [*known, "all"])
+    return list(known) if "all" in chosen else list(dict.fromkeys(chosen))
+
+
+def platform(request: Request, machine: Machine) -> Platform:
+    check_name("--platform", request.platform, ("auto", "cpu", "gpu"))
+    if request.platform == "cpu":
+        return "cpu"
+    require_healthy(machine)
+    if request.platform == "gpu" and not machine.gpus:
+        raise UsageError("--platform gpu: no GPU is visible here; allowed are auto, cpu")
+    return "gpu" if machine.gpus else "cpu"
+
+
+def device_counts(request: Request, machine: Machine, platform: Platform) -> tuple[int, ...]:
+    most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
+    for count in request.devices:
+        if not 1 <= count <= most:
+            what = f"the {most} visible GPUs" if platform == "gpu" else "virtual CPU devices"
+            raise UsageError(f"--devices {count}: allowed are 1 to {most} ({what})")
+    return tuple(dict.fromkeys(request.devices)) or ((most,) if platform == "gpu" else (2,))
+
+
+def check_numbers(request: Request) -> None:
+    if request.global_batch is not None and request.global_batch < 1:
+        raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
+    if request.seed < 0:
+        raise UsageError(f"--seed {request.seed}: must be at least 0")
+    if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
+        raise UsageError(f"--timeout {request.timeout_seconds:g}: must be a positive number of seconds")
+
+
+def check_strategies(chosen: tuple[str, ...], specs: list[FrameworkSpec]) -> None:
+    known = list(dict.fromkeys(strategy.name for spec in specs for strategy in spec.strategies))
+    where = f" for {', '.join(spec.name for spec in specs)}"
+    for name in chosen:
+        check_name("--strategy", name, [*known, "all"], extra=where)
+
+
+def check_options(request: Request, specs: list[FrameworkSpec]) -> None:
+    chosen = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
+    known = sorted({name for strategy in chosen for name in strategy.options})
+    for name in request.options:
+        if name not in known:
+            names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
+            raise UsageError(
+                f"option {name!r}: {names} have " + (f"only {', '.join(known)}" if known else "no options")
+            )
+
+
+def workload(name: str, request: Request) -> Workload:
+    sizes = workloads.sizes(name)
+    size = request.size or next(iter(sizes))
+    check_name(f"--size of {name}", size, sizes)
+    return sizes[size]
+
+
+def precision(name: str) -> Precision:
+    return name  # pyright: ignore[reportReturnType] -- checked by make_plan

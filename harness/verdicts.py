@@ -1,0 +1,72 @@
+"""From what ranks answered to a trial's result: is it proved, does its timed run follow the golden curve?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness import parity
+from harness.launch import Outcome
+from harness.specs import Check, Parity, Precision, Span, TrialResult
+
+LOSS_BANDS: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
+"""How far the timed run's first loss may be from golden, relative; the next few may be ten times as far. What the
+parity phase cannot see, a wrong path for another precision or batch, shows here. Measured: fp32 1e-7, bf16 2e-3."""
+CHECKED_LOSSES = 5
+
+
+def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
+    """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
+    if outcome.status != "ok":
+        return replace(result, reason=f"in the parity phase: {result.reason}")
+    verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
+    if verdict.passed:
+        return replace(result, parity=verdict)
+    wrong = "; ".join(
+        f"{check.quantity} off by {check.error:.1e} at {check.worst} (allowed {check.tolerance:.0e})"
+        for check in verdict.checks
+        if not check.passed
+    )
+    return replace(result, status="parity_failed", reason=wrong, parity=verdict)
+
+
+def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+    """The result of a timing phase, raw times of every rank included."""
+    first = next((answer for answer in outcome.answers if answer), {})
+    known: dict[str, Any] = {
+        "parity": verdict,
+        "golden_losses": curve,
+        "losses": tuple(first.get("losses", ())),
+    }
+    off = off_golden(known["losses"], curve, result.spec.precision)
+    if outcome.status == "ok" and off:
+        known |= {"status": "diverged", "reason": off}
+    elif outcome.status == "ok":
+        answers = outcome.answers
+        known |= {
+            "steps_per_block": first["steps_per_block"],
+            "spans": tuple(Span(**span) for span in first.get("spans", ())),
+            "build_seconds": max(answer["build_seconds"] for answer in answers),
+            "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
+            "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
+            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
+            "peak_kind": first["peak_kind"],
+        }
+    return replace(result, **known)
+
+
+def off_golden(losses: Sequence[float], golden_losses: Sequence[float], precision: Precision) -> str:
+    """How the timed run's first losses leave the golden curve, or "" if they follow it."""
+    for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
+        allowed = LOSS_BANDS[precision] * (1 if step == 0 else 10)
+        if not abs(loss - right) <= allowed * abs(right):
+            return (
+                f"loss {loss:.6g} of step {step} is not the golden {right:.6g} (allowed in {precision}: {allowed:.0e})"
+            )
+    return ""
+
+
+def parity_from(raw: dict[str, Any]) -> Parity:
+    """A Parity from its JSON."""
+    return Parity(**{**raw, "checks": tuple(Check(**check) for check in raw["checks"])})
