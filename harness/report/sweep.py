@@ -15,6 +15,7 @@ import pandas as pd
 from harness import timing
 from harness.partition import bubble, micro_batches
 from harness.report.summary import Cell, framework_title
+from harness.report.timelines import busy_seconds
 from harness.specs import TrialResult
 
 FEWEST_VALUES = 3
@@ -150,7 +151,7 @@ def words(sweep: Sweep) -> list[str]:
         faster = sweep.single / best.mean
         verb = f"{faster:.2f} times as fast as" if faster >= 1 else f"at {faster:.2f} of the speed of"
         lines.append(f"At its best it is {verb} one device on the whole batch ({1e3 * sweep.single:.3g} ms).")
-    return lines + _distance(sweep)
+    return lines + _distance(sweep) + _imbalance(sweep)
 
 
 def _distance(sweep: Sweep) -> list[str]:
@@ -176,3 +177,18 @@ def _distance(sweep: Sweep) -> list[str]:
             f"makes {100 * min(total / most.mean, 1):.0f}% of the step."
         )
     return lines
+
+
+def _imbalance(sweep: Sweep) -> list[str]:
+    """How unequal the stages of the best cell were, where its step was traced."""
+    cell = next(cell for cell, point in zip(sweep.cells, sweep.points, strict=True) if point is sweep.best)
+    spans = cell.first.spans
+    if not spans:
+        return []
+    busy = [busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
+    listed = " and ".join(f"{1e3 * seconds:.3g}" for seconds in busy)
+    share = 100 * (max(busy) / statistics.fmean(busy) - 1)
+    return [
+        f"In the traced step at {sweep.option} {sweep.best.value:g} the stages were busy for {listed} ms: the busiest had "
+        f"{share:.0f}% more to do than an equal cut would give it, and the step cannot be shorter than its time."
+    ]

@@ -1,0 +1,52 @@
+"""One run as a command makes it: a folder, the plan run in it, the report, and the exit code."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from harness import report, store
+from harness.devices import machine
+from harness.display import make_display
+from harness.errors import UsageError
+from harness.interrupts import install_signal_handlers
+from harness.plan import Plan
+from harness.run import Run, exit_code, write_environment
+
+
+def execute(
+    plan: Plan,
+    command: Sequence[str],
+    *,
+    out: Path | None,
+    data: Path | None,
+    name: str = "",
+    recipe: str = "",
+) -> int:
+    """Run a plan and write its report; returns the exit code.
+
+    `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
+    went does not.
+    """
+    chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
+    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
+    if data is not None and not data.is_dir():
+        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
+    typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
+    this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())
+    restore = install_signal_handlers()
+    try:
+        results = this.execute()
+    except UsageError:
+        store.discard(folder)  # nothing was measured: leave nothing behind
+        raise
+    finally:
+        restore()
+        if this.results:
+            write_environment(this, folder / "environment.json")
+            report.write(folder, this.results)
+    report.show(results, folder)
+    return exit_code(results)
