@@ -189,6 +189,6 @@ def _imbalance(sweep: Sweep) -> list[str]:
     listed = " and ".join(f"{1e3 * seconds:.3g}" for seconds in busy)
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
-        f"In the traced step at {sweep.option} {sweep.best.value:g} the stages were busy for {listed} ms: the busiest had "
-        f"{share:.0f}% more to do than an equal cut would give it, and the step cannot be shorter than its time."
+        f"In the traced step at {sweep.option} {sweep.best.value:g} the stages were busy for {listed} ms: the busiest "
+        f"had {share:.0f}% more to do than an equal cut would give it, and the step cannot be shorter than its time."
     ]
