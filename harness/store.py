@@ -66,6 +66,9 @@ def read(folder: Path) -> list[TrialResult]:
             if isinstance(error, UsageError):
                 raise
             first = str(error).splitlines()[0]
+            if isinstance(error, ValidationError):
+                at = error.errors(include_url=False)[0]
+                first = f"{'.'.join(map(str, at['loc'])) or 'the line'}: {at['msg']}"
             raise UsageError(f"{path} line {number} is not a trial result: {first}") from error
     if not results:
         raise UsageError(f"{path}: holds no results")

@@ -65,39 +65,39 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
 
 
 def _losses(path: Path, cells: Sequence[Cell]) -> str:
-    golden = cells[0].first.golden_losses
-    figure, panels = plt.subplots(1, 2 if golden else 1, figsize=(10.5 if golden else 6.5, 4), squeeze=False)
+    # one golden curve for each way to share BatchNorm statistics; without BatchNorm there is only one
+    goldens = list(dict.fromkeys(cell.first.golden_losses for cell in cells if cell.first.golden_losses))
+    figure, panels = plt.subplots(1, 2 if goldens else 1, figsize=(11 if goldens else 7, 4.5), squeeze=False)
     left = panels[0][0]
-    if golden:
-        left.plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label="golden (NumPy float64)")
+    for index, golden in enumerate(goldens):
+        label = "golden (NumPy float64)" if index == 0 else None
+        left.plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
     for index, cell in enumerate(cells):
+        losses, golden = cell.first.losses, cell.first.golden_losses
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
-        losses = cell.first.losses
-        steps = range(1, len(losses) + 1)
-        # later curves are thinner and dashed, so that equal ones stay visible under one another
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
-        left.plot(
-            steps, losses, markevery=(index, max(1, len(cells))), linestyle=(0, (4, index)), label=cell.title, **style
-        )
+        # dashes and markers shift from curve to curve, so that equal ones stay visible under one another
+        dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
+        left.plot(range(1, len(losses) + 1), losses, label=cell.title, **dashes, **style)
         if golden:
             off = [max(abs(a - b) / abs(b), 1e-17) for a, b in zip(losses, golden, strict=False)]
-            panels[0][1].plot(steps[: len(off)], off, alpha=0.8, **style)
-    left.set_xlabel("step")
+            panels[0][1].plot(range(1, len(off) + 1), off, alpha=0.8, **style)
     left.set_ylabel("loss")
-    left.legend(fontsize=8)
-    left.grid(alpha=0.3)
-    if golden:
-        right = panels[0][1]
-        right.set_yscale("log")
-        right.set_xlabel("step")
-        right.set_ylabel("relative distance from golden")
-        right.grid(alpha=0.3)
+    if goldens:
+        panels[0][1].set_yscale("log")
+        panels[0][1].set_ylabel("relative distance from its golden curve")
     for axes in panels[0]:
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    figure.set_layout_engine("constrained")
     _finish(figure, left, path, cells)
     spec = cells[0].spec
     caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
-    return caption + ("; right, their distance from the golden curve." if golden else ".")
+    if len(goldens) > 1:
+        caption += "; BatchNorm makes the golden curve depend on which samples a strategy normalizes together"
+    return caption + ("; right, their distance from the golden curve." if goldens else ".")
 
 
 def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
@@ -183,6 +183,7 @@ def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:
     if spec.platform == "cpu":
         title += f" -- {CPU_STAMP}"
     axes.set_title(title, fontsize=10, loc="left")
-    figure.tight_layout()
+    if figure.get_layout_engine() is None:
+        figure.tight_layout()
     figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)
