@@ -7,6 +7,7 @@ wins over the environment, the environment over the file.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from harness import registry, workloads
 from harness import reproduce as reproducing
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
-from harness.options import Options, WholeNumber, read_toml, split
+from harness.options import Options, WholeNumber, check_environment, read_toml, split
 
 app = App(
     name="harness",
@@ -162,6 +163,7 @@ def plan(
         One JSON document on standard output.
     """
     made = planning.make_plan(options.request(), machine())
+    planning.check_data(data, made)
     if as_json:
         write(json.dumps(asdict(made), indent=2))
         return 0
@@ -262,13 +264,14 @@ def report(
 @app.meta.default
 def configured(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"], env_var="HARNESS_CONFIG")] = None,
 ) -> int:
     """Parameters
     ----------
     config
         A TOML file with any of the options, e.g. global_batch = 128.
     """
+    check_environment(os.environ)
     sources: list = [Env("HARNESS_", command=False)]
     if config is not None:
         sources.append(Dict(read_toml(config), source=str(config), use_commands_as_keys=False))
@@ -280,7 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False)
-    except (CycloptsError, UsageError) as error:
+    except CycloptsError as error:
+        code = fail(f"{error} (see --help)", 2)
+    except UsageError as error:
         code = fail(error, 2)
     except MachineUnfit as error:
         code = fail(error, 3)

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from harness.specs import TrialResult
 
+NARROW = 125  # columns: below, tables leave out what the report has anyway
+DROPPED_IF_NARROW = ("step ms", "first step s", "launches", "batch", "size")
 STYLES = {"ok": "green", "skipped": "dim"}
 
 
@@ -74,7 +76,8 @@ class PlainDisplay:
         self._total = total
 
     def phase(self, name: str) -> None:
-        pass
+        if name.startswith("preparing"):  # other phases end with a line soon enough
+            print(f"{name} ...", file=sys.stderr, flush=True)  # noqa: T201
 
     def detail(self, text: str) -> None:
         pass
@@ -95,9 +98,15 @@ def make_display() -> Display:
     return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay()
 
 
-def print_table(title: str, header: list[str], rows: list[list[str]], *, right: set[int] = frozenset()) -> None:  # pyright: ignore
+def print_table(
+    title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
+) -> None:
     """A table on standard output; as wide as it needs where that is not a terminal."""
     console = Console(width=None if sys.stdout.isatty() else 200)
+    if console.width < NARROW:
+        kept = [index for index, name in enumerate(header) if name not in DROPPED_IF_NARROW]
+        right = frozenset(new for new, old in enumerate(kept) if old in right)
+        header, rows = [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index in right else "left", no_wrap=name != "reason")

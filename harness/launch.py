@@ -70,6 +70,9 @@ def launch(
         own=framework.environment.get(spec.platform, {}),
         code=link_code(folder / "code", framework.package),
     )
+    # libraries leave files there when a process ends at once; this folder goes with the run's others
+    variables["TMPDIR"] = str(folder.parent / "tmp")
+    (folder.parent / "tmp").mkdir(exist_ok=True)
     world = {"processes": processes, "devices": spec.devices, "platform": spec.platform, "cores": len(shares[0])}
     job = {
         "spec": asdict(spec),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, Token
 
-from harness.errors import UsageError
+from harness.errors import UsageError, check_name
 from harness.request import Request
 
 
@@ -22,6 +22,7 @@ def whole_number(type_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
 
 
+HIDDEN_DEFAULT = Parameter(show_default=False)
 WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 
 
@@ -36,7 +37,7 @@ class Options:
     "Workloads, or all: see `list workloads`."
     strategy: list[str] = field(default_factory=lambda: ["all"])
     "Parallel strategies, or all: see `list strategies`."
-    devices: list[str] = field(default_factory=list)
+    devices: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "How many devices, e.g. 2 or 1,2,4. Default: all visible GPUs; without GPUs 2 virtual CPU devices."
     platform: str = "auto"
     "auto takes the GPUs if there are any; cpu or gpu insists."
@@ -53,10 +54,10 @@ class Options:
     preset: str | None = None
     "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
     timeout: float = 600.0
-    "Seconds that one phase of one trial may take."
-    option: list[str] = field(default_factory=list)
+    "Seconds that one phase of one trial may take; half of it without progress counts as hung."
+    option: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
-    interpreter: list[str] = field(default_factory=list)
+    interpreter: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
 
     def arguments(self) -> list[str]:
@@ -130,10 +131,23 @@ def interpreter(value: str) -> tuple[str, str]:
 
 
 def read_toml(path: Path) -> dict:
-    """A TOML file. Raises UsageError."""
+    """A TOML file of options. Raises UsageError."""
     try:
-        return {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text()).items()}
+        found = {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text()).items()}
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path}: cannot read it: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--config {path}: cannot read it: {reason}; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"--config {path}: not TOML: {error}") from error
+    for key, value in found.items():
+        if isinstance(value, dict) or key == "config":
+            raise UsageError(f"--config {path}: {key!r} is no option; options stand at the top level, without a table")
+    return found
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raises UsageError for a HARNESS_ variable that names no option: a typo must not go unnoticed."""
+    known = [item.name for item in fields(Options)] + ["out", "data", "config", "values", "json"]
+    for name in environment:
+        if name.startswith("HARNESS_"):
+            check_name("environment variable", name, [f"HARNESS_{option.upper()}" for option in known])

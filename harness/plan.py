@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from harness import partition, registry, workloads
@@ -89,6 +90,17 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     return Plan(trials=_interleave(cells, request, preset), platform=platform, preset=preset, interpreters=interpreters)
 
 
+def check_data(data: Path | None, plan: Plan) -> None:
+    """Raises UsageError for a --data that is no folder, or that no workload of the plan takes."""
+    if data is None:
+        return
+    names = dict.fromkeys((trial.spec.workload, trial.spec.size) for trial in plan.trials)
+    if not any(workloads.get(*name).takes_data for name in names):
+        raise UsageError(f"--data {data}: {', '.join(name for name, _ in names)} takes no data; leave it out")
+    if not data.is_dir():
+        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+
+
 def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:
     """The request with every strategy that has the option at each value, beside single and model_parallel.
 
@@ -142,8 +154,11 @@ def _cells(
             options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
         except UsageError as error:
             # An error where the user asked for just this; in a matrix of everything, a skipped row.
-            asked = request.devices or request.global_batch if data_parallel else strategy.name in request.strategies
-            if asked or chosen:
+            if data_parallel:
+                asked = (request.devices or request.global_batch) and "all" not in request.workloads
+            else:
+                asked = strategy.name in request.strategies or chosen
+            if asked:
                 raise
             impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
@@ -164,6 +179,8 @@ def _cells(
             **numbers,
         )
         reason = impossible or _why_not(spec, strategy)
+        if framework.workloads and workload.name not in framework.workloads:
+            reason = f"{framework.title} has no model of {workload.name} here"
         if reason:
             cells.append(Planned(spec=spec, status="skipped", reason=reason))
         elif absent:

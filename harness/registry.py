@@ -16,6 +16,7 @@ import subprocess
 import sys
 from functools import cache
 
+from harness.errors import UsageError
 from harness.specs import FrameworkSpec
 
 FRAMEWORKS = {"torch": "torch_impl", "jax": "jax_impl", "tf": "tf_impl"}
@@ -29,19 +30,35 @@ print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name
 
 @cache
 def packages() -> dict[str, str]:
-    """Framework name to package name, plug-ins after our own."""
+    """Framework name to package name, plug-ins after our own. Raises UsageError for a plug-in with a reserved name."""
     plugins = {point.name: point.value for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    return FRAMEWORKS | {name: package for name, package in plugins.items() if name not in FRAMEWORKS}
+    for name, package in plugins.items():
+        if name in (*FRAMEWORKS, "all"):
+            raise UsageError(f"plug-in {name!r} of package {package}: the name is taken; rename its entry point")
+    return FRAMEWORKS | plugins
 
 
 @cache
 def framework(name: str) -> FrameworkSpec:
-    """The manifest of one framework. Raises KeyError for an unknown name."""
-    return importlib.import_module(f"{packages()[name]}.manifest").FRAMEWORK
+    """The manifest of one framework. Raises KeyError for an unknown name, UsageError for a plug-in that is broken."""
+    package = packages()[name]
+    try:
+        found = importlib.import_module(f"{package}.manifest").FRAMEWORK
+    except Exception as error:  # somebody else's code can raise anything
+        if name in FRAMEWORKS:
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"plug-in {name!r}: {package}.manifest.FRAMEWORK cannot be loaded: {reason}") from error
+    if found.name != name:
+        raise UsageError(f"plug-in {name!r}: its manifest calls itself {found.name!r}; entry point and name must agree")
+    return found
 
 
 def missing(spec: FrameworkSpec, interpreter: str) -> str:
-    """Why the framework cannot run under `interpreter`, or "" if its modules are there. Imports none of them."""
+    """Why the framework cannot run under `interpreter`, or "" if its modules are there. Imports none of them.
+
+    Raises UsageError if the interpreter is no Python.
+    """
     needed = ("numpy", *spec.modules)
     if interpreter == sys.executable:
         absent = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -52,7 +69,8 @@ def missing(spec: FrameworkSpec, interpreter: str) -> str:
             )
             absent = json.loads(found.stdout)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            return f"interpreter {interpreter} does not work: {error}"
+            reason = type(error).__name__
+            raise UsageError(f"--interpreter {spec.name}={interpreter}: is not a working Python ({reason})") from error
     if not absent:
         return ""
     return f"{spec.title} is not installed for {interpreter} (no module {', '.join(absent)}): {spec.install_hint}"

@@ -65,6 +65,7 @@ class Run:
             "recipe": recipe,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "preset": plan.preset,
+            "planned": str(len(plan.trials)),
             "version": harness.__version__,
             "commit": environment.commit(),
             "data": data.name if data and takes_data else "bundled",
@@ -76,8 +77,11 @@ class Run:
         computations = {spec.computation: spec for spec in specs}
         self.display.start(len(computations) + len(specs))
         try:
+            # bad --data or a diverging optimizer shows here, before anything is recorded
             for spec in specs:
-                self.prepare(spec)  # bad --data shows here, before anything is recorded
+                self.prepare(spec)
+            for spec in computations.values():
+                self.reference(spec)
             for trial in self.plan.trials:
                 if trial.status != "planned":
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
@@ -144,17 +148,32 @@ class Run:
         samples = (batches.batch(step, batch) for step in range(steps))
         return golden.train(workload, workload.init_params(spec.seed), samples, optimizer=spec.optimizer, groups=groups)
 
-    def prove(self, spec: TrialSpec) -> None:
-        """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
-        self.display.phase(f"parity {spec.computation}")
-        inputs = self.inputs[f"{spec.workload}-{spec.size}"]
+    def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
+        """The file with a cell's golden reference, computed when first asked for, and its normalization groups.
+
+        Raises UsageError if the reference itself diverges: then no program can be judged.
+        """
         groups = normalization_groups(
             self.strategy(spec), batch=spec.parity_batch, devices=spec.devices, **spec.parity_options
         )
-        shape = "+".join(map(str, groups))
-        reference = self.work / f"golden-{spec.workload}-{spec.size}-{shape}.npz"
-        if not reference.exists():
-            self.golden(spec, inputs.batches, spec.parity_steps, spec.parity_batch, groups).save(reference)
+        path = self.work / f"golden-{spec.workload}-{spec.size}-{'+'.join(map(str, groups))}.npz"
+        if not path.exists():
+            self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
+            batches = self.inputs[f"{spec.workload}-{spec.size}"].batches
+            with np.errstate(all="ignore"):
+                found = self.golden(spec, batches, spec.parity_steps, spec.parity_batch, groups)
+            if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
+                rate = spec.optimizer.learning_rate
+                raise UsageError(
+                    f"--optimizer: the golden reference itself diverges at learning_rate {rate:g}; lower it"
+                )
+            found.save(path)
+        return path, groups
+
+    def prove(self, spec: TrialSpec) -> None:
+        """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
+        self.display.phase(f"parity {spec.computation}")
+        reference, groups = self.reference(spec)
         outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
@@ -173,8 +192,10 @@ class Run:
         if proof.status == "ok":
             self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, "timing", Path("unused"), 1)
+            self.display.advance()
             self.record(timed(self.result(spec, outcome=outcome), outcome, proof.parity, self.golden_losses(spec)))
-        self.display.advance()
+        else:
+            self.display.advance()
 
     def launch(self, spec: TrialSpec, phase: Any, reference: Path, groups: int) -> Outcome:
         """Launch one phase and keep its logs."""
@@ -233,7 +254,9 @@ class Run:
         recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
         for spec in specs:
             if (spec.cell, spec.launch) not in recorded:
-                self.record(self.result(spec, status="killed", reason=reason))
+                proof = self.proofs.get(spec.computation)
+                known = {"status": "killed", "reason": reason, "parity": proof.parity if proof else None}
+                self.record(self.result(spec, **known))
 
     def strategy(self, spec: TrialSpec):
         return registry.framework(spec.framework).strategy(spec.strategy)

@@ -12,7 +12,7 @@ from harness.devices import machine
 from harness.display import make_display
 from harness.errors import UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import Plan
+from harness.plan import Plan, check_data
 from harness.run import Run, exit_code, write_environment
 
 
@@ -32,8 +32,9 @@ def execute(
     """
     chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
     slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
-    if data is not None and not data.is_dir():
-        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+    check_data(data, plan)
+    if all(trial.status == "skipped" for trial in plan.trials):
+        raise UsageError(f"nothing can run here: {plan.trials[0].reason}")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
     this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())

@@ -80,6 +80,7 @@ class FrameworkSpec:
     install_hint: str
     execution: str  # how steps are executed in the "defaults" track, in words
     strategies: tuple[StrategySpec, ...]
+    workloads: tuple[str, ...] = ()  # that it has models for; () means all
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
 
     def strategy(self, name: str) -> StrategySpec:

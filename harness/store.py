@@ -23,6 +23,10 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     """A new folder for a run: `out`, or root/<time>-<slug>. Raises UsageError if it holds files, MachineUnfit if the
     disk refuses."""
     folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
+    attempt = 1
+    while out is None and folder.exists():  # two runs in one second
+        attempt += 1
+        folder = folder.with_name(f"{folder.name.removesuffix(f'-{attempt - 1}')}-{attempt}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--out {folder}: already holds files; name a new or an empty folder")
     try:
@@ -61,7 +65,10 @@ def read(folder: Path) -> list[TrialResult]:
             version = json.loads(line).get("schema_version")
             if isinstance(version, int) and version > SCHEMA_VERSION:
                 raise UsageError(f"{path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
-            results.append(_ADAPTER.validate_json(line))
+            result = _ADAPTER.validate_json(line)
+            if any(not seconds > 0 for rank in result.block_seconds for seconds in rank):
+                raise UsageError(f"{path} line {number}: block_seconds must be greater than 0")
+            results.append(result)
         except (ValidationError, ValueError, AttributeError) as error:
             if isinstance(error, UsageError):
                 raise

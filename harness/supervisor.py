@@ -122,7 +122,11 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     time.sleep(0.2)
     where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
     if quiet > group["stall_seconds"]:
-        return {"status": "hung", "reason": f"no progress for {quiet:.0f} s ({where})", "traceback": ""}
+        return {
+            "status": "hung",
+            "reason": f"no progress for {quiet:.1f} s, half of --timeout ({where})",
+            "traceback": "",
+        }
     return {"status": "timeout", "reason": f"not done after {group['timeout_seconds']:g} s ({where})", "traceback": ""}
 
 

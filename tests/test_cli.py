@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 
 import pytest
-from conftest import harness, make_result, make_spec
+from conftest import FAKES, TESTS, harness, make_result, make_spec
 
 from harness import store
 
 
 def one_line_error(done, *words):
     assert done.returncode == 2, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("preparing")]  # progress
+    assert len(said) == 1, done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
@@ -82,6 +84,8 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        ("[run]\nseed = 1", ["'run' is no option"]),
+        ("config = 'other.toml'", ["'config' is no option"]),
         ("framwork = 'torch'", ["framwork"]),
         ("seed = 'many'", ["seed", "many"]),
         ("seed = 1\nseed = 2", ["c.toml", "not TOML"]),
@@ -91,6 +95,52 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
 def test_bad_files_are_usage_errors(tmp_path, content, words):
     (tmp_path / "c.toml").write_text(content)
     one_line_error(harness("plan", "-c", str(tmp_path / "c.toml"), cwd=tmp_path), *words)
+
+
+def test_a_configuration_that_would_be_ignored_is_an_error(tmp_path):
+    one_line_error(harness("plan", env={"HARNESS_STRATEGIES": "ddp"}), "HARNESS_STRATEGIES", "mean HARNESS_STRATEGY")
+    one_line_error(harness("plan", env={"HARNESS_CONFIG": "/nowhere.toml"}), "/nowhere.toml", "name a TOML file")
+    (tmp_path / "c.toml").write_text("seed = 7")
+    done = harness("plan", "--json", env={"HARNESS_CONFIG": str(tmp_path / "c.toml")})
+    assert {trial["spec"]["seed"] for trial in json.loads(done.stdout)["trials"]} == {7}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--workload", "toy", "--data", "."], ["--data", "toy takes no data"]),
+        (["plan", "--data", "/nowhere"], ["/nowhere", "is not a folder"]),
+        (["run", "--precision", "tf32", "--platform", "cpu"], ["nothing can run here", "TF32"]),
+        (["plan", "--interpreter", "tf=/bin/cat"], ["tf=/bin/cat", "not a working Python"]),
+        (["run", "--framework", "fake", "--strategy", "single", "--optimizer", "sgd:learning_rate=1e300"],
+         ["golden reference itself diverges at learning_rate 1e+300"]),
+    ],
+)  # fmt: skip
+def test_requests_that_make_no_sense(arguments, words, tmp_path):
+    one_line_error(harness(*arguments, cwd=tmp_path), *words)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not left
+
+
+PLUGIN = "[likeforlike.frameworks]\n{} = {}\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (("mine", "nowhere_impl"), ["plug-in 'mine'", "nowhere_impl"]),
+        (("mine", "fake_impl.manifest:FRAMEWORK"), ["plug-in 'mine'"]),
+        (("mine", "fake_impl"), ["calls itself 'fake'"]),
+        (("torch", "fake_impl"), ["plug-in 'torch'", "taken"]),
+    ],
+)
+def test_a_bad_plugin_is_named_in_one_line(tmp_path, entry, words):
+    info = tmp_path / "bad-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(PLUGIN.format(*entry))
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES), str(tmp_path)])
+    one_line_error(harness("plan", env={"PYTHONPATH": path}), *words)
 
 
 @pytest.mark.parametrize("what", ["frameworks", "workloads", "strategies"])

@@ -11,7 +11,7 @@ import pandas as pd
 from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
 from harness.report.text import code, escape, table
-from harness.specs import FAILURES, TrialResult
+from harness.specs import FAILURES, OptimizerSpec, TrialResult
 
 CPU_NOTE = (
     "These are virtual CPU devices: parts of one processor. They show that every cell computes the same training; "
@@ -56,11 +56,14 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
 
 def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """What the run showed, in sentences."""
+    planned = int(results[0].run.get("planned") or 0)
     ran = [cell for cell in cells if cell.status == "ok"]
     failed = [cell for cell in cells if cell.status in FAILURES]
     skipped = [cell for cell in cells if cell.status == "skipped"]
     wrong = [cell for cell in failed if cell.status == "parity_failed"]
     lines = []
+    if len(results) < planned:
+        lines.append(f"The run did not finish: {len(results)} of {planned} planned trials have a result.")
     if ran:
         worst = max(check.error for cell in ran for check in (cell.first.parity.checks if cell.first.parity else ()))
         lines.append(
@@ -102,11 +105,15 @@ def _reading(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     counts = sorted({cell.first.steps_per_block for cell in cells if cell.first.steps_per_block})
     steps = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else spec.steps_per_block)
+    constant = "the same whatever the number of devices"
+    if len({cell.spec.global_batch for cell in cells}) > len({(c.spec.workload, c.spec.size) for c in cells}):
+        constant = "growing with the devices of data-parallel strategies"
+    optimizers = ", ".join(dict.fromkeys(optimizer_words(cell.spec.optimizer) for cell in cells))
     kinds = {cell.first.peak_kind for cell in cells} - {""}
     memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
     return [
-        f"Global batch {batches}, the same whatever the number of devices; timed in {spec.precision}. Throughput: "
+        f"Global batch {batches}, {constant}; {optimizers}; timed in {spec.precision}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
         f"{spec.blocks} blocks of {steps} steps. Range: lowest and highest of the "
         f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single. First step: compilation "
@@ -121,11 +128,12 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
         return ["No cell reached the parity gate."]
     limits = ", ".join(f"{check.quantity} {check.tolerance:.0e}" for check in judged[0].checks)
     text = (
-        f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the workload's own "
-        f"optimizer, and was held against the golden reference: the same steps in NumPy, which no framework had a part "
-        "in. Compared are the losses, every parameter's gradient in the first step, and every parameter after the "
-        "last, on every replica. Errors are relative to the largest value of the tensor (for parameters, to the "
-        f"largest change). Tolerances: {limits}."
+        f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the optimizer named "
+        "above, and was held against the golden reference: the same steps in NumPy, which no framework had a part in. "
+        "Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, on "
+        "every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
+        f"change). Tolerances: {limits}. Errors of a thousandth of these or less are rounding, the reference's own "
+        "included."
     )
     return [escape(text), "", table(parity_table(cells))]
 
@@ -135,12 +143,18 @@ def _problems(cells: Sequence[Cell]) -> list[str]:
     if not troubled:
         return []
     rows = [
-        {"cell": cell.title, "launch": str(result.spec.launch + 1), "status": result.status, "reason": result.reason}
+        {
+            "cell": cell.title,
+            "launch": "-" if result.status == "skipped" else str(result.spec.launch + 1),
+            "status": result.status,
+            "reason": result.reason,
+        }
         for cell in troubled
         for result in cell.launches
         if result.status != "ok"
     ]
     parts = ["## What did not run, and why", "", table(pd.DataFrame(rows)), ""]
+    parts += ["The output of every process is in logs/.", ""]
     for cell in troubled:
         trace = next((result.traceback for result in cell.launches if result.traceback), "")
         if trace:
@@ -204,6 +218,12 @@ def _variables(cells: Sequence[Cell]) -> list[str]:
 
 def _assignments(variables: set[tuple[str, str]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(variables)) or "none"
+
+
+def optimizer_words(optimizer: OptimizerSpec) -> str:
+    """ "sgd (learning_rate 0.01, momentum 0.5)"."""
+    names = ("learning_rate", "momentum") if optimizer.name == "sgd" else ("learning_rate", "beta1", "beta2", "epsilon")
+    return f"{optimizer.name} ({', '.join(f'{name} {getattr(optimizer, name):g}' for name in names)})"
 
 
 def on_cpu(results: Sequence[TrialResult]) -> bool:

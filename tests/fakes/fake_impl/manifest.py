@@ -9,6 +9,7 @@ ONE_PROCESS = (
     "wrong_when_timed",
     "leave_child",
     "hang_with_child",
+    "hang_when_timed",
     "noisy",
 )
 PER_DEVICE = (
