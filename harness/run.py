@@ -68,7 +68,7 @@ class Run:
             "planned": str(len(plan.trials)),
             "version": harness.__version__,
             "commit": environment.commit(),
-            "data": data.name if data and takes_data else "bundled",
+            "data": "the IDX files of --data" if data and takes_data else "bundled",
         }
 
     def execute(self) -> list[TrialResult]:
