@@ -7,7 +7,7 @@ PyTorch's definition holds (torch.optim, version 2.11 documentation); tests comp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +19,35 @@ from harness.workloads import Loss, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """`losses[k]` is the loss of step k before its update; `gradients` are those of step 0; `params` come after all."""
+    """`losses[k]` is the loss of step k before its update; `gradients` are those of step 0; `params` come after all.
+
+    `noise`: how far each quantity moves when the initial weights are rounded once more (harness/parity.py).
+    """
 
     initial: Arrays
     losses: np.ndarray
     gradients: Arrays
     params: Arrays
+    noise: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write as one .npz file."""
-        named = {"initial": self.initial, "gradients": self.gradients, "params": self.params}
+        noise = {name: np.array(value) for name, value in self.noise.items()}
+        named = {"initial": self.initial, "gradients": self.gradients, "params": self.params, "noise": noise}
         flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
         np.savez(path, losses=self.losses, **flat)  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def load(cls, path: Path) -> Golden:
         """Read what `save` wrote; nothing is unpickled."""
-        groups: dict[str, Arrays] = {"initial": {}, "gradients": {}, "params": {}}
+        groups: dict[str, Arrays] = {"initial": {}, "gradients": {}, "params": {}, "noise": {}}
         with np.load(path, allow_pickle=False) as archive:
             for key in archive.files:
                 group, _, name = key.partition("/")
                 if name:
                     groups[group][name] = archive[key]
-            return cls(losses=archive["losses"], **groups)
+            noise = {name: float(value) for name, value in groups.pop("noise").items()}
+            return cls(losses=archive["losses"], noise=noise, **groups)
 
 
 def train(

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from harness.golden import Golden
+from harness.golden import Golden, train
 from harness.layers import Arrays
-from harness.specs import Check, Parity, Quantity
+from harness.specs import Check, OptimizerSpec, Parity, Quantity
+from harness.workloads import Workload
 
 TOLERANCES: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
-"""Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of all three frameworks
-stay below 1e-12 on every workload (the noise of float64 sums in another order; docs/parity.md has the measured values);
-the mildest planted fault in the tests, one bias left in float32, shows as 1e-8."""
+"""Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of small networks stay
+below 1e-13 (the noise of float64 sums in another order; docs/parity.md has the measured values); the mildest planted
+fault in the tests, one number passed through float32, shows as 2e-8."""
+
+NOISE_FACTOR = 100
+"""A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. How much it does is
+measured on the reference itself, and so many times that passes, where it is more than the tolerance. Measured: programs
+of all three frameworks are up to about ten times as far off as the reference with its weights rounded once more."""
 
 FLOOR = 1e-6
 """A tensor whose own scale is less than this part of the largest tensor's is judged on that part instead: the gradient
 of a weight that cannot matter is rounding noise, and noise over noise is not an error."""
+
+
+def make_reference(
+    workload: Workload,
+    params: Arrays,
+    batches: Iterable[Arrays],
+    *,
+    optimizer: OptimizerSpec,
+    groups: Sequence[int] | None = None,
+) -> Golden:
+    """The golden run with its sensitivity to rounding, from a second run whose initial weights are off by one rounding."""
+    batches = list(batches)
+    reference = train(workload, params, batches, optimizer=optimizer, groups=groups)
+    if not np.all(np.isfinite(reference.losses)):
+        return reference
+    rng = np.random.default_rng(0)
+    epsilon = np.finfo(np.float64).eps
+    rounded = {name: array * (1 + epsilon * rng.uniform(-1, 1, array.shape)) for name, array in params.items()}
+    other = train(workload, rounded, batches, optimizer=optimizer, groups=groups)
+    # parameters are judged by how they moved from where each run began
+    moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
+    verdict = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
+    return replace(reference, noise={check.quantity: check.error for check in verdict.checks})
 
 
 def compare(
@@ -36,12 +66,15 @@ def compare(
     copy that the rank holds; each must be right. Parameters are judged by how they moved, so that a small learning rate
     hides nothing.
     """
-    checks = [_check("losses", {"loss": np.array(list(losses))}, {"loss": golden.losses})]
+    allowed: dict[Quantity, float] = {
+        name: max(limit, NOISE_FACTOR * golden.noise.get(name, 0.0)) for name, limit in TOLERANCES.items()
+    }
+    checks = [_check("losses", allowed, {"loss": np.array(list(losses))}, {"loss": golden.losses})]
     if gradients is not None:
-        checks.append(_check("gradients", gradients, golden.gradients))
+        checks.append(_check("gradients", allowed, gradients, golden.gradients))
     scales = {name: golden.params[name] - golden.initial[name] for name in golden.params}
     for index, replica in enumerate(replicas):
-        check = _check("parameters", replica, golden.params, scales)
+        check = _check("parameters", allowed, replica, golden.params, scales)
         checks.append(
             Check(
                 quantity=check.quantity,
@@ -74,8 +107,14 @@ def relative_error(found: np.ndarray, expected: np.ndarray, scale: float) -> flo
     return float(np.max(np.abs(found - expected)) / scale)
 
 
-def _check(quantity: Quantity, found: Arrays, expected: Arrays, scales: Arrays | None = None) -> Check:
-    tolerance = TOLERANCES[quantity]
+def _check(
+    quantity: Quantity,
+    allowed: dict[Quantity, float],
+    found: Arrays,
+    expected: Arrays,
+    scales: Arrays | None = None,
+) -> Check:
+    tolerance = allowed[quantity]
     if found.keys() != expected.keys():
         names = ", ".join(sorted(found.keys() ^ expected.keys()))
         return Check(quantity=quantity, error=math.inf, tolerance=tolerance, worst=f"missing or unknown: {names}")

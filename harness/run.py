@@ -6,7 +6,7 @@ import importlib.metadata
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 import harness
-from harness import environment, golden, registry, store, workloads
+from harness import environment, golden, parity, registry, store, workloads
 from harness.data import Batches, DataError
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
+from harness.layers import Arrays
 from harness.plan import Plan, normalization_groups
 from harness.specs import FAILURES, TrialResult, TrialSpec
 from harness.verdicts import CHECKED_LOSSES, judge, timed
@@ -129,24 +130,23 @@ class Run:
             groups = (spec.global_batch,)  # the same for all strategies, so computed once
         key = (spec.workload, spec.size, groups)
         if key not in self.curves:
-            batches = self.inputs[f"{spec.workload}-{spec.size}"].batches
             step_flops = workload.flops_per_unit() * spec.global_batch
             affordable = int(GOLDEN_FLOPS // step_flops)
             # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
             wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
             steps = min(wanted, affordable)
-            golden_run = self.golden(spec, batches, steps, spec.global_batch, groups) if steps else None
-            curve = golden_run.losses.tolist() if golden_run else []
+            curve: list[float] = []
+            if steps:
+                params, samples = workload.init_params(spec.seed), self.samples(spec, steps, spec.global_batch)
+                run = golden.train(workload, params, samples, optimizer=spec.optimizer, groups=groups)
+                curve = run.losses.tolist()
             self.curves[key] = tuple(curve)
         return self.curves[key]
 
-    def golden(
-        self, spec: TrialSpec, batches: Batches, steps: int, batch: int, groups: Sequence[int] | None = None
-    ) -> golden.Golden:
-        """The golden reference of a cell."""
-        workload = workloads.get(spec.workload, spec.size)
-        samples = (batches.batch(step, batch) for step in range(steps))
-        return golden.train(workload, workload.init_params(spec.seed), samples, optimizer=spec.optimizer, groups=groups)
+    def samples(self, spec: TrialSpec, steps: int, batch: int) -> Iterator[Arrays]:
+        """The first batches of a cell's workload."""
+        batches = self.inputs[f"{spec.workload}-{spec.size}"].batches
+        return (batches.batch(step, batch) for step in range(steps))
 
     def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
         """The file with a cell's golden reference, computed when first asked for, and its normalization groups.
@@ -159,9 +159,11 @@ class Run:
         path = self.work / f"golden-{spec.workload}-{spec.size}-{'+'.join(map(str, groups))}.npz"
         if not path.exists():
             self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
-            batches = self.inputs[f"{spec.workload}-{spec.size}"].batches
+            workload = workloads.get(spec.workload, spec.size)
+            params = workload.init_params(spec.seed)
+            samples = self.samples(spec, spec.parity_steps, spec.parity_batch)
             with np.errstate(all="ignore"):
-                found = self.golden(spec, batches, spec.parity_steps, spec.parity_batch, groups)
+                found = parity.make_reference(workload, params, samples, optimizer=spec.optimizer, groups=groups)
             if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
                 rate = spec.optimizer.learning_rate
                 raise UsageError(

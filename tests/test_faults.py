@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import make_machine, make_spec
 
-from harness import golden, registry, workloads
+from harness import parity, registry, workloads
 from harness.data import Batches
 from harness.launch import Order, launch
 from harness.plan import normalization_groups
@@ -89,7 +89,7 @@ def prove(tmp_path, monkeypatch, cell: str, fault: str) -> TrialResult:
     batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
     samples = [batches.batch(step, spec.parity_batch) for step in range(spec.parity_steps)]
     params = workload.init_params(spec.seed)
-    reference = golden.train(workload, params, samples, optimizer=spec.optimizer, groups=groups)
+    reference = parity.make_reference(workload, params, samples, optimizer=spec.optimizer, groups=groups)
     reference.save(tmp_path / "golden.npz")
     order = Order(
         spec=spec, phase="parity", interpreter=sys.executable, folder=tmp_path / "trial",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from harness import parity
+from harness import parity, workloads
 from harness.golden import Golden
 
 INITIAL = {"a": np.array([1.0, -2.0]), "b": np.array([[3.0]])}
@@ -49,6 +50,26 @@ def test_parameters_are_judged_by_their_movement():
     verdict = compare(replicas=[off])
     assert errors(verdict)["parameters"] == pytest.approx(2e-6, rel=0.01)
     assert not verdict.passed
+
+
+def test_what_the_reference_cannot_hold_itself_is_not_asked_of_others():
+    """A deep network amplifies rounding: then a hundred times the reference's own noise passes, and no more."""
+    noisy = dataclasses.replace(GOLDEN, noise={"losses": 1e-16, "gradients": 1e-8, "parameters": 1e-7})
+    right = {"losses": GOLDEN.losses, "replicas": [GOLDEN.params], "batch": 4}
+    for error, passes in ((0.9e-6, True), (1.1e-6, False)):
+        off = {**GOLDEN.gradients, "b": GOLDEN.gradients["b"] * (1 + error)}
+        assert parity.compare(noisy, gradients=off, **right).passed == passes
+    limits = {check.quantity: check.tolerance for check in parity.compare(noisy, gradients=None, **right).checks}
+    assert limits["losses"] == 1e-11
+    assert limits["parameters"] == pytest.approx(1e-5)
+
+
+def test_the_references_own_noise_is_rounding_in_a_shallow_network():
+    workload = workloads.get("classifier", "base")
+    batch = {name: array[:8] for name, array in workload.load("train", None).items()}
+    made = parity.make_reference(workload, workload.init_params(0), [batch] * 5, optimizer=workload.optimizer)
+    assert made.noise.keys() == parity.TOLERANCES.keys()
+    assert all(0 <= noise < 1e-13 for noise in made.noise.values())
 
 
 def test_every_replica_counts():

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from harness.parity import NOISE_FACTOR, TOLERANCES
 from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
 from harness.report.text import code, escape, table
@@ -126,14 +127,15 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     judged = [cell.first.parity for cell in cells if cell.first.parity]
     if not judged:
         return ["No cell reached the parity gate."]
-    limits = ", ".join(f"{check.quantity} {check.tolerance:.0e}" for check in judged[0].checks)
+    limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
     text = (
         f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the optimizer named "
         "above, and was held against the golden reference: the same steps in NumPy, which no framework had a part in. "
         "Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, on "
         "every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
-        f"change). Tolerances: {limits}. Errors of a thousandth of these or less are rounding, the reference's own "
-        "included."
+        f"change). Tolerances: {limits}; where a deep network amplifies rounding, {NOISE_FACTOR} times what the "
+        "reference itself is off by when its initial weights are rounded once more. Errors near 1e-14 are rounding, "
+        "the reference's own included."
     )
     return [escape(text), "", table(parity_table(cells))]
 

@@ -183,7 +183,7 @@ def parity_table(cells: Sequence[Cell]) -> pd.DataFrame:
             continue
         worst = max(parity.checks, key=lambda check: check.error / check.tolerance)
         row = {"cell": cell.title, "verdict": "passed" if parity.passed else "FAILED"}
-        row |= {check.quantity: f"{check.error:.1e}" for check in parity.checks}
+        row |= {check.quantity: f"{check.error:.1e} of {check.tolerance:.0e}" for check in parity.checks}
         rows.append(row | {"nearest to its tolerance": f"{worst.quantity}: {worst.worst}"})
     return pd.DataFrame(rows)
 
