@@ -36,7 +36,7 @@ def make_reference(
     optimizer: OptimizerSpec,
     groups: Sequence[int] | None = None,
 ) -> Golden:
-    """The golden run with its sensitivity to rounding, from a second run whose initial weights are off by one rounding."""
+    """The golden run with its sensitivity to rounding, from a second run with initial weights off by one rounding."""
     batches = list(batches)
     reference = train(workload, params, batches, optimizer=optimizer, groups=groups)
     if not np.all(np.isfinite(reference.losses)):
