@@ -24,6 +24,7 @@ from harness import reproduce as reproducing
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
 from harness.options import Options, WholeNumber, check_environment, read_toml, split
+from harness.request import sweep_request
 
 app = App(
     name="harness",
@@ -90,7 +91,7 @@ def sweep(
     data
         As for run.
     """
-    request = planning.sweep_request(options.request(), swept, tuple(split([values])))
+    request = sweep_request(options.request(), swept, tuple(split([values])))
     made = planning.make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *options.arguments()]
     from harness.session import execute

@@ -101,32 +101,6 @@ def check_data(data: Path | None, plan: Plan) -> None:
         raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
 
 
-def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:
-    """The request with every strategy that has the option at each value, beside single and model_parallel.
-
-    Raises UsageError if no chosen strategy has it, or it is not a number.
-    """
-    specs = [registry.framework(name) for name in asking.expand("--framework", request.frameworks, registry.packages())]
-    asking.check_strategies(request.strategies, specs)
-    every = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
-    having = [strategy for strategy in every if option in strategy.options]
-    numeric = sorted({name for s in every for name, default in s.options.items() if isinstance(default, int | float)})
-    if not having or option not in numeric:
-        names = ", ".join(dict.fromkeys(strategy.name for strategy in every))
-        raise UsageError(f"sweep {option!r}: of {names}, allowed are {', '.join(numeric) or 'no options at all'}")
-    if not values:
-        raise UsageError("--values: names nothing; give a comma list of numbers")
-    chosen = tuple(dict.fromkeys(strategy.name for strategy in having))
-    bases = tuple(s.name for s in every if s.name in ("single", "model_parallel")) or ("single",)
-    owners = tuple(spec.name for spec in specs if any(option in strategy.options for strategy in spec.strategies))
-    return replace(
-        request,
-        frameworks=owners,
-        strategies=tuple(dict.fromkeys((*bases, *chosen))),
-        options={**request.options, option: tuple(dict.fromkeys(values))},
-    )
-
-
 def _cells(
     request: Request,
     workload: Workload,

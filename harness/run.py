@@ -6,36 +6,22 @@ import importlib.metadata
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import harness
-from harness import environment, golden, parity, registry, store, workloads
-from harness.data import Batches, DataError
+from harness import environment, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
-from harness.layers import Arrays
-from harness.plan import Plan, normalization_groups
+from harness.plan import Plan
+from harness.references import References
 from harness.specs import FAILURES, TrialResult, TrialSpec
-from harness.verdicts import CHECKED_LOSSES, judge, timed
-
-GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """What the parent prepares once for each workload: its samples, as a file and as batches."""
-
-    path: Path
-    batches: Batches
+from harness.verdicts import judge, timed
 
 
 class Run:
@@ -52,11 +38,10 @@ class Run:
         display: Display,
         recipe: str = "",
     ) -> None:
-        self.plan, self.machine, self.folder, self.data, self.display = plan, machine, folder, data, display
+        self.plan, self.machine, self.folder, self.display = plan, machine, folder, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
-        self.inputs: dict[str, Inputs] = {}
-        self.curves: dict[tuple, tuple[float, ...]] = {}
+        self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.results: list[TrialResult] = []
         self.most_devices = max(trial.spec.devices for trial in plan.trials)
@@ -80,9 +65,9 @@ class Run:
         try:
             # bad --data or a diverging optimizer shows here, before anything is recorded
             for spec in specs:
-                self.prepare(spec)
+                self.references.prepare(spec)
             for spec in computations.values():
-                self.reference(spec)
+                self.references.reference(spec)
             for trial in self.plan.trials:
                 if trial.status != "planned":
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
@@ -103,79 +88,10 @@ class Run:
             shutil.rmtree(self.work, ignore_errors=True)
         return self.results
 
-    def prepare(self, spec: TrialSpec) -> None:
-        """Load a workload's samples, once. Raises UsageError for bad --data."""
-        key = f"{spec.workload}-{spec.size}"
-        if key in self.inputs:
-            return
-        self.display.phase(f"preparing {key}")
-        workload = workloads.get(spec.workload, spec.size)
-        try:
-            arrays = workload.load("train", self.data if workload.takes_data else None)
-        except DataError as error:
-            raise UsageError(str(error)) from error
-        np.savez(self.work / f"{key}.npz", **arrays)  # pyright: ignore[reportArgumentType]
-        batches = Batches(arrays, seed=spec.seed, transform=workload.transform)
-        self.inputs[key] = Inputs(path=self.work / f"{key}.npz", batches=batches)
-
-    def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
-        """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
-        if spec.protocol == "from_host":
-            return ()  # its batches are made on the spot
-        workload = workloads.get(spec.workload, spec.size)
-        groups = normalization_groups(
-            self.strategy(spec), batch=spec.global_batch, devices=spec.devices, **spec.options
-        )
-        if not workload.normalizes:
-            groups = (spec.global_batch,)  # the same for all strategies, so computed once
-        key = (spec.workload, spec.size, groups)
-        if key not in self.curves:
-            step_flops = workload.flops_per_unit() * spec.global_batch
-            affordable = int(GOLDEN_FLOPS // step_flops)
-            # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
-            wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
-            steps = min(wanted, affordable)
-            curve: list[float] = []
-            if steps:
-                params, samples = workload.init_params(spec.seed), self.samples(spec, steps, spec.global_batch)
-                run = golden.train(workload, params, samples, optimizer=spec.optimizer, groups=groups)
-                curve = run.losses.tolist()
-            self.curves[key] = tuple(curve)
-        return self.curves[key]
-
-    def samples(self, spec: TrialSpec, steps: int, batch: int) -> Iterator[Arrays]:
-        """The first batches of a cell's workload."""
-        batches = self.inputs[f"{spec.workload}-{spec.size}"].batches
-        return (batches.batch(step, batch) for step in range(steps))
-
-    def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
-        """The file with a cell's golden reference, computed when first asked for, and its normalization groups.
-
-        Raises UsageError if the reference itself diverges: then no program can be judged.
-        """
-        groups = normalization_groups(
-            self.strategy(spec), batch=spec.parity_batch, devices=spec.devices, **spec.parity_options
-        )
-        path = self.work / f"golden-{spec.workload}-{spec.size}-{'+'.join(map(str, groups))}.npz"
-        if not path.exists():
-            self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
-            workload = workloads.get(spec.workload, spec.size)
-            params = workload.init_params(spec.seed)
-            samples = self.samples(spec, spec.parity_steps, spec.parity_batch)
-            with np.errstate(all="ignore"):
-                found = parity.make_reference(workload, params, samples, optimizer=spec.optimizer, groups=groups)
-            if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
-                rate = spec.optimizer.learning_rate
-                raise UsageError(
-                    f"--optimizer: the golden reference itself diverges at learning_rate {rate:g}; lower it"
-                )
-            found.save(path)
-        return path, groups
-
     def prove(self, spec: TrialSpec) -> None:
         """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
         self.display.phase(f"parity {spec.computation}")
-        reference, groups = self.reference(spec)
+        reference, groups = self.references.reference(spec)
         outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
@@ -195,7 +111,9 @@ class Run:
             self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, "timing", Path("unused"), 1)
             self.display.advance()
-            self.record(timed(self.result(spec, outcome=outcome), outcome, proof.parity, self.golden_losses(spec)))
+            self.record(
+                timed(self.result(spec, outcome=outcome), outcome, proof.parity, self.references.golden_losses(spec))
+            )
         else:
             self.display.advance()
 
@@ -208,7 +126,7 @@ class Run:
             phase=phase,
             interpreter=self.plan.interpreters[spec.framework],
             folder=folder,
-            inputs=self.inputs[f"{spec.workload}-{spec.size}"].path,
+            inputs=self.references.inputs[f"{spec.workload}-{spec.size}"].path,
             golden=reference,
             groups=groups,
             devices_in_plan=self.most_devices,
@@ -259,9 +177,6 @@ class Run:
                 proof = self.proofs.get(spec.computation)
                 known = {"status": "killed", "reason": reason, "parity": proof.parity if proof else None}
                 self.record(self.result(spec, **known))
-
-    def strategy(self, spec: TrialSpec):
-        return registry.framework(spec.framework).strategy(spec.strategy)
 
 
 def exit_code(results: list[TrialResult]) -> int:

@@ -16,10 +16,16 @@ import torch
 from harness.contract import Arrays, Job
 from harness.specs import Span
 from torch_impl import losses, models, optim, placement, runtime, stages, weights
+from torch_impl.strategies.single import SingleDevice
 from torch_impl.timeline import Timeline
 
 
-class ModelParallel:
+class ModelParallel(SingleDevice):
+    """The step is the single device's, from zero_grad to update: only where things live and how forward goes differ.
+
+    Backward retraces the copies by itself, from the last device to the first; each parameter is updated where it lives.
+    """
+
     def __init__(self, job: Job) -> None:
         self.job = job
         self.dtype = runtime.DTYPES[job.precision]
@@ -27,7 +33,7 @@ class ModelParallel:
         weights.load(self.model, job.workload, job.params)
         self.stages = stages.cut(self.model, job)
         self.devices = stages.to_devices(self.stages, job)
-        # one optimizer over all stages: each parameter is updated where it lives
+        self.device = self.devices[0]
         self.optimizer = optim.build(job.optimizer, self.model.parameters())
         self.loss_fn = losses.get(job.workload.loss)
         self.last_loss = torch.zeros(())
@@ -40,10 +46,9 @@ class ModelParallel:
         return x
 
     def run_stage(self, index: int, x: torch.Tensor, micro_batch: int = 0) -> torch.Tensor:
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
-            if self.timeline is None:
-                return self.stages[index](x)
-            return self.traced(self.timeline, index, x, micro_batch)
+        if self.timeline is None:
+            return self.stages[index](x)
+        return self.traced(self.timeline, index, x, micro_batch)
 
     def traced(self, timeline: Timeline, index: int, x: torch.Tensor, micro_batch: int) -> torch.Tensor:
         """Run a stage with marks around it. Its backward lasts from its output's gradient to its input's."""
@@ -69,28 +74,6 @@ class ModelParallel:
     def place(self, batch: Arrays) -> placement.Batch:
         x, y = placement.to_device(batch, self.devices[0], self.dtype)
         return x, y.to(self.devices[-1])  # targets wait where the loss is taken
-
-    def step(self, placed: placement.Batch) -> None:
-        x, y = placed
-        self.optimizer.zero_grad(set_to_none=True)
-        outputs = self.forward(x)
-        with torch.autocast(outputs.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
-            loss = self.loss_fn(outputs, y)
-        loss.backward()  # autograd retraces the copies backwards, from the last device to the first
-        self.optimizer.step()
-        self.last_loss = loss.detach()
-
-    def sync(self) -> None:
-        runtime.sync(self.job.world)
-
-    def loss(self) -> float:
-        return self.last_loss.item()
-
-    def gradients(self) -> Arrays | None:
-        return weights.gradients(self.model, self.job.workload)
-
-    def export(self) -> list[Arrays]:
-        return [weights.parameters(self.model, self.job.workload)]
 
 
 def build(job: Job) -> ModelParallel:
