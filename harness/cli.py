@@ -1,7 +1,7 @@
 """The command line: reads options, calls the rest, and turns errors into one line and an exit code. No logic here.
 
 Every option can also stand in a TOML file (-c FILE) or in the environment (HARNESS_GLOBAL_BATCH=128); the command line
-wins over the environment, the environment over the file.
+wins over the environment, the environment over the file. Long because each command's help is its docstring.
 """
 
 from __future__ import annotations
