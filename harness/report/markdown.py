@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from harness.parity import NOISE_FACTOR, TOLERANCES
+from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
 from harness.report.text import code, escape, table
@@ -134,8 +134,8 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
         "Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, on "
         "every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
         f"change). Tolerances: {limits}; where a deep network amplifies rounding, {NOISE_FACTOR} times what the "
-        "reference itself is off by when its initial weights are rounded once more. Errors near 1e-14 are rounding, "
-        "the reference's own included."
+        "reference itself is off by when its initial weights are rounded once more, but never over "
+        f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, the reference's own included."
     )
     return [escape(text), "", table(parity_table(cells))]
 
