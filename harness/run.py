@@ -45,7 +45,6 @@ class Run:
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.results: list[TrialResult] = []
         self.most_devices = max(trial.spec.devices for trial in plan.trials)
-        takes_data = any(workloads.get(t.spec.workload, t.spec.size).takes_data for t in plan.trials)
         self.about = {
             "command": command,
             "recipe": recipe,
@@ -54,7 +53,7 @@ class Run:
             "planned": str(len(plan.trials)),
             "version": harness.__version__,
             "commit": environment.commit(),
-            "data": "the IDX files of --data" if data and takes_data else "bundled",
+            "data": "the IDX files of --data" if data else "bundled",
         }
 
     def execute(self) -> list[TrialResult]:
