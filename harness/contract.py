@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness import layers
-from harness.specs import OptimizerSpec, Platform, Precision
+from harness.specs import Normalization, OptimizerSpec, Platform, Precision
 from harness.workloads import Workload
 
 Arrays = layers.Arrays
@@ -51,6 +51,8 @@ class Job:
     precision: Precision
     global_batch: int
     options: dict[str, Any] = field(default_factory=dict)
+    normalization: Normalization = "global"  # which samples share BatchNorm statistics
+    accumulation_steps: int = 1  # a batch is trained on in so many parts, and synchronized once: partition.shares
     keep_gradients: bool = False  # parity phase: gradients() will be asked for
 
 
@@ -77,7 +79,8 @@ class Program(Protocol):
         """The last step's gradient of the global mean loss, canonical; None where this rank does not hold all of it."""
         ...
 
-    # A program with stages may also have `trace(placed) -> list[Span]`: one step, with what each stage did when.
+    # A program with stages may also have `trace(placed) -> list[Span]`: one step, with what each stage did when. An
+    # asynchronous one may have `pushes() -> list[Push]`: in which order its updates came, so that golden can repeat it.
 
     def export(self) -> Iterable[Arrays]:
         """Current parameters, canonical: one mapping for each replica that this process holds."""

@@ -1,7 +1,8 @@
 """The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
 
-Losses, optimizers and the loop are written out here as definitions. Where frameworks define an optimizer differently,
-PyTorch's definition holds (torch.optim, version 2.11 documentation); tests compare with it.
+Losses and loops are written out here as definitions; optimizers are in harness/optimizers.py, layers in
+harness/layers.py. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim to train
+like a single device are held against it; `train_locally` and `replay` define the two that train differently.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.layers import Arrays, chain_forward, log_softmax
+from harness.optimizers import update
+from harness.partition import shares
 from harness.specs import OptimizerSpec
 from harness.workloads import Loss, Workload
 
@@ -73,6 +76,89 @@ def train(
     return Golden(initial=initial, losses=np.array(losses), gradients=first_gradients, params=params)
 
 
+def train_locally(
+    workload: Workload,
+    params: Arrays,
+    batches: Iterable[Arrays],
+    *,
+    optimizer: OptimizerSpec,
+    workers: int,
+    sync_every: int,
+    accumulation_steps: int = 1,
+    groups: Sequence[int] | None = None,
+) -> Golden:
+    """Local SGD (Stich 2019, arXiv:1805.09767): each worker trains on its own share of every batch with an optimizer of
+    its own; after every `sync_every` steps the workers' parameters, not their optimizers' states, are averaged.
+
+    `groups` are the sizes of the parts of the whole batch that share normalization statistics, each of them within one
+    worker's share. The parameters that come out are the workers' mean; after a meeting that is what each of them has.
+    """
+    replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
+    own_groups = [None if groups is None else groups[w::workers] for w in range(workers)]
+    losses, first_gradients = [], {}
+    for step, batch in enumerate(batches):
+        own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
+        found = [loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w]) for w in range(workers)]
+        losses.append(np.mean([loss for loss, _ in found]))
+        if step == 0:
+            first_gradients = _mean([gradients for _, gradients in found])
+        for w, (_, gradients) in enumerate(found):
+            replicas[w] = update(optimizer, replicas[w], gradients, states[w], step=step)
+        if (step + 1) % sync_every == 0:
+            replicas = [_mean(replicas)] * workers
+    return Golden(initial=dict(params), losses=np.array(losses), gradients=first_gradients, params=_mean(replicas))
+
+
+@dataclass(frozen=True)
+class Push:
+    """One update of an asynchronous run: worker `rank`'s gradient of its share of batch `step`, taken of the parameters
+    as they were after the first `version` updates."""
+
+    rank: int
+    step: int
+    version: int
+
+
+def in_turn(workers: int, steps: int) -> list[Push]:
+    """The pushes of workers that wait for each other: in every step one after another, none of a stale version."""
+    return [Push(rank, step, step * workers + rank) for step in range(steps) for rank in range(workers)]
+
+
+def replay(
+    workload: Workload, params: Arrays, batches: Iterable[Arrays], *, optimizer: OptimizerSpec, pushes: Sequence[Push]
+) -> Golden:
+    """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), repeated in the order in which it
+    happened: each push is one update of the shared parameters by one worker's gradient.
+
+    The loss of a step and the gradients of the first are means over the workers, each at the version it saw. Raises
+    ValueError for a history that cannot be: a version from the future, or a push that is missing or doubled.
+    """
+    batches = list(batches)
+    workers = len({push.rank for push in pushes})
+    expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
+    if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
+        raise ValueError(f"{len(pushes)} pushes are not one of each worker and step")
+    versions, state, losses, first_gradients = [dict(params)], {}, np.zeros(len(batches)), []
+    for number, push in enumerate(pushes):
+        if push.version > number:
+            raise ValueError(f"push {number} saw version {push.version}, which was not there yet")
+        share = shares(batches[push.step], rank=push.rank, ranks=workers)[0]
+        loss, gradients = loss_and_gradients(workload, versions[push.version], share)
+        losses[push.step] += loss / workers
+        if push.step == 0:
+            first_gradients.append(gradients)
+        versions.append(update(optimizer, versions[-1], gradients, state, step=number))
+    return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[-1])
+
+
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _mean(trees: Sequence[Arrays]) -> Arrays:
+    return {name: np.mean([tree[name] for tree in trees], axis=0) for name in trees[0]}
+
+
 def loss_and_gradients(
     workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None
 ) -> tuple[float, Arrays]:
@@ -108,27 +194,3 @@ def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> t
     one_hot[rows, targets] = 1
     gradient = np.exp(log_probabilities) - one_hot if loss == "cross_entropy" else -one_hot
     return float(-log_probabilities[rows, targets].mean()), gradient / count
-
-
-def update(optimizer: OptimizerSpec, params: Arrays, gradients: Arrays, state: dict, *, step: int) -> Arrays:
-    """Parameters after one update; `state` keeps the moments from call to call, `step` counts from 0.
-
-    sgd:  v = momentum v + g;  w = w - lr v     (the rate stays outside the velocity)
-    adam: m = b1 m + (1-b1) g;  s = b2 s + (1-b2) g^2;  w = w - lr m/(1-b1^t) / (sqrt(s/(1-b2^t)) + eps),  t = step + 1
-    (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1: epsilon is added after the bias correction.)
-    """
-    new: Arrays = {}
-    for name, w in params.items():
-        g = gradients[name]
-        if optimizer.name == "sgd":
-            v = optimizer.momentum * state.get((name, "v"), 0.0) + g
-            state[name, "v"] = v
-            new[name] = w - optimizer.learning_rate * v
-        else:
-            b1, b2, t = optimizer.beta1, optimizer.beta2, step + 1
-            m = b1 * state.get((name, "m"), 0.0) + (1 - b1) * g
-            s = b2 * state.get((name, "s"), 0.0) + (1 - b2) * g * g
-            state[name, "m"], state[name, "s"] = m, s
-            corrected = m / (1 - b1**t) / (np.sqrt(s / (1 - b2**t)) + optimizer.epsilon)
-            new[name] = w - optimizer.learning_rate * corrected
-    return new

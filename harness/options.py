@@ -48,7 +48,13 @@ class Options:
     precision: str = "fp32"
     "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). The parity phase is always float64."
     optimizer: str | None = None
-    "Instead of the workload's own: sgd or adam, as NAME or NAME:learning_rate=0.1,momentum=0.9."
+    "Instead of the workload's own: sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,..."
+    learning_rate_scaling: str = "none"
+    "linear multiplies the rate by the number of devices under data-parallel strategies."
+    accumulation_steps: WholeNumber = 1
+    "Parts that a data-parallel step's batch comes in, their gradients accumulated and synchronized once."
+    batch_norm: str | None = None
+    "per_device or global: which samples share BatchNorm statistics. Default: each strategy's own."
     seed: WholeNumber = 0
     "Of the initial weights, the batches and the order of launches."
     preset: str | None = None
@@ -82,6 +88,9 @@ class Options:
             global_batch=self.global_batch,
             precision=self.precision,
             optimizer=self.optimizer,
+            learning_rate_scaling=self.learning_rate_scaling,
+            accumulation_steps=self.accumulation_steps,
+            batch_norm=self.batch_norm,
             seed=self.seed,
             preset=self.preset,
             timeout_seconds=self.timeout,

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.errors import UsageError
+from harness.layers import Arrays
+from harness.specs import TrialSpec
 
 BALANCED = ("parameters", "time")
+
+
+def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
+    """The parts of a global batch that `rank` trains on, one for each of `steps` accumulation steps.
+
+    As a loop over a loader draws them: the batch is `steps` global micro-batches, one after another, and of each every
+    rank takes an equal part, in the order of the ranks. Raises ValueError if it cannot be cut so.
+    """
+    count = len(batch["x"])
+    size, rest = divmod(count, steps * ranks)
+    if rest:
+        raise ValueError(f"a batch of {count} cannot be cut into {steps} steps of {ranks} equal shares")
+    starts = [(step * ranks + rank) * size for step in range(steps)]
+    return [{name: array[start : start + size] for name, array in batch.items()} for start in starts]
+
+
+def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:
+    """Sizes of the consecutive parts of a batch that share normalization statistics in this trial."""
+    if spec.normalization == "per_microbatch":
+        size = options.get("split_size") or batch // options["micro_batches"]
+        return micro_batches(batch, size)
+    parts = spec.accumulation_steps * (spec.devices if spec.normalization == "per_device" else 1)
+    return (batch // parts,) * parts
 
 
 def micro_batches(batch: int, split_size: int) -> tuple[int, ...]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import partition, registry, workloads
+from harness import optimizers, partition, registry, workloads
 from harness import request as asking
 from harness.devices import Machine
 from harness.errors import UsageError, check_name
-from harness.request import PRECISIONS, Request, parse_optimizer
-from harness.specs import FrameworkSpec, Platform, StrategySpec, TrialSpec
+from harness.request import PRECISIONS, Request
+from harness.specs import LOCAL_STEPS_IN_PARITY, Band, FrameworkSpec, Normalization, Platform, StrategySpec, TrialSpec
 from harness.workloads import Workload
 
+LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # so that local training ends with a meeting, after several
+POSITIVE = ("bucket_cap_mb", "micro_batches", "sync_every")  # options that must be above 0
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -74,6 +76,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     specs = [registry.framework(name) for name in frameworks]
     asking.check_strategies(request.strategies, specs)
     asking.check_options(request, specs)
+    check_name("--batch-norm", request.batch_norm or "per_device", asking.NORMALIZATIONS)
+    check_name("--learning-rate-scaling", request.learning_rate_scaling, asking.SCALINGS)
     for name in request.interpreters:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
     interpreters = {spec.name: request.interpreters.get(spec.name, sys.executable) for spec in specs}
@@ -118,12 +122,14 @@ def _cells(
         data_parallel = strategy.parallelism == "data"
         own_batch = workload.global_batch * (count if workload.batch_per_device and data_parallel else 1)
         batch = request.global_batch or own_batch
+        parts = count * request.accumulation_steps if data_parallel else request.accumulation_steps
         options, impossible = strategy.options | chosen, ""
         try:
-            if data_parallel and batch % count:
+            if strategy.parallelism in ("data", "none") and batch % parts:
+                steps = f" in {request.accumulation_steps} accumulation steps" * (request.accumulation_steps > 1)
                 raise UsageError(
-                    f"global batch {batch} of {workload.name} is not divisible by {count} devices: "
-                    f"choose --global-batch as a multiple of {count}, or other --devices"
+                    f"global batch {batch} of {workload.name} is not divisible by {count} devices{steps}: "
+                    f"choose --global-batch as a multiple of {parts}, or other --devices"
                 )
             options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
         except UsageError as error:
@@ -136,6 +142,12 @@ def _cells(
                 raise
             impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
+        optimizer = optimizers.parse(request.optimizer, workload.optimizer)
+        if request.learning_rate_scaling == "linear" and data_parallel:
+            optimizer = optimizers.scaled(optimizer, count)
+        told = {name: value for name, value in options.items() if name in chosen or value != strategy.options[name]}
+        # what the phase's batch must be a multiple of
+        unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
             framework=framework.name,
             workload=workload.name,
@@ -146,13 +158,21 @@ def _cells(
             devices=count,
             global_batch=batch,
             precision=asking.precision(request.precision),
-            optimizer=parse_optimizer(request.optimizer, workload.optimizer),
+            optimizer=optimizer,
             seed=request.seed,
-            parity_batch=count * math.ceil(min(workload.parity_batch, batch) / count),
+            variant=", ".join(f"{name}={value}" for name, value in sorted(told.items(), reverse=True)),
+            algorithm=strategy.algorithm,
+            normalization=_normalization(strategy, request, platform)[0],
+            accumulation_steps=request.accumulation_steps,
+            band=_band(strategy, options),
+            parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else TrialSpec.parity_steps,
+            parity_batch=unit * math.ceil(min(workload.parity_batch, batch) / unit),
             timeout_seconds=request.timeout_seconds,
             **numbers,
         )
         reason = impossible or _why_not(spec, strategy)
+        if workload.normalizes:
+            reason = reason or _normalization(strategy, request, platform)[1]
         if framework.workloads and workload.name not in framework.workloads:
             reason = f"{framework.title} has no model of {workload.name} here"
         if reason:
@@ -174,6 +194,9 @@ def _option_values(request: Request, strategy: StrategySpec) -> list[dict[str, A
 
 
 def _typed(name: str, value: str, kind: type) -> Any:
+    if kind is bool:
+        check_name(f"option {name}:", value, ("true", "false"))
+        return value == "true"
     try:
         return kind(value)
     except ValueError:
@@ -186,6 +209,16 @@ def resolve_options(
 ) -> dict[str, Any]:
     """A strategy's options with the workload's defaults filled in, checked. Raises UsageError."""
     options = strategy.options | chosen
+    for name, allowed in strategy.choices.items():
+        check_name(f"option {name}:", options[name], allowed)
+    for name in POSITIVE:
+        if name in options and options[name] <= 0:
+            raise UsageError(f"option {name}={options[name]}: must be above 0")
+    if "micro_batches" in options and batch % options["micro_batches"]:
+        raise UsageError(
+            f"option micro_batches={options['micro_batches']}: a global batch of {batch} cannot be cut into so many "
+            "equal parts; choose a divisor of it, or another --global-batch"
+        )
     if "cut" in options:
         partition.check_stages(devices, workload.blocks)
         if not options["cut"]:
@@ -199,15 +232,24 @@ def resolve_options(
     return options
 
 
-def normalization_groups(
-    strategy: StrategySpec, *, batch: int, devices: int, split_size: int = 0, **others: Any
-) -> tuple[int, ...]:
-    """Sizes of the parts of a batch that share normalization statistics under this strategy with these options."""
-    if strategy.normalization == "per_device":
-        return (batch // devices,) * devices
-    if strategy.normalization == "per_microbatch":
-        return partition.micro_batches(batch, split_size)
-    return (batch,)
+def _normalization(strategy: StrategySpec, request: Request, platform: Platform) -> tuple[Normalization, str]:
+    """Which samples share BatchNorm statistics, and why it cannot be as the request has it, or ""."""
+    own, wanted = strategy.normalization, request.batch_norm
+    if wanted is None or wanted == own or strategy.parallelism == "none":  # on one device both are the same
+        return own, ""
+    if wanted not in strategy.other_normalizations:
+        return own, f"its BatchNorm is {own}; --batch-norm {wanted} is not offered for it"
+    needs_gpu = strategy.other_normalizations[wanted]  # pyright: ignore[reportArgumentType] -- checked by make_plan
+    return asking.normalization(wanted), needs_gpu if platform == "cpu" else ""
+
+
+def _band(strategy: StrategySpec, options: dict[str, Any]) -> Band:
+    """The band of the parity gate: a looser one where an option asks for it."""
+    given = {f"{name}={value}" for name, value in options.items()}
+    for option, band in strategy.bands.items():
+        if option in given:
+            return band
+    return "exact"
 
 
 def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
@@ -216,6 +258,10 @@ def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
         return strategy.needs_gpu
     if spec.devices < strategy.min_devices:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
+    if spec.accumulation_steps > 1 and strategy.parallelism in ("model", "pipeline"):
+        return "cuts its batch into micro-batches itself: --accumulation-steps is for data-parallel strategies"
+    if spec.accumulation_steps > 1 and not strategy.accumulates:
+        return "every push is an update of its own: there is nothing to accumulate"
     if spec.precision == "tf32" and spec.platform == "cpu":
         return "TF32 exists only on GPUs"
     return ""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from harness import golden, parity, registry, workloads
+from harness import golden, parity, workloads
 from harness.data import Batches, DataError
 from harness.display import Display
 from harness.errors import UsageError
 from harness.layers import Arrays
-from harness.plan import normalization_groups
-from harness.specs import StrategySpec, TrialSpec
+from harness.partition import normalization_groups
+from harness.specs import OptimizerSpec, TrialSpec
 from harness.verdicts import CHECKED_LOSSES
 
 GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
@@ -35,6 +37,7 @@ class References:
         self.work, self.data, self.display = work, data, display
         self.inputs: dict[str, Inputs] = {}
         self.curves: dict[tuple, tuple[float, ...]] = {}
+        self.files: dict[tuple, Path] = {}
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples, once. Raises UsageError for bad --data."""
@@ -56,10 +59,8 @@ class References:
         if spec.protocol == "from_host":
             return ()  # its batches are made on the spot
         workload = workloads.get(spec.workload, spec.size)
-        groups = normalization_groups(_strategy(spec), batch=spec.global_batch, devices=spec.devices, **spec.options)
-        if not workload.normalizes:
-            groups = (spec.global_batch,)  # the same for all strategies, so computed once
-        key = (spec.workload, spec.size, groups)
+        groups = self.groups(spec, batch=spec.global_batch, options=spec.options)
+        key = (*_reference_key(spec, spec.options), spec.optimizer, groups)
         if key not in self.curves:
             step_flops = workload.flops_per_unit() * spec.global_batch
             affordable = int(GOLDEN_FLOPS // step_flops)
@@ -68,9 +69,9 @@ class References:
             steps = min(wanted, affordable)
             curve: list[float] = []
             if steps:
-                params, samples = workload.init_params(spec.seed), self.samples(spec, steps, spec.global_batch)
-                run = golden.train(workload, params, samples, optimizer=spec.optimizer, groups=groups)
-                curve = run.losses.tolist()
+                samples = self.samples(spec, steps, spec.global_batch)
+                train = training(spec, spec.optimizer, spec.options, list(samples), groups)
+                curve = train(workload.init_params(spec.seed)).losses.tolist()
             self.curves[key] = tuple(curve)
         return self.curves[key]
 
@@ -84,25 +85,50 @@ class References:
 
         Raises UsageError if the reference itself diverges: then no program can be judged.
         """
-        groups = normalization_groups(
-            _strategy(spec), batch=spec.parity_batch, devices=spec.devices, **spec.parity_options
-        )
-        path = self.work / f"golden-{spec.workload}-{spec.size}-{'+'.join(map(str, groups))}.npz"
-        if not path.exists():
+        groups = self.groups(spec, batch=spec.parity_batch, options=spec.parity_options)
+        key = (*_reference_key(spec, spec.parity_options), spec.parity_optimizer, groups)
+        if key not in self.files:
             self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
-            workload = workloads.get(spec.workload, spec.size)
-            params = workload.init_params(spec.seed)
-            samples = self.samples(spec, spec.parity_steps, spec.parity_batch)
+            params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
+            samples = list(self.samples(spec, spec.parity_steps, spec.parity_batch))
             with np.errstate(all="ignore"):
-                found = parity.make_reference(workload, params, samples, optimizer=spec.optimizer, groups=groups)
+                train = training(spec, spec.parity_optimizer, spec.parity_options, samples, groups)
+                found = parity.make_reference(train, params)
             if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
                 rate = spec.optimizer.learning_rate
                 raise UsageError(
                     f"--optimizer: the golden reference itself diverges at learning_rate {rate:g}; lower it"
                 )
-            found.save(path)
-        return path, groups
+            self.files[key] = self.work / f"golden-{len(self.files)}.npz"
+            found.save(self.files[key])
+        return self.files[key], groups
+
+    def groups(self, spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """A cell's normalization groups; where nothing normalizes one for all strategies, which is computed once."""
+        if not workloads.get(spec.workload, spec.size).normalizes:
+            return (batch,)
+        return normalization_groups(spec, batch=batch, options=options)
 
 
-def _strategy(spec: TrialSpec) -> StrategySpec:
-    return registry.framework(spec.framework).strategy(spec.strategy)
+def training(
+    spec: TrialSpec,
+    optimizer: OptimizerSpec,
+    options: Mapping[str, Any],
+    samples: Sequence[Arrays],
+    groups: Sequence[int],
+) -> Callable[[Arrays], golden.Golden]:
+    """The golden loop that a cell is held against, as a function of the initial weights alone."""
+    workload = workloads.get(spec.workload, spec.size)
+    known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
+    if spec.algorithm == "local":
+        known |= {"workers": spec.devices, "sync_every": options["sync_every"]}
+        known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if workload.normalizes else None}
+        return partial(golden.train_locally, workload, **known)
+    if spec.algorithm == "asynchronous":
+        return partial(golden.replay, workload, pushes=golden.in_turn(spec.devices, len(samples)), **known)
+    return partial(golden.train, workload, groups=groups, **known)
+
+
+def _reference_key(spec: TrialSpec, options: Mapping[str, Any]) -> tuple:
+    own = () if spec.algorithm == "synchronous" else (spec.devices, spec.accumulation_steps, options.get("sync_every"))
+    return (spec.workload, spec.size, spec.algorithm, *own)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from harness import registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, OptimizerSpec, Platform, Precision
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision
 from harness.workloads import Workload
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
+NORMALIZATIONS = ("per_device", "global")
+SCALINGS = ("none", "linear")
 MAX_CPU_DEVICES = 64
 
 
@@ -30,37 +32,14 @@ class Request:
     global_batch: int | None = None
     precision: str = "fp32"
     optimizer: str | None = None
+    learning_rate_scaling: str = "none"
+    accumulation_steps: int = 1
+    batch_norm: str | None = None  # the strategies' own where None
     seed: int = 0
     preset: str | None = None
     timeout_seconds: float = 600.0
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
     interpreters: Mapping[str, str] = field(default_factory=dict)
-
-
-def parse_optimizer(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
-    """An optimizer from "NAME" or "NAME:key=value,key=value"; without text, the workload's own.
-
-    What is not named keeps the workload's value where its optimizer is the same one, else OptimizerSpec's default; the
-    learning rate is the workload's. Raises UsageError.
-    """
-    if text is None:
-        return default
-    name, _, rest = text.partition(":")
-    check_name("--optimizer", name, ("sgd", "adam"), extra=", as NAME or NAME:key=value,...")
-    keys = ("learning_rate", "momentum") if name == "sgd" else ("learning_rate", "beta1", "beta2", "epsilon")
-    known: dict[str, Any] = {key: getattr(default, key) for key in keys} if name == default.name else {}
-    chosen = {"learning_rate": default.learning_rate} | known
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        check_name(f"--optimizer {name}", key, keys)
-        try:
-            chosen[key] = float(value)
-        except ValueError:
-            raise UsageError(f"--optimizer {text!r}: {key} must be a number, not {value!r}") from None
-        limit = math.inf if key in ("learning_rate", "epsilon") else 1.0
-        if not 0 <= chosen[key] < limit:
-            raise UsageError(f"--optimizer {text!r}: {key} must be at least 0 and less than {limit:g}, not {value}")
-    return OptimizerSpec(name=name, **chosen)  # pyright: ignore[reportArgumentType]
 
 
 def expand(option: str, chosen: tuple[str, ...], known) -> list[str]:
@@ -91,6 +70,8 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
 def check_numbers(request: Request) -> None:
     if request.global_batch is not None and request.global_batch < 1:
         raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
+    if request.accumulation_steps < 1:
+        raise UsageError(f"--accumulation-steps {request.accumulation_steps}: must be at least 1")
     if request.seed < 0:
         raise UsageError(f"--seed {request.seed}: must be at least 0")
     if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
@@ -120,6 +101,10 @@ def workload(name: str, request: Request) -> Workload:
     size = request.size or next(iter(sizes))
     check_name(f"--size of {name}", size, sizes)
     return sizes[size]
+
+
+def normalization(name: str) -> Normalization:
+    return name  # pyright: ignore[reportReturnType] -- checked by make_plan
 
 
 def precision(name: str) -> Precision:

@@ -6,13 +6,19 @@ interpreter needs only numpy and its own framework; `harness.store` validates th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 SCHEMA_VERSION = 1
+LOCAL_STEPS_IN_PARITY = 2  # at most so many steps between two meetings of workers that train on their own
 
 Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
+Algorithm = Literal["synchronous", "local", "asynchronous"]
+Band = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/parity.py
+# what crosses devices in a step: harness/traffic.py
+Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "push_pull"]
+Schedule = Literal["constant", "step", "cosine"]
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
@@ -36,17 +42,25 @@ FAILURES: tuple[Status, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpec:
-    """An update rule, defined as in torch.optim (harness/golden.py writes it out); every framework computes exactly it.
+    """An update rule and its learning-rate schedule, defined in harness/optimizers.py as in torch.optim.
 
-    `sgd` reads learning_rate and momentum; `adam` reads learning_rate, beta1, beta2 and epsilon.
+    Every framework computes exactly it. `harness.optimizers.KEYS` says which of these each rule and schedule reads.
     """
 
-    name: Literal["sgd", "adam"]
+    name: Literal["sgd", "adam", "adamw", "adagrad"]
     learning_rate: float
     momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0  # coupled (added to the gradient), but decoupled in adamw
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    schedule: Schedule = "constant"
+    warmup_steps: int = 0  # updates before the schedule begins, at rates that rise linearly
+    step_size: int = 1  # "step": the rate is multiplied by gamma after every so many updates
+    gamma: float = 0.1
+    total_steps: int = 0  # "cosine": all updates, warm-up included; afterwards the rate is 0
+    scaled_by: int = 1  # what learning_rate has been multiplied with already, by the linear scaling rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +68,13 @@ class StrategySpec:
     """What the planner must know of one parallel strategy without importing its framework.
 
     `processes`: "one" process drives all devices, or one "per_device". `normalization`: which samples share BatchNorm
-    statistics. `options`: the strategy's own options with their defaults; 0 and "" stand for a default that depends on
-    the workload, which the planner fills in. Model and pipeline strategies have as many stages as devices.
+    statistics; `other_normalizations`: what --batch-norm may choose instead, each with the reason why it needs GPUs, or
+    "". `options`: the strategy's own options with their defaults; 0 and "" stand for a default that depends on
+    the workload, which the planner fills in. `choices`: the values that an option of text may have. `bands`: values
+    of options ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
+    stages as devices.
+
+    The last six fields are the strategy's row in docs/strategies.md.
     """
 
     name: str
@@ -64,8 +83,19 @@ class StrategySpec:
     parallelism: Literal["none", "data", "model", "pipeline"] = "data"
     min_devices: int = 1
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
+    algorithm: Algorithm = "synchronous"  # the others train differently, and are never ranked with these
     normalization: Normalization = "per_device"
+    other_normalizations: dict[Normalization, str] = field(default_factory=dict)
+    accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
     options: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    bands: dict[str, Band] = field(default_factory=dict)
+    replicated: str = ""
+    sharded: str = ""
+    crosses: str = ""
+    waits: str = ""
+    use: str = ""
+    traffic: Traffic = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +136,11 @@ class TrialSpec:
     optimizer: OptimizerSpec
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""  # the options that tell this cell from others: those chosen, or dependent on the workload
+    algorithm: Algorithm = "synchronous"
+    normalization: Normalization = "global"
+    accumulation_steps: int = 1  # a step's batch comes in so many parts, synchronized once
+    band: Band = "exact"
     track: str = "defaults"
     # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
     # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
@@ -125,11 +160,29 @@ class TrialSpec:
 
     @property
     def parity_options(self) -> dict[str, Any]:
-        """The options of the parity phase: a split_size keeps its share of the phase's smaller batch."""
-        if "split_size" not in self.options:
-            return self.options
-        share = round(self.options["split_size"] * self.parity_batch / self.global_batch)
-        return self.options | {"split_size": min(max(share, 1), self.parity_batch)}
+        """The options of the parity phase: a split_size keeps its share of the phase's smaller batch, and workers that
+        train on their own meet in time for it."""
+        options = dict(self.options)
+        if "split_size" in options:
+            share = round(options["split_size"] * self.parity_batch / self.global_batch)
+            options["split_size"] = min(max(share, 1), self.parity_batch)
+        if "sync_every" in options:
+            options["sync_every"] = min(options["sync_every"], LOCAL_STEPS_IN_PARITY)
+        return options
+
+    @property
+    def parity_optimizer(self) -> OptimizerSpec:
+        """The optimizer of the parity phase. Its rate follows the phase's smaller batch by the linear scaling rule
+        (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. A schedule is
+        squeezed, so that its warm-up and what follows both take part."""
+        optimizer = self.optimizer
+        return replace(
+            optimizer,
+            learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),
+            warmup_steps=min(optimizer.warmup_steps, 2),
+            step_size=min(optimizer.step_size, 2),
+            total_steps=min(optimizer.total_steps, self.parity_steps + 1),
+        )
 
     @property
     def cell(self) -> str:
@@ -139,8 +192,8 @@ class TrialSpec:
     @property
     def computation(self) -> str:
         """Names what is computed, however it is timed: cells that share it share their proof."""
-        options = "".join(f"-{key}={value}" for key, value in sorted(self.options.items()))
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{options}-x{self.devices}"
+        variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +218,7 @@ class Parity:
     batch: int
     groups: int  # normalization groups of the golden reference
     checks: tuple[Check, ...]
+    band: Band = "exact"
 
     @property
     def passed(self) -> bool:

@@ -100,10 +100,12 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         world=world,
         workload=workload,
         params=workload.init_params(spec.seed),
-        optimizer=spec.optimizer,
+        optimizer=spec.parity_optimizer if in_parity else spec.optimizer,
         precision=precision,
         global_batch=spec.parity_batch if in_parity else spec.global_batch,
         options=spec.parity_options if in_parity else spec.options,
+        normalization=spec.normalization,
+        accumulation_steps=spec.accumulation_steps,
         keep_gradients=in_parity,
     )
     with np.load(orders["inputs"], allow_pickle=False) as inputs:
@@ -117,7 +119,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     if not in_parity and spec.protocol == "from_host":
         measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)
     elif in_parity:
-        prove(program, spec, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
+        prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
     else:
         agree = Agreement(folder, rank, lambda: runtime.barrier(world))
         measure(program, spec, batches, agree, answer, progress)

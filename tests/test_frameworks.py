@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import TESTS, harness
 
-from harness import golden, registry, store, workloads
+from harness import golden, optimizers, registry, store, workloads
 from harness.plan import PRESETS
 
 pytestmark = pytest.mark.frameworks
@@ -39,7 +39,7 @@ def rooms(request, tmp_path_factory):
 def test_optimizers_follow_one_definition(rooms, name):
     params, state = {"w": visit.START}, {}
     for step, gradient in enumerate(visit.GRADIENTS):
-        params = golden.update(visit.OPTIMIZERS[name], params, {"w": gradient}, state, step=step)
+        params = optimizers.update(visit.OPTIMIZERS[name], params, {"w": gradient}, state, step=step)
     np.testing.assert_allclose(rooms[f"optimizer/{name}"], params["w"], rtol=1e-13, atol=1e-14)
 
 

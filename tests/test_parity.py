@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
-from harness import parity, workloads
+from harness import golden, parity, workloads
 from harness.golden import Golden
 
 INITIAL = {"a": np.array([1.0, -2.0]), "b": np.array([[3.0]])}
@@ -70,7 +71,8 @@ def test_what_the_reference_cannot_hold_itself_is_not_asked_of_others():
 def test_the_references_own_noise_is_rounding_in_a_shallow_network():
     workload = workloads.get("classifier", "base")
     batch = {name: array[:8] for name, array in workload.load("train", None).items()}
-    made = parity.make_reference(workload, workload.init_params(0), [batch] * 5, optimizer=workload.optimizer)
+    train = partial(golden.train, workload, batches=[batch] * 5, optimizer=workload.optimizer)
+    made = parity.make_reference(train, workload.init_params(0))
     assert made.noise.keys() == parity.TOLERANCES.keys()
     assert all(0 <= noise < 1e-13 for noise in made.noise.values())
 

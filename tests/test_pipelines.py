@@ -113,7 +113,8 @@ def pipeline_cells(times, *, batch=12, single=1.0, protocol="resident"):
     known = {"workload": "resnet50", "size": "tiny", "global_batch": batch, "protocol": protocol}
     results = [make_result(spec=make_spec(**known), block_seconds=((2 * single, 2 * single),))]
     for split, seconds in times.items():
-        spec = make_spec(strategy="pipeline", devices=2, options={"split_size": split, "cut": "layer2"}, **known)
+        options = {"split_size": split, "cut": "layer2"}
+        spec = make_spec(strategy="pipeline", devices=2, options=options, variant=f"split_size={split}", **known)
         traced = spans((0, 0, 0.0, 2.0), (1, 0, 2.0, 3.0))
         results.append(make_result(spec=spec, block_seconds=(tuple(2 * s for s in seconds),), spans=traced))
     return summarize(results)

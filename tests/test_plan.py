@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from conftest import make_machine
 
-from harness import devices, plan, registry, workloads
+from harness import devices, optimizers, plan, registry, workloads
 from harness.devices import Gpu, visible
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import make_plan
-from harness.request import Request, parse_optimizer
+from harness.request import Request
 from harness.specs import OptimizerSpec
 
 
@@ -208,10 +208,10 @@ def test_tf32_on_cpu_is_skipped(machine):
 
 def test_optimizer_text():
     default = OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.5)
-    assert parse_optimizer(None, default) == default
-    assert parse_optimizer("sgd:momentum=0.9", default).learning_rate == 0.01
-    assert parse_optimizer("sgd:momentum=0.9", default).momentum == 0.9
-    adam = parse_optimizer("adam:learning_rate=0.1", default)
+    assert optimizers.parse(None, default) == default
+    assert optimizers.parse("sgd:momentum=0.9", default).learning_rate == 0.01
+    assert optimizers.parse("sgd:momentum=0.9", default).momentum == 0.9
+    adam = optimizers.parse("adam:learning_rate=0.1", default)
     assert (adam.name, adam.learning_rate, adam.beta2, adam.momentum) == ("adam", 0.1, 0.999, 0.0)
 
 

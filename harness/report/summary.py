@@ -13,10 +13,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness import registry, timing
+from harness import registry, timing, workloads
 from harness.specs import FAILURES, TrialResult, TrialSpec
 
-TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "parity", "status")
+TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "training", "BatchNorm over", "parity", "status")
+TRAINING = {
+    "synchronous": "the same",
+    "local": "different algorithm (local)",
+    "asynchronous": "different algorithm (asynchronous)",
+}
 REPORT_ONLY_COLUMNS = ("range", "peak MiB")  # left out on the screen, for width
 
 
@@ -45,8 +50,8 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """ "PyTorch ddp ×2", with the options of strategies that have some."""
-        options = f" ({options_text(self.spec)})" if self.spec.options else ""
+        """ "PyTorch ddp ×2", with the options that are not the strategy's defaults."""
+        options = f" ({options_text(self.spec)})" if options_text(self.spec) else ""
         return f"{framework_title(self.spec.framework)} {self.spec.strategy}{options} ×{self.spec.devices}"
 
 
@@ -63,10 +68,8 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
 
 def options_text(spec: TrialSpec) -> str:
     """ "split_size=20, cut=layer2"; a protocol other than the usual one counts as an option."""
-    options = dict(sorted(spec.options.items(), reverse=True))
-    if spec.protocol != "resident":
-        options["protocol"] = spec.protocol
-    return ", ".join(f"{name}={value}" for name, value in options.items())
+    protocol = f"protocol={spec.protocol}" if spec.protocol != "resident" else ""
+    return ", ".join(filter(None, [spec.variant, protocol]))
 
 
 def launch_throughput(result: TrialResult) -> float:
@@ -103,8 +106,8 @@ def _cell(launches: list[TrialResult]) -> Cell:
 
 
 def _with_speedup(cell: Cell, base: float | None) -> Cell:
-    if cell.throughput is None or base is None:
-        return cell
+    if cell.throughput is None or base is None or cell.spec.algorithm != "synchronous":
+        return cell  # a different training is not the same one made faster
     return Cell(**{**cell.__dict__, "speedup": cell.throughput / base})
 
 
@@ -140,7 +143,9 @@ def execution(name: str) -> str:
 def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """The main table, one row a cell, everything as text; "-" where there is no value."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
-    optional = any(cell.spec.options for cell in cells)
+    optional = any(options_text(cell.spec) for cell in cells)
+    different = any(cell.spec.algorithm != "synchronous" for cell in cells)
+    normalizing = any(_normalizes(cell.spec) for cell in cells)
     units = {cell.first.unit for cell in cells}
     rows = []
     for cell in cells:
@@ -152,6 +157,8 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
             "strategy": spec.strategy,
             **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
+            **({"training": TRAINING[spec.algorithm]} if different else {}),
+            **({"BatchNorm over": _normalized_over(spec)} if normalizing else {}),
             **_throughput(cell, units),
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
             "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
@@ -164,6 +171,20 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def _normalizes(spec: TrialSpec) -> bool:
+    try:
+        return workloads.get(spec.workload, spec.size).normalizes
+    except (KeyError, ModuleNotFoundError):  # an old report's, or a plug-in's
+        return False
+
+
+def _normalized_over(spec: TrialSpec) -> str:
+    if not _normalizes(spec):
+        return "-"
+    part = f"1/{spec.accumulation_steps} of " if spec.accumulation_steps > 1 else ""
+    return part + {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}[spec.normalization]
 
 
 def _throughput(cell: Cell, units: set[str]) -> dict[str, str]:
@@ -193,7 +214,8 @@ def parity_word(result: TrialResult) -> str:
     if result.parity is None:
         return "-"
     worst = max(check.error for check in result.parity.checks)
-    return f"{worst:.0e}" if result.parity.passed else f"FAILED ({worst:.0e})"
+    band = "" if result.parity.band == "exact" else f" (looser band: {result.parity.band})"
+    return f"{worst:.0e}{band}" if result.parity.passed else f"FAILED ({worst:.0e})"
 
 
 def number(value: float | None) -> str:

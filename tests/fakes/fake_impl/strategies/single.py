@@ -1,6 +1,6 @@
 """The golden reference's own mathematics, as a program. Every rank trains on the whole batch."""
 
-from harness import golden
+from harness import golden, optimizers
 
 
 class Fake:
@@ -14,7 +14,9 @@ class Fake:
 
     def step(self, placed):
         self.last_loss, self.last_gradients = golden.loss_and_gradients(self.job.workload, self.params, placed)
-        self.params = golden.update(self.job.optimizer, self.params, self.last_gradients, self.state, step=self.steps)
+        self.params = optimizers.update(
+            self.job.optimizer, self.params, self.last_gradients, self.state, step=self.steps
+        )
         self.steps += 1
 
     def sync(self):

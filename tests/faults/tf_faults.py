@@ -1,0 +1,81 @@
+"""Mistakes that people make, planted into TensorFlow's implementation in the smallest way.
+
+Functions import the framework themselves: the tests read this file without one.
+"""
+
+from __future__ import annotations
+
+from planted import Cell, planted, replaced
+
+CELLS = {
+    "tf single": Cell("single"),
+    "tf single classifier": Cell("single", workload="classifier", size="base"),
+    "tf mirrored": Cell("mirrored"),
+}
+
+
+@planted("tf single classifier")
+def adam_epsilon_misplaced():
+    """Epsilon is added before the bias correction, as Keras does ("epsilon hat")."""
+    import tensorflow as tf
+
+    from tf_impl import optim
+
+    def apply(self, gradients):
+        t = self.steps + tf.constant(1.0, tf.float64)
+        self.steps.assign(t)
+        b1, b2 = (tf.constant(b, tf.float64) for b in (self.spec.beta1, self.spec.beta2))
+        rate = tf.constant(self.spec.learning_rate, tf.float64) * tf.sqrt(1 - b2**t) / (1 - b1**t)
+        for w, g, m_slot, s_slot in zip(self.variables, gradients, self.m, self.s, strict=True):
+            m_slot.assign(b1 * m_slot + (1 - b1) * g)
+            s_slot.assign(b2 * s_slot + (1 - b2) * g * g)
+            w.assign_sub(rate * m_slot / (tf.sqrt(s_slot) + tf.constant(self.spec.epsilon, tf.float64)))
+
+    replaced(optim.Adam, "apply", lambda _: apply)
+
+
+@planted("tf single")
+def rate_through_float32():
+    """The learning rate passes through float32, as every hyperparameter of a Keras optimizer does."""
+    import tensorflow as tf
+
+    from tf_impl import optim
+
+    class Cast32:
+        def constant(self, value, dtype):
+            return tf.cast(tf.constant(value, tf.float32), dtype)
+
+        def __getattr__(self, name):
+            return getattr(tf, name)
+
+    replaced(optim, "tf", lambda _: Cast32())
+
+
+@planted("tf mirrored")
+def replicas_summed():
+    """MirroredStrategy with SUM where the loss is already a mean over each replica's part."""
+    import tensorflow as tf
+
+    class Reduce:
+        MEAN = tf.distribute.ReduceOp.SUM
+
+    replaced(tf.distribute, "ReduceOp", lambda _: Reduce)
+
+
+@planted("tf mirrored")
+def keras_optimizer():
+    """Updates by Keras' SGD, which sums over replicas."""
+    import keras
+
+    from tf_impl import optim
+
+    class Keras:
+        def __init__(self, spec, variables):
+            self.variables = variables
+            self.optimizer = keras.optimizers.SGD(spec.learning_rate, momentum=spec.momentum)
+            self.optimizer.build(variables)
+
+        def apply(self, gradients):
+            self.optimizer.apply(gradients, self.variables)
+
+    replaced(optim, "build", lambda _: Keras)

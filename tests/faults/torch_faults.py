@@ -1,0 +1,357 @@
+"""Mistakes that people make, planted into PyTorch's implementation in the smallest way.
+
+Functions import the framework themselves: the tests read this file without one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from planted import Cell, planted, replaced
+
+CELLS = {
+    "torch single": Cell("single"),
+    "torch single classifier": Cell("single", workload="classifier", size="base"),
+    "torch ddp": Cell("ddp"),
+    "torch model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
+    "torch pipeline": Cell("pipeline", workload="resnet50", options={"cut": "layer2", "split_size": "5"}),
+}
+
+
+@planted("torch ddp")
+def gradients_summed_over_ranks():
+    """All-reduce sums, nobody divides."""
+    import torch.distributed as dist
+
+    from torch_impl.strategies.ddp import DDP
+
+    def hook(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])  # pyright: ignore
+
+    def change(original):
+        def parallelize(self, model):
+            wrapped = original(self, model)
+            wrapped.register_comm_hook(None, hook)
+            return wrapped
+
+        return parallelize
+
+    replaced(DDP, "parallelize", change)
+
+
+@planted("torch ddp")
+def stale_weights_on_rank_1():
+    """Rank 1 misses the second update."""
+    from torch_impl.strategies.ddp import DDP
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            if job.world.rank == 1:
+                update, calls = self.optimizer.step, []
+
+                def skip_the_second():
+                    calls.append(1)
+                    return None if len(calls) == 2 else update()
+
+                self.optimizer.step = skip_the_second
+
+        return build
+
+    replaced(DDP, "__init__", change)
+
+
+@planted("torch ddp")
+def different_shuffle_on_rank_1():
+    """Rank 1 draws its part from another order of the samples, as with a sampler of its own seed."""
+    from torch_impl import placement
+
+    def change(original):
+        def share(batch, rank, ranks):
+            if rank == 1:
+                order = np.random.default_rng(1).permutation(len(batch["x"]))
+                batch = {name: array[order] for name, array in batch.items()}
+            return original(batch, rank, ranks)
+
+        return share
+
+    replaced(placement, "share", change)
+
+
+@planted("torch single")
+def half_of_the_batch_dropped():
+    """Only the first half of the samples is trained on."""
+    from torch_impl import placement
+
+    def change(original):
+        def to_device(batch, device, dtype):
+            return original({name: a[: len(a) // 2] for name, a in batch.items()}, device, dtype)
+
+        return to_device
+
+    replaced(placement, "to_device", change)
+
+
+@planted("torch single")
+def last_sample_dropped():
+    """An off-by-one in slicing: one sample of sixteen is missing."""
+    from torch_impl import placement
+
+    def change(original):
+        def to_device(batch, device, dtype):
+            return original({name: a[:-1] for name, a in batch.items()}, device, dtype)
+
+        return to_device
+
+    replaced(placement, "to_device", change)
+
+
+@planted("torch single")
+def loss_divided_twice():
+    """The mean is divided by the number of samples once more."""
+    from torch_impl import losses
+
+    replaced(losses, "get", lambda original: lambda name: lambda out, y: original(name)(out, y) / len(y))
+
+
+@planted("torch single")
+def square_kernel_transposed():
+    """Kernels loaded as (out, in, width, height): the shape does not tell."""
+    from torch_impl import weights
+
+    def change(original):
+        def to_torch(spec, array):
+            array = original(spec, array)
+            return np.ascontiguousarray(array.swapaxes(2, 3)) if array.ndim == 4 else array
+
+        return to_torch
+
+    replaced(weights, "_to_torch", change)
+
+
+@planted("torch single")
+def rows_behind_flatten_not_permuted():
+    """The linear layer behind the flatten keeps (height, width, channel) rows, torch's order is another."""
+    from torch_impl import weights
+
+    def change(original):
+        def to_torch(spec, array):
+            return np.ascontiguousarray(array.T) if spec.flattened else original(spec, array)
+
+        return to_torch
+
+    replaced(weights, "_to_torch", change)
+
+
+@planted("torch single")
+def bias_not_updated():
+    """Biases are left out of the optimizer's parameters."""
+    from torch_impl import optim
+
+    replaced(optim, "build", lambda original: lambda spec, ps: original(spec, [p for p in ps if p.ndim > 1]))
+
+
+@planted("torch single")
+def momentum_with_the_rate_inside():
+    """v = mu v + lr g and then w -= lr v: the rate is applied inside the velocity and outside."""
+    import torch
+
+    from torch_impl import optim
+
+    class Inside(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.grad.mul_(group["lr"])
+            return super().step(closure)
+
+    replaced(optim, "build", lambda _: lambda spec, ps: Inside(ps, lr=spec.learning_rate, momentum=spec.momentum))
+
+
+@planted("torch single")
+def momentum_damped():
+    """v = mu v + (1 - mu) g: an average of gradients, where torch's default is a sum."""
+    import torch
+
+    from torch_impl import optim
+
+    def build(spec, ps):
+        return torch.optim.SGD(ps, lr=spec.learning_rate, momentum=spec.momentum, dampening=spec.momentum)
+
+    replaced(optim, "build", lambda _: build)
+
+
+@planted("torch single")
+def gradients_accumulated():
+    """zero_grad is forgotten."""
+    import torch
+
+    replaced(torch.optim.SGD, "zero_grad", lambda _: lambda self, set_to_none=True: None)
+
+
+@planted("torch single")
+def wrong_padding():
+    """The second convolution sees its input shifted by one pixel, as SAME instead of symmetric padding does."""
+    import torch
+
+    from torch_impl import models
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.conv2.register_forward_pre_hook(lambda m, args: torch.nn.functional.pad(args[0], (1, -1, 1, -1)))
+            return model
+
+        return build
+
+    replaced(models, "build", change)
+
+
+@planted("torch single")
+def average_pool_for_max_pool():
+    """The first pool averages."""
+    import torch
+
+    from torch_impl import models
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.pool1 = torch.nn.AvgPool2d(2)
+            return model
+
+        return build
+
+    replaced(models, "build", change)
+
+
+@planted("torch single classifier")
+def softmax_applied_twice():
+    """The model ends in a softmax, and cross-entropy applies its own."""
+    import torch
+
+    from torch_impl import models
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.append(torch.nn.Softmax(dim=1))
+            return model
+
+        return build
+
+    replaced(models, "build", change)
+
+
+@planted("torch single")
+def bias_added_in_float32():
+    """The output layer's bias goes through float32 in the float64 phase, nothing else does."""
+    import torch
+
+    from torch_impl import models
+
+    class Through32(torch.nn.Linear):
+        def forward(self, input):
+            assert self.bias is not None
+            return input @ self.weight.T + self.bias.float().double()
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.fc2.__class__ = Through32
+            return model
+
+        return build
+
+    replaced(models, "build", change)
+
+
+@planted("torch single")
+def layer_left_in_float32():
+    """One layer computes in float32 in the float64 phase."""
+    import torch
+
+    from torch_impl import models
+
+    class In32(torch.nn.Linear):
+        def forward(self, input):
+            assert self.bias is not None
+            return (input.float() @ self.weight.float().T + self.bias.float()).double()
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.fc2.__class__ = In32
+            return model
+
+        return build
+
+    replaced(models, "build", change)
+
+
+@planted("torch pipeline")
+def last_micro_batch_dropped():
+    """The loop over ticks ends one too early: the last micro-batch never leaves the first stage."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def step(self, placed):
+            x, y = placed
+            kept = len(x) - len(x.split(self.job.options["split_size"])[-1])
+            original(self, (x[:kept], y[:kept]))
+
+        return step
+
+    replaced(Pipeline, "step", change)
+
+
+@planted("torch pipeline")
+def micro_batches_weighted_alike():
+    """The mean of the micro-batches' means, though the last one is smaller."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            whole = self.loss_fn
+
+            def mean_of_means(outputs, targets):
+                size = job.options["split_size"]
+                parts = [whole(a, b) for a, b in zip(outputs.split(size), targets.split(size), strict=True)]
+                return sum(parts) / len(parts)
+
+            self.loss_fn = mean_of_means
+
+        return build
+
+    replaced(Pipeline, "__init__", change)
+
+
+@planted("torch model_parallel")
+def only_the_first_stage_updated():
+    """The optimizer was made from the first stage's parameters."""
+    from torch_impl import optim
+    from torch_impl.strategies.model_parallel import ModelParallel
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.optimizer = optim.build(job.optimizer, self.stages[0].parameters())
+
+        return build
+
+    replaced(ModelParallel, "__init__", change)
+
+
+@planted("torch model_parallel")
+def batch_norm_over_micro_batches():
+    """Model parallelism that cuts the batch: BatchNorm then sees its parts."""
+    import torch
+
+    from torch_impl.strategies.model_parallel import ModelParallel
+
+    replaced(
+        ModelParallel,
+        "forward",
+        lambda original: lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
+    )
