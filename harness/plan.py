@@ -19,7 +19,7 @@ from harness.specs import LOCAL_STEPS_IN_PARITY, Band, FrameworkSpec, Normalizat
 from harness.workloads import Workload
 
 LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # so that local training ends with a meeting, after several
-POSITIVE = ("bucket_cap_mb", "micro_batches", "sync_every")  # options that must be above 0
+LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -137,8 +137,8 @@ def _cells(
             if data_parallel:
                 asked = (request.devices or request.global_batch) and "all" not in request.workloads
             else:
-                asked = strategy.name in request.strategies or chosen
-            if asked:
+                asked = strategy.name in request.strategies
+            if asked or chosen:
                 raise
             impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
@@ -211,9 +211,9 @@ def resolve_options(
     options = strategy.options | chosen
     for name, allowed in strategy.choices.items():
         check_name(f"option {name}:", options[name], allowed)
-    for name in POSITIVE:
-        if name in options and options[name] <= 0:
-            raise UsageError(f"option {name}={options[name]}: must be above 0")
+    for name, least in LEAST.items():
+        if name in options and not least <= options[name] < math.inf:
+            raise UsageError(f"option {name}={options[name]}: must be at least {least}")
     if "micro_batches" in options and batch % options["micro_batches"]:
         raise UsageError(
             f"option micro_batches={options['micro_batches']}: a global batch of {batch} cannot be cut into so many "

@@ -19,9 +19,3 @@ def to_device(batch: Arrays, device: torch.device, dtype: torch.dtype) -> Batch:
     if targets.is_floating_point():
         targets = targets.to(dtype)
     return torch.from_numpy(np.ascontiguousarray(x)).to(device, dtype), targets.to(device)
-
-
-def share(batch: Arrays, rank: int, ranks: int) -> Arrays:
-    """Rank's equal, contiguous part of a global batch."""
-    size = len(batch["x"]) // ranks
-    return {name: array[rank * size : (rank + 1) * size] for name, array in batch.items()}

@@ -58,6 +58,14 @@ def barrier(world: World) -> None:
         dist.barrier(device_ids=[torch.cuda.current_device()] if world.platform == "gpu" else None)
 
 
+def mean_over_ranks(value: torch.Tensor, world: World) -> float:
+    """The mean of the ranks' values, the same on every rank. A collective."""
+    total = value.to(torch.float64, copy=True)
+    if world.processes > 1:
+        dist.all_reduce(total)
+    return total.item() / world.processes
+
+
 def peak_bytes(world: World) -> int | None:
     """Most memory that tensors took on one of this process's GPUs so far, in bytes; None on the CPU."""
     if world.platform == "cpu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from harness.contract import Arrays
@@ -23,12 +24,17 @@ def parameters(model: nn.Module, workload: Workload) -> Arrays:
     return _canonical(workload, {name: parameter.data for name, parameter in model.named_parameters()})
 
 
-def gradients(model: nn.Module, workload: Workload) -> Arrays:
-    """The model's gradients, canonical; a parameter that got none counts as zero."""
-    return _canonical(
-        workload,
-        {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()},
-    )
+def gradients(model: nn.Module, workload: Workload, *, ranks: int = 1) -> Arrays:
+    """The model's gradients, canonical; a parameter that got none counts as zero.
+
+    With `ranks`, their mean over so many ranks, which all call this together.
+    """
+    found = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    if ranks > 1:
+        for gradient in found.values():
+            dist.all_reduce(gradient)
+            gradient /= ranks
+    return _canonical(workload, found)
 
 
 def _canonical(workload: Workload, tensors: dict[str, torch.Tensor]) -> Arrays:

@@ -12,6 +12,17 @@ CELLS = {
     "torch single": Cell("single"),
     "torch single classifier": Cell("single", workload="classifier", size="base"),
     "torch ddp": Cell("ddp"),
+    "torch ddp compressed": Cell("ddp", options={"compression": "bf16"}),
+    "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 2}),
+    "torch average_gradients": Cell("average_gradients", options={"bucket_cap_mb": "0.001"}),
+    "torch local_sgd": Cell("local_sgd"),
+    "torch async_sgd": Cell("async_sgd"),
+    "torch single scheduled": Cell(
+        "single", known={"optimizer": "sgd:momentum=0.9,schedule=step,step_size=1,gamma=0.5,warmup_steps=1"}
+    ),
+    "torch single adamw": Cell("single", known={"optimizer": "adamw:learning_rate=0.01,weight_decay=0.1"}),
+    "torch single nesterov": Cell("single", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
+    "torch single accumulating": Cell("single", known={"accumulation_steps": 2}),
     "torch model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
     "torch pipeline": Cell("pipeline", workload="resnet50", options={"cut": "layer2", "split_size": "5"}),
 }
@@ -64,18 +75,18 @@ def stale_weights_on_rank_1():
 @planted("torch ddp")
 def different_shuffle_on_rank_1():
     """Rank 1 draws its part from another order of the samples, as with a sampler of its own seed."""
-    from torch_impl import placement
+    from torch_impl.strategies import single
 
     def change(original):
-        def share(batch, rank, ranks):
+        def shares(batch, *, steps, rank, ranks):
             if rank == 1:
                 order = np.random.default_rng(1).permutation(len(batch["x"]))
                 batch = {name: array[order] for name, array in batch.items()}
-            return original(batch, rank, ranks)
+            return original(batch, steps=steps, rank=rank, ranks=ranks)
 
-        return share
+        return shares
 
-    replaced(placement, "share", change)
+    replaced(single, "shares", change)
 
 
 @planted("torch single")
@@ -151,21 +162,167 @@ def bias_not_updated():
     replaced(optim, "build", lambda original: lambda spec, ps: original(spec, [p for p in ps if p.ndim > 1]))
 
 
-@planted("torch single")
+@planted("torch single scheduled")
 def momentum_with_the_rate_inside():
-    """v = mu v + lr g and then w -= lr v: the rate is applied inside the velocity and outside."""
+    """v = mu v + lr g; w -= v, as Keras does: the same training until the rate changes."""
     import torch
 
     from torch_impl import optim
 
-    class Inside(torch.optim.SGD):
+    class Inside(torch.optim.Optimizer):
+        def __init__(self, parameters, spec):
+            super().__init__(parameters, {"lr": spec.learning_rate, "momentum": spec.momentum})
+
+        @torch.no_grad()
         def step(self, closure=None):
             for group in self.param_groups:
                 for p in group["params"]:
-                    p.grad.mul_(group["lr"])
-            return super().step(closure)
+                    v = self.state[p].setdefault("v", torch.zeros_like(p))
+                    v.mul_(group["momentum"]).add_(p.grad, alpha=group["lr"])
+                    p -= v
 
-    replaced(optim, "build", lambda _: lambda spec, ps: Inside(ps, lr=spec.learning_rate, momentum=spec.momentum))
+    replaced(optim, "build", lambda _: lambda spec, ps: Inside(ps, spec))
+
+
+@planted("torch single scheduled")
+def schedule_a_step_late():
+    """The schedule is stepped before the update."""
+    from torch_impl.strategies.single import SingleDevice
+
+    def change(original):
+        def prepare(self):
+            original(self)
+            self.schedule.step()
+
+        return prepare
+
+    replaced(SingleDevice, "prepare_training", change)
+
+
+@planted("torch single adamw")
+def weight_decay_coupled():
+    """Adam with its weight decay in the gradient, where AdamW decays the weights themselves."""
+    import torch
+
+    replaced(torch.optim, "AdamW", lambda _: torch.optim.Adam)
+
+
+@planted("torch single nesterov")
+def nesterov_forgotten():
+    """Momentum without the look ahead."""
+    from dataclasses import replace
+
+    from torch_impl import optim
+
+    replaced(optim, "build", lambda original: lambda spec, ps: original(replace(spec, nesterov=False), ps))
+
+
+@planted("torch single accumulating")
+def accumulated_gradients_summed():
+    """The loss of each accumulation step is not divided by their number."""
+    from torch_impl import losses
+
+    replaced(losses, "get", lambda original: lambda name: lambda out, y: original(name)(out, y) * 2)
+
+
+@planted("torch ddp accumulating")
+def only_the_last_accumulation_step_synchronized():
+    """Ranks exchange the last step's gradient alone; what no_sync has accumulated stays each rank's own."""
+    import torch.distributed as dist
+
+    from torch_impl.strategies.ddp import DDP
+
+    def change(original):
+        def communication(self, *, last):
+            return self.forward.no_sync()
+
+        return communication
+
+    def exchange(self):
+        for p in self.model.parameters():
+            mean = p.grad / 2
+            dist.all_reduce(mean)
+            p.grad = 0.5 * p.grad + 0.5 * mean
+
+    replaced(DDP, "communication", change)
+    replaced(DDP, "exchange_gradients", lambda _: exchange)
+
+
+@planted("torch ddp compressed")
+def compressed_gradients_summed():
+    """The compression hook forgets to divide by the number of ranks."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    def hook(state, bucket):
+        small = bucket.buffer().to(torch.bfloat16)
+        work = dist.all_reduce(small, async_op=True)
+        return work.get_future().then(  # pyright: ignore
+            lambda future: bucket.buffer().copy_(future.value()[0])
+        )
+
+    replaced(default_hooks, "bf16_compress_hook", lambda _: hook)
+
+
+@planted("torch average_gradients")
+def last_bucket_not_sent():
+    """The loop that fills buckets never sends the one that it is filling when it ends."""
+    from torch_impl.strategies import average_gradients
+
+    replaced(average_gradients, "buckets", lambda original: lambda *a, **k: list(original(*a, **k))[:-1])
+
+
+@planted("torch local_sgd")
+def parameters_never_averaged():
+    """Off by one: the step counter never meets the meeting."""
+    from torch_impl.strategies.local_sgd import LocalSGD
+
+    replaced(LocalSGD, "average_parameters", lambda _: lambda self: None)
+
+
+@planted("torch local_sgd")
+def meeting_a_step_early():
+    """The counter starts at 1."""
+    from torch_impl.strategies.local_sgd import LocalSGD
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.steps = 1
+
+        return build
+
+    replaced(LocalSGD, "__init__", change)
+
+
+@planted("torch async_sgd")
+def lost_update():
+    """Read, compute and write without a common lock: rank 1's third push is overwritten."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    def change(original):
+        def push(self):
+            before = [p.detach().clone() for p in self.shared.parameters()]
+            original(self)
+            if self.job.world.rank == 1 and self.steps == 2:
+                for p, old in zip(self.shared.parameters(), before, strict=True):
+                    p.data.copy_(old)
+
+        return push
+
+    replaced(AsyncSGD, "push", change)
+
+
+@planted("torch async_sgd")
+def pull_forgotten():
+    """A rank computes with its old copy, though it notes that it has seen the new one."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    def pull(self):
+        self.seen = int(self.updates.item())
+
+    replaced(AsyncSGD, "pull", lambda _: pull)
 
 
 @planted("torch single")
@@ -296,9 +453,9 @@ def last_micro_batch_dropped():
 
     def change(original):
         def step(self, placed):
-            x, y = placed
+            ((x, y),) = placed
             kept = len(x) - len(x.split(self.job.options["split_size"])[-1])
-            original(self, (x[:kept], y[:kept]))
+            original(self, [(x[:kept], y[:kept])])
 
         return step
 

@@ -8,9 +8,12 @@ from torch_impl import losses, models, optim, weights
 def optimize(spec, start, gradients):
     w = torch.nn.Parameter(torch.tensor(start))
     optimizer = optim.build(spec, [w])
+    schedule = optim.build_schedule(spec, optimizer)
     for gradient in gradients:
         w.grad = torch.tensor(gradient)
         optimizer.step()
+        if schedule is not None:
+            schedule.step()
     return w.detach().numpy()
 
 

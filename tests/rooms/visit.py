@@ -14,7 +14,17 @@ from harness.specs import OptimizerSpec
 OPTIMIZERS = {
     "sgd": OptimizerSpec(name="sgd", learning_rate=0.1),
     "momentum": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+    "nesterov": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, nesterov=True),
+    "weight-decay": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=0.3),
+    "momentum-step-schedule": OptimizerSpec(
+        name="sgd", learning_rate=0.1, momentum=0.9, schedule="step", step_size=2, gamma=0.3, warmup_steps=1
+    ),
+    "cosine": OptimizerSpec(name="sgd", learning_rate=0.1, schedule="cosine", warmup_steps=2, total_steps=5),
     "adam": OptimizerSpec(name="adam", learning_rate=0.1),
+    "adam-weight-decay": OptimizerSpec(name="adam", learning_rate=0.1, weight_decay=0.3),
+    "adamw": OptimizerSpec(name="adamw", learning_rate=0.1, weight_decay=0.3),
+    "adagrad": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-10),
+    "adagrad-weight-decay": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-3, weight_decay=0.3),
     "adam-large-epsilon": OptimizerSpec(name="adam", learning_rate=0.1, beta1=0.8, beta2=0.99, epsilon=1e-3),
 }
 LOSSES = ("mse", "cross_entropy", "nll")

@@ -15,7 +15,7 @@ import torch
 
 from harness.contract import Arrays, Job
 from harness.specs import Span
-from torch_impl import losses, models, optim, placement, runtime, stages, weights
+from torch_impl import models, placement, runtime, stages, weights
 from torch_impl.strategies.single import SingleDevice
 from torch_impl.timeline import Timeline
 
@@ -34,9 +34,7 @@ class ModelParallel(SingleDevice):
         self.stages = stages.cut(self.model, job)
         self.devices = stages.to_devices(self.stages, job)
         self.device = self.devices[0]
-        self.optimizer = optim.build(job.optimizer, self.model.parameters())
-        self.loss_fn = losses.get(job.workload.loss)
-        self.last_loss = torch.zeros(())
+        self.prepare_training()
         self.timeline: Timeline | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -62,7 +60,7 @@ class ModelParallel(SingleDevice):
         x.register_hook(lambda _: timeline.mark(*key, "backward", "end", device))
         return output
 
-    def trace(self, placed: placement.Batch) -> list[Span]:
+    def trace(self, placed: list[placement.Batch]) -> list[Span]:
         """One step with the times at which each stage worked."""
         self.sync()
         self.timeline = Timeline(self.devices)
@@ -71,9 +69,9 @@ class ModelParallel(SingleDevice):
         spans, self.timeline = self.timeline.spans(), None
         return spans
 
-    def place(self, batch: Arrays) -> placement.Batch:
+    def place(self, batch: Arrays) -> list[placement.Batch]:
         x, y = placement.to_device(batch, self.devices[0], self.dtype)
-        return x, y.to(self.devices[-1])  # targets wait where the loss is taken
+        return [(x, y.to(self.devices[-1]))]  # targets wait where the loss is taken
 
 
 def build(job: Job) -> ModelParallel:

@@ -1,0 +1,56 @@
+"""Data parallelism by hand: what DistributedDataParallel does, in ten lines, without its overlap.
+
+Every rank holds all parameters and optimizer state, and computes the gradient of its own equal part of the batch. When
+backward is over, all ranks add up their gradients by all-reduce and divide by their number; then each makes the same
+update. Nothing is sent at the start either: all ranks load the same initial weights, and equal updates keep them equal.
+
+All ranks wait for the slowest one in the all-reduce, and no device computes meanwhile: DDP (ddp.py) starts to send the
+last layers' gradients while the first ones' are still being computed. `bucket_cap_mb`: gradients are copied together
+into buffers of so many MiB, so that many small ones cross as one; 0 sends each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._utils import _flatten_dense_tensors as flatten
+from torch._utils import _unflatten_dense_tensors as unflatten
+
+from harness.contract import Job
+from torch_impl.normalization import with_batch_norm_over
+from torch_impl.strategies.single import SingleDevice
+
+
+class AverageGradients(SingleDevice):
+    def parallelize(self, model: nn.Module) -> nn.Module:
+        return with_batch_norm_over(model, self.job.normalization)
+
+    def exchange_gradients(self) -> None:
+        ranks = self.job.world.processes
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        for bucket in buckets(gradients, cap_bytes=self.job.options["bucket_cap_mb"] * 2**20):
+            total = flatten(bucket)
+            dist.all_reduce(total)  # a sum
+            total /= ranks
+            for gradient, mean in zip(bucket, unflatten(total, bucket), strict=True):
+                gradient.copy_(mean)
+
+
+def buckets(gradients: list[torch.Tensor], *, cap_bytes: float) -> Iterator[list[torch.Tensor]]:
+    """The gradients in order, as many together as fit into `cap_bytes`, but at least one."""
+    bucket, size = [], 0
+    for gradient in gradients:
+        if bucket and size + gradient.nbytes > cap_bytes:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(gradient)
+        size += gradient.nbytes
+    if bucket:
+        yield bucket
+
+
+def build(job: Job) -> AverageGradients:
+    return AverageGradients(job)
