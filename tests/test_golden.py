@@ -1,11 +1,13 @@
-"""The golden reference is right: derivatives by finite differences, optimizers by hand, groups by definition."""
+"""The golden reference is right: derivatives by finite differences, groups and algorithms by definition.
+
+Optimizers are in test_optimizers.py."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from harness import golden, optimizers, workloads
+from harness import golden, workloads
 from harness.layers import (
     BatchNorm,
     Conv2D,
@@ -104,20 +106,6 @@ def test_loss_values():
     assert golden.loss_and_gradient("nll", log_softmax(logits), np.array([1]))[0] == pytest.approx(-np.log(0.75))
 
 
-def test_momentum_keeps_the_rate_outside_the_velocity():
-    spec, state = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.5), {}
-    w = optimizers.update(spec, {"w": np.array([1.0])}, {"w": np.array([2.0])}, state, step=0)
-    assert w["w"][0] == pytest.approx(1.0 - 0.1 * 2.0)
-    w = optimizers.update(spec, w, {"w": np.array([1.0])}, state, step=1)
-    assert w["w"][0] == pytest.approx(0.8 - 0.1 * (0.5 * 2.0 + 1.0))
-
-
-def test_first_adam_step_is_the_rate_whatever_the_gradient():
-    spec = OptimizerSpec(name="adam", learning_rate=0.1)
-    w = optimizers.update(spec, {"w": np.zeros(2)}, {"w": np.array([1e-3, -5.0])}, {}, step=0)
-    np.testing.assert_allclose(w["w"], [-0.1, 0.1], rtol=2e-5)
-
-
 @pytest.mark.parametrize("groups", [(8,), (4, 4), (3, 3, 2), (1,) * 8])
 def test_groups_do_not_change_a_network_without_normalization(groups):
     workload = workloads.get("classifier", "base")
@@ -210,3 +198,88 @@ def test_initial_weights_depend_on_the_seed_and_the_name_alone():
         np.testing.assert_array_equal(first[spec.name], again[spec.name])
         assert not np.array_equal(first[spec.name], other[spec.name])
         assert np.abs(first[spec.name]).max() <= 1 / np.sqrt(spec.fan)
+
+
+def classifier_batches(count, samples=8):
+    rng = np.random.default_rng(5)
+    return [{"x": rng.standard_normal((samples, 5)), "y": rng.integers(0, 2, samples)} for _ in range(count)]
+
+
+SGD = OptimizerSpec(name="sgd", learning_rate=0.1)
+MOMENTUM = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9)
+
+
+def assert_same_training(one, other):
+    np.testing.assert_allclose(one.losses, other.losses, rtol=1e-13)
+    for name in one.params:
+        np.testing.assert_allclose(one.gradients[name], other.gradients[name], atol=1e-14)
+        np.testing.assert_allclose(one.params[name], other.params[name], atol=1e-14)
+
+
+def test_local_training_that_meets_at_every_step_is_synchronous_under_plain_sgd():
+    workload, batches = workloads.get("classifier", "base"), classifier_batches(4)
+    params = workload.init_params(0)
+    local = golden.train_locally(workload, params, batches, optimizer=SGD, workers=2, sync_every=1)
+    assert_same_training(local, golden.train(workload, params, batches, optimizer=SGD))
+    adam = OptimizerSpec(name="adam", learning_rate=0.1)
+    local = golden.train_locally(workload, params, batches, optimizer=adam, workers=2, sync_every=1)
+    synchronous = golden.train(workload, params, batches, optimizer=adam)
+    assert any(np.abs(local.params[n] - synchronous.params[n]).max() > 1e-3 for n in params)  # its moments are local
+
+
+def test_local_training_is_each_workers_own_between_meetings():
+    workload, batches = workloads.get("classifier", "base"), classifier_batches(3)
+    params = workload.init_params(0)
+    local = golden.train_locally(workload, params, batches, optimizer=MOMENTUM, workers=2, sync_every=3)
+    halves = [[{n: a[part] for n, a in batch.items()} for batch in batches] for part in (slice(0, 4), slice(4, 8))]
+    alone = [golden.train(workload, params, half, optimizer=MOMENTUM) for half in halves]
+    np.testing.assert_allclose(local.losses, (alone[0].losses + alone[1].losses) / 2, rtol=1e-13)
+    for name in params:
+        mean = (alone[0].params[name] + alone[1].params[name]) / 2
+        np.testing.assert_allclose(local.params[name], mean, atol=1e-14)
+
+
+def test_local_workers_take_accumulation_steps_as_everybody_does():
+    workload, batches = workloads.get("resnet50", "tiny"), []
+    data = workload.load("train", None)
+    batches = [{name: array[8 * k : 8 * k + 8].astype(np.float64) for name, array in data.items()} for k in range(2)]
+    params = workload.init_params(0)
+    # meeting at every step under plain SGD: the same as synchronous training with the same normalization groups
+    local = golden.train_locally(
+        workload, params, batches, optimizer=SGD, workers=2, sync_every=1, accumulation_steps=2, groups=(2, 2, 2, 2)
+    )
+    synchronous = golden.train(workload, params, batches, optimizer=SGD, groups=(2, 2, 2, 2))
+    np.testing.assert_allclose(local.losses, synchronous.losses, rtol=1e-9)
+
+
+def test_pushes_of_one_worker_are_synchronous_training():
+    workload, batches = workloads.get("classifier", "base"), classifier_batches(4)
+    params = workload.init_params(0)
+    replayed = golden.replay(workload, params, batches, optimizer=MOMENTUM, pushes=golden.in_turn(1, 4))
+    assert_same_training(replayed, golden.train(workload, params, batches, optimizer=MOMENTUM))
+
+
+def test_a_stale_push_uses_the_version_that_it_saw():
+    workload, (batch,) = workloads.get("classifier", "base"), classifier_batches(1)
+    params = workload.init_params(0)
+    pushes = [golden.Push(1, 0, 0), golden.Push(0, 0, 0)]  # both saw the initial weights
+    replayed = golden.replay(workload, params, [batch], optimizer=SGD, pushes=pushes)
+    # two updates by the halves' gradients are one by twice their mean
+    whole = golden.train(workload, params, [batch], optimizer=OptimizerSpec(name="sgd", learning_rate=0.2))
+    assert_same_training(replayed, whole)
+    fresh = golden.replay(workload, params, [batch], optimizer=SGD, pushes=golden.in_turn(2, 1))
+    assert any(np.abs(fresh.params[n] - replayed.params[n]).max() > 1e-5 for n in params)
+
+
+@pytest.mark.parametrize(
+    ("pushes", "message"),
+    [
+        ([golden.Push(0, 0, 0)], "not one of each"),  # worker 0 has two steps
+        ([golden.Push(0, 0, 0), golden.Push(0, 0, 0)], "not one of each"),
+        ([golden.Push(0, 0, 0), golden.Push(0, 1, 2)], "not there yet"),
+    ],
+)
+def test_a_history_that_cannot_be_is_refused(pushes, message):
+    workload = workloads.get("classifier", "base")
+    with pytest.raises(ValueError, match=message):
+        golden.replay(workload, workload.init_params(0), classifier_batches(2), optimizer=SGD, pushes=pushes)

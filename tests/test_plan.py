@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from conftest import make_machine
 
-from harness import devices, optimizers, plan, registry, workloads
+from harness import devices, optimizers, partition, plan, registry, workloads
 from harness.devices import Gpu, visible
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import make_plan
 from harness.request import Request
-from harness.specs import OptimizerSpec
 
 
 @pytest.fixture(autouse=True)
@@ -199,20 +199,96 @@ def test_more_stages_than_blocks(machine):
 def test_imagenet_takes_its_batch_on_each_device():
     made = cells(make_plan(Request(workloads=("resnet50",), size="imagenet"), make_machine(gpus=2)))
     batches = {key[1]: trial.spec.global_batch for key, trial in made.items() if key[0] == "torch"}
-    assert batches == {"single": 256, "data_parallel": 512, "ddp": 512, "model_parallel": 256, "pipeline": 256}
+    strategies = registry.framework("torch").strategies
+    assert batches == {s.name: 512 if s.parallelism == "data" else 256 for s in strategies}
 
 
 def test_tf32_on_cpu_is_skipped(machine):
     assert {t.status for t in make_plan(Request(precision="tf32"), machine).trials} == {"skipped"}
 
 
-def test_optimizer_text():
-    default = OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.5)
-    assert optimizers.parse(None, default) == default
-    assert optimizers.parse("sgd:momentum=0.9", default).learning_rate == 0.01
-    assert optimizers.parse("sgd:momentum=0.9", default).momentum == 0.9
-    adam = optimizers.parse("adam:learning_rate=0.1", default)
-    assert (adam.name, adam.learning_rate, adam.beta2, adam.momentum) == ("adam", 0.1, 0.999, 0.0)
+def test_accumulation_cuts_batch_and_groups(machine):
+    request = Request(workloads=("resnet50",), size="tiny", accumulation_steps=3, devices=(2,))
+    made = cells(make_plan(request, machine))
+    ddp = made["torch", "ddp", 2].spec
+    assert (ddp.accumulation_steps, ddp.parity_batch) == (3, 12)
+    assert partition.normalization_groups(ddp, batch=12, options={}) == (2,) * 6
+    single = made["torch", "single", 1].spec
+    assert partition.normalization_groups(single, batch=12, options={}) == (4,) * 3
+    assert "micro-batches itself" in made["torch", "pipeline", 2].reason
+    assert "nothing to accumulate" in made["torch", "async_sgd", 2].reason
+    with pytest.raises(UsageError, match="2 devices in 5 accumulation steps: .* a multiple of 10"):
+        make_plan(replace(request, accumulation_steps=5), machine)
+    with pytest.raises(UsageError, match="--accumulation-steps 0"):
+        make_plan(replace(request, accumulation_steps=0), machine)
+
+
+def test_batch_norm_can_be_chosen_where_it_is_offered(machine):
+    def status(request, key):
+        return (trial := cells(make_plan(request, machine))[key]).status, trial.spec.normalization, trial.reason
+
+    request = Request(workloads=("resnet50",), size="tiny", batch_norm="global")
+    assert status(request, ("torch", "ddp", 2))[0] == "skipped"
+    assert "no kernels for CPUs" in status(request, ("torch", "ddp", 2))[2]
+    assert status(request, ("torch", "model_parallel", 2))[:2] == ("planned", "global")
+    assert "not offered" in status(request, ("torch", "pipeline", 2))[2]
+    request = replace(request, batch_norm="per_device")
+    assert status(request, ("torch", "ddp", 2))[:2] == ("planned", "per_device")
+    assert status(request, ("torch", "single", 1))[:2] == ("planned", "global")  # its device has the whole batch
+    assert "not offered" in status(request, ("torch", "model_parallel", 2))[2]
+    # without BatchNorm nothing can be wrong about it
+    assert status(Request(batch_norm="global"), ("torch", "ddp", 2))[0] == "planned"
+    with pytest.raises(UsageError, match="allowed are per_device, global"):
+        make_plan(Request(batch_norm="off"), machine)
+
+
+def test_the_rate_can_follow_the_number_of_devices(machine):
+    made = cells(make_plan(Request(learning_rate_scaling="linear", devices=(2, 4)), machine))
+    rates = {key: made[key].spec.optimizer.learning_rate for key in made if key[0] == "torch"}
+    assert rates["torch", "single", 1] == rates["torch", "model_parallel", 4] == 0.01
+    assert (rates["torch", "ddp", 2], rates["torch", "ddp", 4]) == (0.02, 0.04)
+    with pytest.raises(UsageError, match="allowed are none, linear"):
+        make_plan(Request(learning_rate_scaling="sqrt"), machine)
+
+
+def test_the_parity_phase_has_a_gentler_rate_and_a_squeezed_schedule(machine):
+    text = "sgd:schedule=cosine,total_steps=1000,warmup_steps=100"
+    (trial,) = make_plan(Request(strategies=("ddp",), optimizer=text), machine).trials
+    spec = trial.spec
+    assert (spec.global_batch, spec.parity_batch) == (64, 16)
+    assert spec.parity_optimizer.learning_rate == spec.optimizer.learning_rate / 4
+    rates = [optimizers.rate(spec.parity_optimizer, step) for step in range(spec.parity_steps)]
+    assert all(rate > 0 for rate in rates)
+    assert rates[0] < rates[1] < rates[2] > rates[3] > rates[4]
+
+
+def test_options_of_a_strategy_are_typed_and_limited(machine):
+    def planned(**options):
+        given = {name: (value,) for name, value in options.items()}
+        (trial,) = make_plan(Request(strategies=("ddp",), options=given), machine).trials
+        return trial.spec
+
+    spec = planned(compression="bf16", static_graph="true")
+    assert (spec.options["compression"], spec.options["static_graph"], spec.band) == ("bf16", True, "bf16_gradients")
+    assert spec.variant == "static_graph=True, compression=bf16"
+    assert planned().variant == ""
+    assert planned().band == "exact"
+    for options, message in (
+        ({"compression": "fp8"}, "allowed are none, bf16"),
+        ({"static_graph": "maybe"}, "allowed are true, false"),
+        ({"bucket_cap_mb": "-1"}, "must be at least 0"),
+        ({"bucket_cap_mb": "nan"}, "must be at least 0"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            planned(**options)
+
+
+def test_local_training_is_judged_after_a_meeting(machine):
+    (trial,) = make_plan(Request(strategies=("local_sgd",)), machine).trials
+    spec = trial.spec
+    assert spec.algorithm == "local"
+    assert spec.parity_steps % spec.parity_options["sync_every"] == 0
+    assert spec.parity_options["sync_every"] > 1
 
 
 def test_presets_only_grow():

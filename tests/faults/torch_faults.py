@@ -174,7 +174,7 @@ def momentum_with_the_rate_inside():
             super().__init__(parameters, {"lr": spec.learning_rate, "momentum": spec.momentum})
 
         @torch.no_grad()
-        def step(self, closure=None):
+        def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
             for group in self.param_groups:
                 for p in group["params"]:
                     v = self.state[p].setdefault("v", torch.zeros_like(p))

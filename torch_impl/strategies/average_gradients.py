@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 import torch.distributed as dist
 from torch import nn
 from torch._utils import _flatten_dense_tensors as flatten
@@ -30,24 +29,25 @@ class AverageGradients(SingleDevice):
 
     def exchange_gradients(self) -> None:
         ranks = self.job.world.processes
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        for bucket in buckets(gradients, cap_bytes=self.job.options["bucket_cap_mb"] * 2**20):
-            total = flatten(bucket)
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        for bucket in buckets(parameters, cap_bytes=self.job.options["bucket_cap_mb"] * 2**20):
+            gradients = [p.grad for p in bucket]
+            total = flatten(gradients)
             dist.all_reduce(total)  # a sum
             total /= ranks
-            for gradient, mean in zip(bucket, unflatten(total, bucket), strict=True):
-                gradient.copy_(mean)
+            for parameter, mean in zip(bucket, unflatten(total, gradients), strict=True):
+                parameter.grad = mean  # a part of the buffer: no copy back
 
 
-def buckets(gradients: list[torch.Tensor], *, cap_bytes: float) -> Iterator[list[torch.Tensor]]:
-    """The gradients in order, as many together as fit into `cap_bytes`, but at least one."""
+def buckets(parameters: list[nn.Parameter], *, cap_bytes: float) -> Iterator[list[nn.Parameter]]:
+    """The parameters in order, as many together as fit into `cap_bytes`, but at least one."""
     bucket, size = [], 0
-    for gradient in gradients:
-        if bucket and size + gradient.nbytes > cap_bytes:
+    for parameter in parameters:
+        if bucket and size + parameter.nbytes > cap_bytes:
             yield bucket
             bucket, size = [], 0
-        bucket.append(gradient)
-        size += gradient.nbytes
+        bucket.append(parameter)
+        size += parameter.nbytes
     if bucket:
         yield bucket
 
