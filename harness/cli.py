@@ -196,6 +196,7 @@ def list_(
     what: Literal["frameworks", "workloads", "strategies"],
     *,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
+    markdown: bool = False,
 ) -> int:
     """List what there is to choose from.
 
@@ -205,7 +206,16 @@ def list_(
         frameworks, workloads or strategies.
     as_json
         One JSON document on standard output.
+    markdown
+        Of strategies: docs/strategies.md, with what each holds, sends and waits for.
     """
+    if markdown:
+        if what != "strategies" or as_json:
+            raise UsageError("--markdown: only for `list strategies`, and not with --json")
+        from harness.report.strategies import page
+
+        write(page().rstrip())
+        return 0
     rows: list[dict[str, str]] = []
     specs = [registry.framework(name) for name in registry.packages()]
     if what == "frameworks":

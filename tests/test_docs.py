@@ -56,6 +56,11 @@ def test_no_document_has_a_placeholder_or_a_dead_link():
             assert target.startswith("http") or (path.parent / target).exists(), f"{path}: {target}"
 
 
+def test_the_page_of_strategies_is_what_the_manifests_say():
+    done = harness("list", "strategies", "--markdown", fakes=False)
+    assert done.stdout == (ROOT / "docs" / "strategies.md").read_text(), "make it anew: see its first line"
+
+
 def test_the_readme_names_every_strategy_and_workload():
     from harness import registry
 

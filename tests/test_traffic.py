@@ -1,0 +1,69 @@
+"""Bytes a step: the formulas by hand, and what PyTorch's profiler counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import TESTS
+
+from harness import registry, traffic, workloads
+from harness.specs import StrategySpec
+
+
+def test_parameter_and_activation_bytes_of_the_mnist_network():
+    workload = workloads.get("mnist_cnn", "base")
+    assert traffic.parameter_bytes(workload) == 4 * 431_080
+    # cut by parameters behind conv2, since fc1 has nearly all of them: 64 images of 8 x 8 x 50
+    assert traffic.activation_bytes(workload, devices=2) == 4 * 64 * 8 * 8 * 50
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "devices", "expected"),
+    [
+        ("none", {}, 2, 0),
+        ("all_reduce", {}, 2, 100),
+        ("all_reduce", {}, 4, 150),
+        ("average", {"sync_every": 4}, 2, 25),
+        ("shard", {}, 2, 150),
+        ("shard", {"reshard_after_forward": False}, 2, 100),
+        ("replicate", {}, 4, 300),
+        ("push_pull", {}, 8, 100),
+        ("activations", {}, 2, 14),
+    ],
+)
+def test_formulas_by_hand(kind, options, devices, expected):
+    payload = traffic.payloads(kind, parameter_bytes=100, activation_bytes=7, options=options)
+    assert traffic.sent(payload, devices=devices) == pytest.approx(expected)
+
+
+def test_every_strategy_of_ours_says_how_it_behaves():
+    for name in registry.FRAMEWORKS:
+        for strategy in registry.framework(name).strategies:
+            for field in ("replicated", "sharded", "crosses", "waits", "use"):
+                assert getattr(strategy, field), f"{name} {strategy.name}: {field}"
+            assert (strategy.traffic == "none") == (strategy.crosses == "nothing"), f"{name} {strategy.name}"
+
+
+def test_a_network_whose_blocks_are_not_layers_has_no_activation_bytes():
+    with pytest.raises(ValueError, match="resnet50"):
+        traffic.activation_bytes(workloads.get("resnet50", "tiny"), devices=2)
+    nothing = StrategySpec(name="s", summary="", processes="one")
+    assert traffic.bytes_sent(nothing, workloads.get("resnet50", "tiny"), devices=2) == 0
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["ddp", "average_gradients", "local_sgd"])
+def test_the_profiler_counts_the_payload(tmp_path, name):
+    command = [sys.executable, str(TESTS / "rooms" / "profiled.py"), str(tmp_path), name]
+    environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in (0, 1)]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    counted = json.loads((tmp_path / "counted.json").read_text())
+    strategy = registry.framework("torch").strategy(name)
+    parameters = traffic.parameter_bytes(workloads.get("mnist_cnn", "tiny"))
+    payload = traffic.payloads(strategy.traffic, parameter_bytes=parameters, options=strategy.options)
+    assert {key: value / counted["steps"] for key, value in counted["bytes"].items()} == payload
