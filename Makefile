@@ -24,7 +24,7 @@ run: setup
 	$(BIN)/python -m harness run --framework all $(RUN_ARGS)
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

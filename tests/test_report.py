@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pandas as pd
@@ -98,6 +99,53 @@ def test_gpu_reports_claim_no_order_between_overlapping_ranges():
     assert "highest throughput is PyTorch single" in line
     assert "overlaps with that of JAX single ×1, so no order" in line
     assert "virtual" not in line
+
+
+def test_a_different_algorithm_is_never_ranked():
+    local = {"platform": "gpu", "algorithm": "local"}
+    fastest = [
+        cell("torch", "local_sgd", 2, launch=i, spec=local, block_seconds=((0.1,),), parity_error=3e-14)
+        for i in range(5)
+    ]
+    results = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 1.4) + fastest
+    cells = summary.summarize(results)
+    assert [c.speedup for c in cells] == [1.0, None]
+    table = summary.result_table(cells)
+    assert list(table["training"]) == ["the same", "different algorithm (local)"]
+    proved, different, best = markdown.verdict(cells, results)
+    assert proved.startswith("1 cell computed the same training")
+    assert "PyTorch local_sgd ×2: a different algorithm" in different
+    assert "3e-14" in different
+    assert "highest throughput is PyTorch single" in best
+    # alone, it wins nothing
+    assert not any("highest" in line for line in markdown.verdict(summary.summarize(fastest), fastest))
+
+
+def test_a_looser_band_is_shown_as_such():
+    checks = make_result(parity_error=3e-3).parity
+    assert checks is not None
+    parity = dataclasses.replace(checks, band="bf16_gradients", checks=tuple(
+        dataclasses.replace(check, tolerance=1e-2) for check in checks.checks
+    ))  # fmt: skip
+    spec = {"band": "bf16_gradients", "variant": "compression=bf16"}
+    results = [cell(), cell(strategy="ddp", devices=2, spec=spec, parity=parity)]
+    cells = summary.summarize(results)
+    assert list(summary.result_table(cells)["parity"]) == ["1e-14", "3e-03 (looser band: bf16_gradients)"]
+    lines = markdown.verdict(cells, results)
+    assert lines[0].startswith("1 cell computed the same training")
+    assert "PyTorch ddp (compression=bf16) ×2: held to a looser band" in lines[1]
+
+
+def test_the_table_says_over_which_samples_batch_norm_normalizes():
+    known = {"workload": "resnet50", "size": "tiny"}
+    results = [
+        cell(spec=known),
+        cell(strategy="ddp", devices=2, spec={**known, "normalization": "per_device", "accumulation_steps": 2}),
+        cell(strategy="pipeline", devices=2, spec={**known, "normalization": "per_microbatch"}),
+    ]
+    table = summary.result_table(summary.summarize(results))
+    assert list(table["BatchNorm over"]) == ["batch", "1/2 of device", "micro-batch"]
+    assert "BatchNorm over" not in summary.result_table(summary.summarize([cell()])).columns
 
 
 def test_few_launches_claim_no_order_at_all():
