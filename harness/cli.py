@@ -177,6 +177,7 @@ def plan(
             trial.spec.workload,
             trial.spec.size,
             trial.spec.strategy,
+            trial.spec.variant or "-",
             str(trial.spec.devices),
             str(trial.spec.global_batch),
             str(launches if trial.status == "planned" else 0),
@@ -186,8 +187,8 @@ def plan(
         for trial in made.trials
         if trial.spec.launch == 0
     ]
-    header = ["framework", "workload", "size", "strategy", "devices", "batch", "launches", "status", "reason"]
-    print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={4, 5, 6})
+    header = ["framework", "workload", "size", "strategy", "options", "devices", "batch", "launches", "status", "reason"]
+    print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={5, 6, 7})
     return 0
 
 
