@@ -187,7 +187,18 @@ def plan(
         for trial in made.trials
         if trial.spec.launch == 0
     ]
-    header = ["framework", "workload", "size", "strategy", "options", "devices", "batch", "launches", "status", "reason"]
+    header = [
+        "framework",
+        "workload",
+        "size",
+        "strategy",
+        "options",
+        "devices",
+        "batch",
+        "launches",
+        "status",
+        "reason",
+    ]
     print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={5, 6, 7})
     return 0
 

@@ -52,7 +52,12 @@ def make_reference(train: Callable[[Arrays], Golden], params: Arrays) -> Golden:
     # parameters are judged by how they moved from where each run began
     moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
     verdict = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
-    return replace(reference, noise={check.quantity: check.error for check in verdict.checks})
+    noise = {check.quantity: check.error for check in verdict.checks}
+    # A loss is one number, and one probe can leave it where it was by accident. A training that is off by some part of
+    # its movement is off by about that part of what its loss has changed.
+    losses = reference.losses
+    change = (np.max(losses) - np.min(losses)) / np.max(np.abs(losses))
+    return replace(reference, noise=noise | {"losses": max(noise["losses"], noise["parameters"] * float(change))})
 
 
 def compare(
