@@ -25,6 +25,10 @@ CELLS = {
     "torch single accumulating": Cell("single", known={"accumulation_steps": 2}),
     "torch model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
     "torch pipeline": Cell("pipeline", workload="resnet50", options={"cut": "layer2", "split_size": "5"}),
+    "torch pipeline_schedules": Cell("pipeline_schedules", workload="resnet50"),
+    "torch pipeline_schedules in a V": Cell(
+        "pipeline_schedules", workload="resnet50", options={"schedule": "zero_bubble"}
+    ),
     "torch fsdp": Cell("fsdp"),
     "torch fsdp accumulating": Cell("fsdp", known={"accumulation_steps": 3}),
 }
@@ -547,3 +551,35 @@ def last_accumulation_step_not_synchronized():
         return communication
 
     replaced(FSDP, "communication", change)
+
+
+@planted("torch pipeline_schedules")
+def micro_batch_gradients_summed():
+    """Each micro-batch's loss is a mean, and their gradients are added up without dividing (scale_grads=False)."""
+    from torch_impl.strategies.pipeline_schedules import PipelineSchedules
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.pipeline.scale_grads = False
+
+        return build
+
+    replaced(PipelineSchedules, "__init__", change)
+
+
+@planted("torch pipeline_schedules in a V")
+def second_stage_of_each_rank_not_updated():
+    """The optimizer was made from the first of the two stages that a rank holds."""
+    from torch_impl import optim
+    from torch_impl.strategies.pipeline_schedules import PipelineSchedules
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            first, _ = self.pipeline._stages
+            self.optimizer = optim.build(job.optimizer, first.submod.parameters())
+
+        return build
+
+    replaced(PipelineSchedules, "__init__", change)
