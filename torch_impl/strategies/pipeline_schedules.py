@@ -5,21 +5,23 @@ micro-batches; activations are sent to the rank of the next stage, their gradien
 waits for nothing but what its next piece of work needs. Gradients add up over the micro-batches and are divided by m,
 for each loss is a mean over one of them; then every rank updates its own. BatchNorm sees one micro-batch at a time.
 
-What a rank does next is the schedule. Here p = 2 devices, m = 4, digits are forward and letters backward of micro-batch
-0 = a, 1 = b, ...; backward takes two ticks, its first for the input's gradient, which the stage before waits for:
+What a rank does next is the schedule. For p = 2 devices and m = 4 micro-batches, in ticks of half a device's forward:
+0123 forward of a micro-batch, abcd its backward, which takes twice as long; with ABCD that part of backward that only
+the weights' gradient needs, for nobody waits for it.
 
-    gpipe               device 0 | 0 1 2 3 . . . a a b b c c d d      all forward, then all backward: the activations
-                        device 1 | . 0 1 2 3 a a b b c c d d . .      of m micro-batches are held
-    1f1b                device 0 | 0 1 . . a a 2 b b 3 c c . d d      backward as soon as there is one to do: the same
-                        device 1 | . 0 a a 1 b b 2 c c 3 d d . .      bubble, but activations of p micro-batches only
-    interleaved_1f1b    v = 2 stages a device, every other stage (device 0: stages 0 and 2), so each is half as long,
-                        and so are the ticks in which the pipeline fills and drains
-    zero_bubble         ZB-V: 2 stages a device, in a V (device 0: first and last). Backward is cut in two: the input's
-                        gradient at once, the weights' whenever the device would idle
+    gpipe             device 0 | 00112233......aaaabbbbccccdddd    all forward, then all backward: holds the
+                      device 1 | ..00112233aaaabbbbccccdddd....    activations of m micro-batches
+    1f1b              device 0 | 0011....aaaa22bbbb33cccc..dddd    backward as soon as there is one to do: the same
+                      device 1 | ..00aaaa11bbbb22cccc33dddd....    bubble, the activations of p micro-batches
+    interleaved_1f1b  device 0 | 01012.aa3bb2aa3bb.cc.ddccdd       v = 2 stages a device, 0 and 2, 1 and 3: they are
+                      device 1 | .010aa1bb2aa3bb2cc3ddccdd..       half as long, and fill and drain in half the time
+    zero_bubble       device 0 | 0120aA1bB3aA2cCbB3dDcCdD.         ZB-V: 2 stages a device, 0 and 3, 1 and 2; weights'
+                      device 1 | .0011aA2aA2bB3bB3cCcddCDD         gradients fill the ticks without other work
 
-    share of idle time  gpipe, 1f1b        (p - 1) / (m + p - 1)
-                        interleaved_1f1b   (p - 1) / (v m + p - 1), for v times as many sends
-                        zero_bubble        near 0, if the three parts take equally long and m >= 2p - 1
+    the bubble, as a part of all time      gpipe and 1f1b     (p - 1) / (m + p - 1): above 6 of 30
+                                           interleaved_1f1b   (p - 1) / (v m + p - 1): 3 of 27, for v times the sends
+                                           zero_bubble        near 0 if forward and both parts of backward take
+                                                              equally long and m >= 2p - 1: 1 of 25
 
 Sources: Huang et al. 2019, GPipe, arXiv:1811.06965; Narayanan et al. 2021, arXiv:2104.04473 (1F1B, interleaving); Qi et
 al. 2023, Zero Bubble Pipeline Parallelism, arXiv:2401.10241. What torch cannot split in two costs zero_bubble extra:
