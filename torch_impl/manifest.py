@@ -114,7 +114,7 @@ FRAMEWORK = FrameworkSpec(
             sharded="parameters, gradients, optimizer state, by stages",
             crosses="activations at the cuts in forward, their gradients in backward",
             waits="every stage for the one before it, then for the one behind it: one device works at a time",
-            use="a network too large for one device, where nothing cleverer fits; as the base of every pipeline",
+            use="the network is too large for one device and nothing cleverer fits; as the base of every pipeline",
             traffic="activations",
         ),
         StrategySpec(
@@ -128,7 +128,7 @@ FRAMEWORK = FrameworkSpec(
             sharded="parameters, gradients, optimizer state, by stages; the batch, by micro-batches",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
             waits="each stage for the next micro-batch from its neighbour; all in the bubble at both ends",
-            use="to see how a pipeline works; one Python thread launches for all devices, and sets the pace",
+            use="to see how a pipeline works: one Python thread launches for all devices, and sets the pace",
             traffic="activations",
         ),
         StrategySpec(
@@ -139,12 +139,12 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             options={"schedule": "1f1b", "micro_batches": 4, "cut": "parameters"},
-            choices={"schedule": ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble")},
+            choices={"schedule": ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")},
             replicated="nothing",
             sharded="parameters, gradients, optimizer state, by stages; the batch, by micro-batches",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
             waits="each rank for its neighbours, when its next piece of work needs what is not there yet",
-            use="a network too large for one device, and links too slow for fsdp",
+            use="the network is too large for one device, and the links too slow for fsdp",
             traffic="activations",
         ),
         StrategySpec(
