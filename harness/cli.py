@@ -76,14 +76,15 @@ def sweep(
     out: Path | None = None,
     data: Path | None = None,
 ) -> int:
-    """Run at several values of one numeric option of a strategy, beside single and model_parallel.
+    """Run at several values of one option of a strategy, beside single and model_parallel.
 
     python -m harness sweep split_size --workload resnet50 --values 1,3,5,8,10,12,20,40,60
+    python -m harness sweep schedule --workload resnet50 --values gpipe,1f1b,interleaved_1f1b,zero_bubble
 
     Parameters
     ----------
     swept
-        The option, e.g. split_size.
+        The option: a number, e.g. split_size, or a choice, e.g. schedule.
     values
         Its values, as a comma list.
     out

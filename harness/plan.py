@@ -219,12 +219,17 @@ def resolve_options(
             f"option micro_batches={options['micro_batches']}: a global batch of {batch} cannot be cut into so many "
             "equal parts; choose a divisor of it, or another --global-batch"
         )
+    schedule = options.get("schedule", "")
+    if schedule:
+        count = options["micro_batches"]
+        partition.check_schedule(schedule, devices=devices, micro_batches=count, blocks=workload.blocks)
     if "cut" in options:
-        partition.check_stages(devices, workload.blocks)
+        stages = devices * partition.stages_per_device(schedule)
+        partition.check_stages(stages, workload.blocks)
         if not options["cut"]:
-            options["cut"] = workload.default_cut if devices == 2 and workload.default_cut else "parameters"
+            options["cut"] = workload.default_cut if stages == 2 and workload.default_cut else "parameters"
         if options["cut"] not in partition.BALANCED:
-            partition.cut_points(options["cut"], workload.blocks, devices)
+            partition.cut_points(options["cut"], workload.blocks, stages)
     if "split_size" in options:
         if "split_size" not in chosen:
             options["split_size"] = math.ceil(batch / MICRO_BATCHES)

@@ -114,18 +114,22 @@ def precision(name: str) -> Precision:
 def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:
     """The request with every strategy that has the option at each value, beside single and model_parallel.
 
-    Raises UsageError if no chosen strategy has it, or it is not a number.
+    Raises UsageError if no chosen strategy has it, or it is free text, which has no values to go through.
     """
     specs = [registry.framework(name) for name in expand("--framework", request.frameworks, registry.packages())]
     check_strategies(request.strategies, specs)
     every = [s for spec in specs for s in spec.strategies if {"all", s.name} & set(request.strategies)]
     having = [strategy for strategy in every if option in strategy.options]
-    numeric = sorted({name for s in every for name, default in s.options.items() if isinstance(default, int | float)})
-    if not having or option not in numeric:
+    allowed = {
+        name for s in every for name, default in s.options.items() if name in s.choices or not isinstance(default, str)
+    }
+    if not having or option not in allowed:
         names = ", ".join(dict.fromkeys(strategy.name for strategy in every))
-        raise UsageError(f"sweep {option!r}: of {names}, allowed are {', '.join(numeric) or 'no options at all'}")
+        raise UsageError(
+            f"sweep {option!r}: of {names}, allowed are {', '.join(sorted(allowed)) or 'no options at all'}"
+        )
     if not values:
-        raise UsageError("--values: names nothing; give a comma list of numbers")
+        raise UsageError("--values: names nothing; give a comma list of the option's values")
     chosen = tuple(dict.fromkeys(strategy.name for strategy in having))
     bases = tuple(s.name for s in every if s.name in ("single", "model_parallel")) or ("single",)
     owners = tuple(spec.name for spec in specs if any(option in strategy.options for strategy in spec.strategies))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 
 import pytest
 
@@ -78,3 +79,23 @@ def test_balance_is_the_best_of_all_cuts(costs):
         assert len(found) == stages - 1
         assert list(found) == sorted(set(found))
         assert worst(found) == min(worst(points) for points in everything)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "devices", "micro_batches", "words"),
+    [
+        ("gpipe", 4, 1, ""),
+        ("1f1b", 4, 4, ""),
+        ("1f1b", 4, 3, "a micro-batch for each of 4 stages, has 3"),
+        ("interleaved_1f1b", 2, 8, ""),
+        ("interleaved_1f1b", 4, 2, ""),  # one round of fewer micro-batches than devices
+        ("interleaved_1f1b", 2, 7, "7 micro_batches cannot be cut into 3 equal rounds"),
+        ("zero_bubble", 5, 4, ""),
+        ("zero_bubble", 6, 4, "make 12, and the network has 11 blocks"),
+    ],
+)
+def test_what_schedules_need(schedule, devices, micro_batches, words):
+    blocks = [str(number) for number in range(11)]
+    known = {"devices": devices, "micro_batches": micro_batches, "blocks": blocks}
+    with pytest.raises(UsageError, match=words) if words else nullcontext():
+        partition.check_schedule(schedule, **known)

@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTS, harness, make_result, make_spec
 
 from harness import store
-from harness.report import sweep, timelines, tutorial
+from harness.report import plots, sweep, timelines, tutorial
 from harness.report.summary import summarize
 from harness.specs import Span
 
@@ -29,6 +29,18 @@ def test_gradients_at_every_split_size_and_number_of_stages():
         assert row["gradients"] < 1e-10, row
         assert row["loss"] < 1e-12, row
         assert row["spans"] == 2 * row["stages"] * row["micro_batches"], row
+
+
+@pytest.mark.frameworks
+def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
+    done = harness(
+        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--workload", "resnet50",
+        "--size", "tiny", "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
+        fakes=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
+    assert (tmp_path / "run" / "sweep-1-schedule.png").is_file()
 
 
 @pytest.mark.frameworks
@@ -85,9 +97,14 @@ def test_the_tutorial_from_one_command(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sweep", "bucket", "--values", "1,2"], ["sweep 'bucket'", "allowed are split_size"]),
-        (["sweep", "cut", "--values", "1,2"], ["sweep 'cut'", "allowed are split_size"]),
-        (["sweep", "split_size", "--values", "1,2", "--strategy", "ddp"], ["of ddp", "no options at all"]),
+        (
+            ["sweep", "bucket", "--values", "1,2", "--strategy", "pipeline"],
+            ["sweep 'bucket'", "allowed are split_size"],
+        ),
+        (["sweep", "cut", "--values", "1,2", "--strategy", "pipeline"], ["sweep 'cut'", "allowed are split_size"]),
+        (["sweep", "split_size", "--values", "1,2", "--strategy", "single"], ["of single", "no options at all"]),
+        (["sweep", "schedule", "--values", "gpipe,2f2b"], ["option schedule:", "2f2b", "1f1b"]),
+        (["sweep", "schedule", "--values", "gpipe,zero_bubble", "--workload", "toy"], ["make 4", "has 3 blocks"]),
         (["sweep", "split_size", "--values", "0,2"], ["split_size 0", "1 to the batch, 64"]),
         (["sweep", "split_size", "--values", "1,65"], ["split_size 65"]),
         (["sweep", "split_size", "--values", "1,x"], ["split_size=x", "whole number"]),
@@ -134,6 +151,22 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
     assert "it ties with 3" in text
     assert "1.25 times as fast as" in text
     assert "busy for 2e+03 and 1e+03 ms: the busiest had 33% more" in text
+
+
+def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
+    results = [make_result(spec=make_spec(global_batch=12), block_seconds=((2.0, 2.0),))]
+    for schedule, seconds in {"gpipe": (1.0, 1.4), "1f1b": (0.6, 0.8)}.items():
+        options = {"schedule": schedule, "micro_batches": 4, "cut": "parameters"}
+        known = {"options": options, "variant": f"schedule={schedule}", "devices": 2, "global_batch": 12}
+        spec = make_spec(strategy="pipeline_schedules", **known)
+        results.append(make_result(spec=spec, block_seconds=(tuple(2 * s for s in seconds),)))
+    cells = summarize(results)
+    (found,) = sweep.find(cells)
+    assert [(point.name, point.ideal) for point in found.points] == [("1f1b", None), ("gpipe", None)]
+    assert list(sweep.table(found)["schedule"]) == ["1f1b", "gpipe"]
+    assert "schedule 1f1b has the least mean time" in sweep.words(found)[0]
+    assert "sweep-1-schedule.png" in plots.draw(tmp_path, cells)
+    assert (tmp_path / "sweep-1-schedule.png").is_file()
 
 
 def test_two_values_are_no_sweep_and_protocols_are_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -80,8 +81,9 @@ def test_parity_batch_is_small_and_divisible(machine):
     for count in (2, 3, 5, 16):
         made = make_plan(Request(devices=(count,), global_batch=count * 8, workloads=("mnist_cnn",)), machine)
         for trial in made.trials:
-            assert trial.spec.parity_batch % trial.spec.devices == 0
-            assert min(16, count * 8) <= trial.spec.parity_batch < 16 + count
+            unit = math.lcm(trial.spec.devices, trial.spec.options.get("micro_batches", 1))
+            assert trial.spec.parity_batch % unit == 0
+            assert min(16, count * 8) <= trial.spec.parity_batch < 16 + unit
 
 
 def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):

@@ -6,6 +6,7 @@ import time
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from harness import partition
@@ -27,21 +28,31 @@ def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
 
 
 def cut(model: nn.Sequential, job: Job) -> list[nn.Sequential]:
-    """The model as one Sequential for each device, cut where the option `cut` says. Modules are shared, not copied.
+    """The model as one Sequential for each stage, cut where the option `cut` says. Modules are shared, not copied.
 
     "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
     harness.partition.cut_points. Raises UsageError for names that are none.
     """
     found = blocks(model)
-    stages, how = job.world.devices, job.options["cut"]
+    stages = job.world.devices * partition.stages_per_device(job.options.get("schedule", ""))
+    how = job.options["cut"]
     if how == "parameters":
         points = partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
     elif how == "time":
-        points = partition.balance(block_seconds(list(found.values()), job), stages)
+        points = agreed(partition.balance(block_seconds(list(found.values()), job), stages), job)
     else:
         points = partition.cut_points(how, list(found), stages)
     modules, edges = list(found.values()), [0, *points, len(found)]
     return [nn.Sequential(*modules[start:end]) for start, end in pairwise(edges)]
+
+
+def agreed(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
+    """Rank 0's points on every rank: each has measured its own times."""
+    if job.world.processes == 1:
+        return points
+    decided = [points]
+    dist.broadcast_object_list(decided, src=0)
+    return decided[0]
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:

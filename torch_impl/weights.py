@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from harness.contract import Arrays
 from harness.layers import Parameter
@@ -21,7 +24,7 @@ def load(model: nn.Module, workload: Workload, params: Arrays) -> None:
 
 def parameters(model: nn.Module, workload: Workload) -> Arrays:
     """The model's parameters, canonical."""
-    return _canonical(workload, {name: parameter.data for name, parameter in model.named_parameters()})
+    return canonical(workload, {name: parameter.data for name, parameter in model.named_parameters()})
 
 
 def gradients(model: nn.Module, workload: Workload, *, ranks: int = 1) -> Arrays:
@@ -34,11 +37,13 @@ def gradients(model: nn.Module, workload: Workload, *, ranks: int = 1) -> Arrays
         for gradient in found.values():
             dist.all_reduce(gradient)
             gradient /= ranks
-    return _canonical(workload, found)
+    return canonical(workload, found)
 
 
-def _canonical(workload: Workload, tensors: dict[str, torch.Tensor]) -> Arrays:
-    return {spec.name: _from_torch(spec, tensors[spec.name].detach().cpu().numpy()) for spec in workload.parameters()}
+def canonical(workload: Workload, tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    """Tensors by the model's names, canonical. Those cut over ranks are put together: a collective of all ranks."""
+    whole = {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+    return {spec.name: _from_torch(spec, whole[spec.name].detach().cpu().numpy()) for spec in workload.parameters()}
 
 
 def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:

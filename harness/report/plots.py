@@ -127,17 +127,22 @@ def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
 
 def _sweep(path: Path, found: sweep.Sweep) -> str:
     figure, axes = plt.subplots(figsize=(7.5, 4))
-    values = [point.value for point in found.points]
+    # choices stand side by side, numbers on a logarithmic axis
+    numbers = not isinstance(found.points[0].value, str)
+    values = [point.value for point in found.points] if numbers else list(range(len(found.points)))
     colour = COLOURS.get(found.cells[0].spec.framework, OTHER_COLOUR)
     means, errors = ([1e3 * getattr(point, name) for point in found.points] for name in ("mean", "deviation"))
-    axes.errorbar(values, means, yerr=errors, color=colour, marker="o", capsize=4, label="measured")
+    axes.errorbar(values, means, yerr=errors, color=colour, fmt="o-" if numbers else "o", capsize=4, label="measured")
     ideal = [(point.value, 1e3 * point.ideal) for point in found.points if point.ideal is not None]
     if ideal:
         axes.plot(*zip(*ideal, strict=True), color="0.4", linestyle="--", marker=".", label="ideal: bubble only")
     if found.single is not None:
         axes.axhline(1e3 * found.single, color="0.7", label="single device, whole batch")
-    axes.set_xscale("log")
-    axes.set_xticks(values, [f"{value:g}" for value in values])
+    if numbers:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(-0.5, len(values) - 0.5)
+    axes.set_xticks(values, [point.name for point in found.points])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.set_xlabel(found.option)

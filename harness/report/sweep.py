@@ -1,4 +1,4 @@
-"""Sweeps over a number: cells that differ in one numeric option, found in the results themselves.
+"""Sweeps: cells that differ in one option, a number or a choice, found in the results themselves.
 
 The ideal beside a pipeline's measured time is that of equal stages without any overhead: the single device's time for
 the batch, shared by p devices, stretched by the bubble: T / p * (m + p - 1) / m with m micro-batches.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -18,20 +19,26 @@ from harness.report.summary import Cell, framework_title
 from harness.report.timelines import busy_seconds
 from harness.specs import TrialResult
 
-FEWEST_VALUES = 3
+FEWEST_VALUES = 3  # of numbers: two make no curve
+FEWEST_CHOICES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """One value of the option. Times in seconds a step, over launches, or over the blocks of a single launch."""
 
-    value: float
+    value: float | str  # a choice by its name
     mean: float
     deviation: float
     low: float
     high: float
     micro_batches: int | None
     ideal: float | None
+
+    @property
+    def name(self) -> str:
+        """The value as text."""
+        return self.value if isinstance(self.value, str) else f"{self.value:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,24 +63,31 @@ class Sweep:
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
-    """All sweeps of at least three values that ran."""
+    """All sweeps of at least three numbers, or two choices, that ran."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
-        for option, value in cell.spec.options.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and cell.throughput is not None:
+        for option in cell.spec.options:
+            if cell.throughput is not None:
                 spec = cell.spec
                 others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
                 where = (spec.workload, spec.size, spec.framework, spec.strategy, spec.devices, spec.protocol)
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
     for (option, *_), group in groups.items():
-        if len(group) >= FEWEST_VALUES:
-            ordered = sorted(group, key=lambda cell: cell.spec.options[option])
+        numbers = not isinstance(_value(group[0], option), str)
+        if len(group) >= (FEWEST_VALUES if numbers else FEWEST_CHOICES):
+            ordered = sorted(group, key=lambda cell: _value(cell, option))
             single = _single_seconds(ordered[0], cells)
             points = tuple(_point(cell, option, single) for cell in ordered)
             spread = ordered[0].spread_of
             found.append(Sweep(option=option, cells=tuple(ordered), points=points, spread_of=spread, single=single))
     return found
+
+
+def _value(cell: Cell, option: str) -> Any:
+    """A number, or the name of a choice, as the command line has it."""
+    value = cell.spec.options[option]
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def step_seconds(cell: Cell) -> list[float]:
@@ -109,7 +123,7 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
             stages = cell.spec.devices
             ideal = single / stages / (1 - bubble(stages, count))
     return Point(
-        value=cell.spec.options[option],
+        value=_value(cell, option),
         mean=statistics.fmean(seconds),
         deviation=statistics.stdev(seconds) if len(seconds) > 1 else 0.0,
         low=min(seconds),
@@ -123,7 +137,7 @@ def table(sweep: Sweep) -> pd.DataFrame:
     """One row a value, everything as text."""
     rows = []
     for point in sweep.points:
-        row = {sweep.option: f"{point.value:g}"}
+        row = {sweep.option: point.name}
         if point.micro_batches is not None:
             row["micro-batches"] = str(point.micro_batches)
         row["step ms, mean"] = f"{1e3 * point.mean:.3g}"
@@ -142,10 +156,10 @@ def words(sweep: Sweep) -> list[str]:
     """What the sweep shows, in sentences."""
     spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
     name = f"{framework_title(spec.framework)} {spec.strategy} ×{spec.devices}"
-    line = f"{name}: {sweep.option} {best.value:g} has the least mean time, {1e3 * best.mean:.3g} ms a step "
+    line = f"{name}: {sweep.option} {best.name} has the least mean time, {1e3 * best.mean:.3g} ms a step "
     line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {sweep.spread_of})"
     if ties:
-        line += f"; it ties with {', '.join(f'{tie.value:g}' for tie in ties)}, whose ranges overlap with its own"
+        line += f"; it ties with {', '.join(tie.name for tie in ties)}, whose ranges overlap with its own"
     lines = [line + "."]
     if sweep.single is not None:
         faster = sweep.single / best.mean
@@ -173,7 +187,7 @@ def _distance(sweep: Sweep) -> list[str]:
         lines.append(
             f"Measured, each micro-batch from the {many.micro_batches}th to the {most.micro_batches}th adds "
             f"{1e3 * each:.3g} ms, though the samples stay the same: that is the price of launching one more round of "
-            f"kernels and copies and of kernels too small to fill a device, and at {sweep.option} {most.value:g} it "
+            f"kernels and copies and of kernels too small to fill a device, and at {sweep.option} {most.name} it "
             f"makes {100 * min(total / most.mean, 1):.0f}% of the step."
         )
     return lines
@@ -189,6 +203,6 @@ def _imbalance(sweep: Sweep) -> list[str]:
     listed = " and ".join(f"{1e3 * seconds:.3g}" for seconds in busy)
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
-        f"In the traced step at {sweep.option} {sweep.best.value:g} the stages were busy for {listed} ms: the busiest "
+        f"In the traced step at {sweep.option} {sweep.best.name} the stages were busy for {listed} ms: the busiest "
         f"had {share:.0f}% more to do than an equal cut would give it, and the step cannot be shorter than its time."
     ]

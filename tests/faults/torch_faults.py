@@ -25,6 +25,12 @@ CELLS = {
     "torch single accumulating": Cell("single", known={"accumulation_steps": 2}),
     "torch model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
     "torch pipeline": Cell("pipeline", workload="resnet50", options={"cut": "layer2", "split_size": "5"}),
+    "torch pipeline_schedules": Cell("pipeline_schedules", workload="resnet50"),
+    "torch pipeline_schedules in a V": Cell(
+        "pipeline_schedules", workload="resnet50", options={"schedule": "zero_bubble"}
+    ),
+    "torch fsdp": Cell("fsdp"),
+    "torch fsdp accumulating": Cell("fsdp", known={"accumulation_steps": 3}),
 }
 
 
@@ -512,3 +518,68 @@ def batch_norm_over_micro_batches():
         "forward",
         lambda original: lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
     )
+
+
+@planted("torch fsdp")
+def shards_of_summed_gradients():
+    """Reduce-scatter sums over the ranks, nobody divides."""
+    from torch_impl.strategies.fsdp import FSDP
+
+    def change(original):
+        def parallelize(self, model):
+            original(self, model)
+            for module in model.modules():
+                if hasattr(module, "set_gradient_divide_factor"):
+                    module.set_gradient_divide_factor(1.0)
+            return model
+
+        return parallelize
+
+    replaced(FSDP, "parallelize", change)
+
+
+@planted("torch fsdp accumulating")
+def last_accumulation_step_not_synchronized():
+    """Gradients are reduced after the first accumulation step instead of the last: the others come a step too late."""
+    from torch_impl.strategies.fsdp import FSDP
+
+    def change(original):
+        def communication(self, *, last):
+            begun = any(p.grad is not None for p in self.model.parameters())
+            return original(self, last=not begun)
+
+        return communication
+
+    replaced(FSDP, "communication", change)
+
+
+@planted("torch pipeline_schedules")
+def micro_batch_gradients_summed():
+    """Each micro-batch's loss is a mean, and their gradients are added up without dividing (scale_grads=False)."""
+    from torch_impl.strategies.pipeline_schedules import PipelineSchedules
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.pipeline.scale_grads = False
+
+        return build
+
+    replaced(PipelineSchedules, "__init__", change)
+
+
+@planted("torch pipeline_schedules in a V")
+def second_stage_of_each_rank_not_updated():
+    """The optimizer was made from the first of the two stages that a rank holds."""
+    from torch_impl import optim
+    from torch_impl.strategies.pipeline_schedules import PipelineSchedules
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            first, _ = self.pipeline._stages
+            self.optimizer = optim.build(job.optimizer, first.submod.parameters())
+
+        return build
+
+    replaced(PipelineSchedules, "__init__", change)
