@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,7 +16,12 @@ import pytest
 from conftest import TESTS, harness
 
 from harness import golden, optimizers, registry, store, workloads
-from harness.plan import PRESETS
+from harness.devices import machine
+from harness.display import PlainDisplay
+from harness.plan import PRESETS, make_plan
+from harness.request import Request
+from harness.run import Run
+from harness.specs import TrialResult
 
 pytestmark = pytest.mark.frameworks
 
@@ -83,48 +89,77 @@ def run(tmp_path, *arguments, code=0):
     return store.read(tmp_path / "run")
 
 
-def test_the_whole_matrix_at_tiny_size(tmp_path):
-    """Every cell of every manifest on every workload: proved, timed, or skipped for the reason that it gives."""
-    results = run(tmp_path, "--workload", "mnist_cnn", "--size", "tiny")
-    expected = {(name, s.name) for name in registry.FRAMEWORKS for s in registry.framework(name).strategies}
-    assert {(result.spec.framework, result.spec.strategy) for result in results} == expected
+@pytest.mark.parametrize("framework", registry.FRAMEWORKS)
+def test_the_whole_matrix_at_tiny_size(tmp_path, framework):
+    """Every cell of a manifest: proved, timed, or skipped for the reason that it gives."""
+    results = run(tmp_path, "--framework", framework, "--workload", "mnist_cnn", "--size", "tiny")
+    strategies = registry.framework(framework).strategies
+    assert {result.spec.strategy for result in results} == {strategy.name for strategy in strategies}
     for result in results:
-        needs_gpu = registry.framework(result.spec.framework).strategy(result.spec.strategy).needs_gpu
+        needs_gpu = registry.framework(framework).strategy(result.spec.strategy).needs_gpu
         assert result.status == ("skipped" if needs_gpu else "ok"), f"{result.spec.cell}: {result.reason}"
         if result.status == "ok":
             assert len(result.losses) == PRESETS["smoke"]["curve_steps"]
-            # float32 against float64: the curves are those of the same training
-            np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-4)
             assert all(seconds > 0 for rank in result.block_seconds for seconds in rank)
-    assert json.loads((tmp_path / "run" / "environment.json").read_text())["frameworks"].keys() == {
-        "torch",
-        "jax",
-        "tf",
-    }
+            # float32 against float64: the curves are those of the same training; who comes when differs from run to run
+            close = 0.25 if result.spec.algorithm == "asynchronous" else 1e-4
+            np.testing.assert_allclose(result.losses, result.golden_losses, rtol=close)
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["frameworks"].keys() == {framework}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--workload", "classifier", "--global-batch", "32"),
-        ("--workload", "toy", "--global-batch", "32"),
-        ("--workload", "resnet50", "--size", "tiny"),
-    ],
-)
-def test_the_other_workloads_in_every_cell(tmp_path, arguments):
-    results = run(tmp_path, *arguments)
-    assert {result.status for result in results} == {"ok", "skipped"}, [result.reason for result in results]
+def prove(tmp_path, **known) -> dict[str, TrialResult]:
+    """The parity phases alone of what the request names, by "framework strategy"."""
+    plan = make_plan(Request(platform="cpu", **known), machine())
+    this = Run(plan, machine(), tmp_path, command="", data=None, display=PlainDisplay())
+    try:
+        for spec in plan.runnable():
+            this.references.prepare(spec)
+            this.prove(spec)
+    finally:
+        shutil.rmtree(this.work)
+    assert this.proofs
+    for name, proof in this.proofs.items():
+        assert proof.status == "ok", f"{name}: {proof.reason} {proof.traceback}"
+    return {f"{proof.spec.framework} {proof.spec.strategy}": proof for proof in this.proofs.values()}
 
 
-def test_four_devices_and_the_second_size(tmp_path):
-    results = run(
-        tmp_path, "--workload", "toy", "--size", "wide", "--devices", "2,4", "--strategy", "ddp,pmap,mirrored",
-        "--optimizer", "adam",
+@pytest.mark.parametrize("framework", registry.FRAMEWORKS)
+def test_every_strategy_on_a_network_with_batch_norm(tmp_path, framework):
+    found = prove(tmp_path, frameworks=(framework,), workloads=("resnet50",), size="tiny")
+    expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
+    assert {name.split()[1] for name in found} == expected
+
+
+@pytest.mark.parametrize("framework", registry.FRAMEWORKS)
+def test_accumulation_under_the_other_batch_norm(tmp_path, framework):
+    """Each data-parallel strategy in two accumulation steps, with the BatchNorm that is not its default if it can."""
+    strategies = [s for s in registry.framework(framework).strategies if s.accumulates and s.parallelism == "data"]
+    for strategy in strategies:
+        if strategy.needs_gpu:
+            continue
+        others = [name for name, needs_gpu in strategy.other_normalizations.items() if not needs_gpu]
+        known = {"batch_norm": others[0]} if others else {}
+        (proof,) = prove(
+            tmp_path / strategy.name, frameworks=(framework,), strategies=(strategy.name,), workloads=("resnet50",),
+            size="tiny", accumulation_steps=2, **known,
+        ).values()  # fmt: skip
+        assert proof.parity is not None
+        assert proof.parity.groups == (2 if proof.spec.normalization == "global" else 4)
+
+
+@pytest.mark.parametrize("workload", ["classifier", "toy"])
+def test_other_losses_and_shapes(tmp_path, workload):
+    strategies = ("single", "ddp", "pmap", "mirrored", "model_parallel", "pipeline", "pipeline_schedules")
+    prove(tmp_path, workloads=(workload,), strategies=strategies, global_batch=32)
+
+
+def test_four_devices(tmp_path):
+    strategies = (
+        "ddp", "fsdp", "pipeline_schedules", "pmap", "shard_map", "pipeline", "mirrored", "multi_worker_mirrored",
     )  # fmt: skip
-    assert {(result.spec.framework, result.spec.devices) for result in results} == {
-        (name, count) for name in ("torch", "jax", "tf") for count in (2, 4)
-    }
-    assert {result.status for result in results} == {"ok"}
+    optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"
+    prove(tmp_path, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 
 
 def test_bfloat16_is_really_used_and_still_learns(tmp_path):
