@@ -23,6 +23,7 @@ FRAMEWORK = FrameworkSpec(
             summary="jax.pmap: one program mapped over the devices, gradients averaged by pmean",
             processes="one",
             min_devices=2,
+            other_normalizations={"global": ""},
         ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.

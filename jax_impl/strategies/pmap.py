@@ -35,9 +35,16 @@ class Pmap:
         self.metrics: Any = None
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        parts = [a.reshape(len(self.devices), -1, *a.shape[1:]) for a in training.cast(batch, self.job)]
-        x, y = jax.block_until_ready(jax.device_put(parts, self.one_entry_each))  # the copies are not to be timed
+        by_device = [self.cut(array) for array in training.parts(batch, self.job)]
+        x, y = jax.block_until_ready(jax.device_put(by_device, self.one_entry_each))  # the copies are not to be timed
         return x, y
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """(devices, batch / devices, ...), or (devices, accumulation steps, ...): each device has a part of each."""
+        count = len(self.devices)
+        if self.job.accumulation_steps == 1:
+            return array.reshape(count, -1, *array.shape[1:])
+        return array.reshape(self.job.accumulation_steps, count, -1, *array.shape[2:]).swapaxes(0, 1)
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
         self.state, self.metrics = self.compiled(self.state, *placed)
