@@ -25,6 +25,21 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             other_normalizations={"global": ""},
         ),
+        StrategySpec(
+            name="jit_sharding",
+            summary="jax.jit over sharded arrays: one program, which XLA's partitioner makes parallel",
+            processes="one",
+            min_devices=2,
+            normalization="global",
+            other_normalizations={"per_device": ""},
+        ),
+        StrategySpec(
+            name="shard_map",
+            summary="jax.shard_map: pmap's step by its successor, on the arrays of jit",
+            processes="one",
+            min_devices=2,
+            other_normalizations={"global": ""},
+        ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
     environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},

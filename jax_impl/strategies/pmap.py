@@ -14,21 +14,19 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from jax_impl import runtime, training, weights
-
-AXIS = "devices"
+from jax_impl import placement, runtime, training, weights
+from jax_impl.placement import AXIS
 
 
 class Pmap:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.devices = runtime.devices(job.world)
-        # Mesh, not jax.make_mesh: the latter makes Explicit axes, and plain code then has to spell out shardings.
-        self.one_entry_each = NamedSharding(Mesh(np.array(self.devices), (AXIS,)), PartitionSpec(AXIS))
-        copies = jax.tree.map(lambda a: np.stack([np.asarray(a)] * len(self.devices)), training.initial_state(job))
+        self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
+        copies = placement.stacked(training.initial_state(job), len(self.devices))
         self.state = jax.device_put(copies, self.one_entry_each)
         step = training.make_step(job, axis_name=AXIS)
         self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0)
