@@ -40,6 +40,14 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             other_normalizations={"global": ""},
         ),
+        StrategySpec(
+            name="fsdp",
+            summary="jit with parameters and optimizer state cut over the devices as well, gathered for use",
+            processes="one",
+            min_devices=2,
+            normalization="global",
+            other_normalizations={"per_device": ""},
+        ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
     environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},

@@ -8,7 +8,9 @@ the whole batch for that reason. All devices wait for each other in each of thes
 With per_device normalization the batch gets a second axis, (devices, batch / devices, ...), and the objective is mapped
 over the first with jax.vmap: then no sum but the gradients' and the loss's crosses devices.
 
-With accumulation the sums over samples lie inside the loop over its steps, and XLA leaves the all-reduce there.
+With accumulation the gradients' all-reduce is written inside the loop over its steps: no axis has a name here, so the
+code cannot say "not yet". XLA's GPU compiler moves it behind the loop (its pass while-loop-all-reduce-code-motion), so
+that the devices synchronize once; its CPU compiler does not.
 """
 
 from __future__ import annotations

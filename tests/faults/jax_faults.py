@@ -12,6 +12,9 @@ CELLS = {
     "jax single": Cell("single"),
     "jax single classifier": Cell("single", workload="classifier", size="base"),
     "jax pmap": Cell("pmap"),
+    "jax jit_sharding": Cell("jit_sharding"),
+    "jax shard_map": Cell("shard_map"),
+    "jax fsdp": Cell("fsdp"),
 }
 
 
@@ -64,3 +67,67 @@ def labels_shifted():
     from jax_impl import training
 
     replaced(training, "cast", lambda original: lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
+
+
+@planted("jax jit_sharding")
+def copies_begin_apart():
+    """A replicated array is made of one copy a device, and device 1's was drawn apart: JAX believes them equal."""
+    import jax
+
+    from jax_impl.strategies.jit_sharding import JitSharding
+
+    def apart(array):
+        first, second = (shard.data for shard in array.addressable_shards)
+        return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [first, second * 1.001])
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.state = self.state._replace(params=jax.tree.map(apart, self.state.params))
+
+        return build
+
+    replaced(JitSharding, "__init__", change)
+
+
+@planted("jax shard_map")
+def vma_checked():
+    """pmap's step under shard_map's default, check_vma=True: gradients are summed already, updates twice too large."""
+    import jax
+
+    replaced(jax, "shard_map", lambda original: lambda step, **known: original(step, **known | {"check_vma": True}))
+
+
+@planted("jax shard_map")
+def gradient_of_the_averaged_loss():
+    """Averages the loss and not the gradients, which is right under check_vma=True only: here gradients stay local."""
+    import jax
+
+    from jax_impl import training
+
+    def averaged(job, axis_name):
+        of_one_device = training.make_objective(job)
+
+        def objective(params, batch_stats, x, y):
+            loss, batch_stats = of_one_device(params, batch_stats, x, y)
+            return jax.lax.pmean(loss, axis_name), batch_stats
+
+        return objective
+
+    replaced(
+        training, "make_step", lambda original: lambda job, axis_name: original(job, objective=averaged(job, axis_name))
+    )
+
+
+@planted("jax fsdp")
+def gathered_in_float32():
+    """Parameters are gathered in float32 to halve the traffic, in the float64 phase too."""
+    import jax.numpy as jnp
+
+    from jax_impl.strategies.fsdp import FSDP
+
+    replaced(
+        FSDP,
+        "gather",
+        lambda original: lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
+    )
