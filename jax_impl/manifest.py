@@ -48,6 +48,14 @@ FRAMEWORK = FrameworkSpec(
             normalization="global",
             other_normalizations={"per_device": ""},
         ),
+        StrategySpec(
+            name="model_parallel",
+            summary="layers cut into stages, one a device; the whole batch visits them in turn",
+            processes="one",
+            parallelism="model",
+            normalization="global",
+            options={"cut": ""},
+        ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
     environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},
