@@ -56,6 +56,15 @@ FRAMEWORK = FrameworkSpec(
             normalization="global",
             options={"cut": ""},
         ),
+        StrategySpec(
+            name="pipeline",
+            summary="shard_map and ppermute: stages in one program, micro-batches flow through them",
+            processes="one",
+            parallelism="pipeline",
+            min_devices=2,
+            normalization="per_microbatch",
+            options={"micro_batches": 4, "cut": ""},
+        ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
     environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},

@@ -15,6 +15,8 @@ CELLS = {
     "jax jit_sharding": Cell("jit_sharding"),
     "jax shard_map": Cell("shard_map"),
     "jax fsdp": Cell("fsdp"),
+    "jax model_parallel": Cell("model_parallel"),
+    "jax pipeline": Cell("pipeline"),
 }
 
 
@@ -131,3 +133,43 @@ def gathered_in_float32():
         "gather",
         lambda original: lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
     )
+
+
+@planted("jax model_parallel")
+def last_stage_not_updated():
+    """The loop over the stages' updates ends one too early: what the last one's program gives back is dropped."""
+    from jax_impl.strategies.model_parallel import ModelParallel
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.stages[-1].update = lambda params, opt_state, gradients: (params, opt_state)
+
+        return build
+
+    replaced(ModelParallel, "__init__", change)
+
+
+@planted("jax pipeline")
+def bubble_trains_too():
+    """Nobody looks whether a stage has work yet: in the bubble it trains on what is there, the last one with a loss."""
+    import jax.numpy as jnp
+
+    from jax_impl.strategies import pipeline
+
+    replaced(pipeline, "busy", lambda _: lambda micro_batch, count: jnp.full((), True))
+
+
+@planted("jax pipeline")
+def sum_of_the_micro_batches():
+    """The micro-batches' mean losses are added up, and nobody divides by their number."""
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def on_one_device(self, params, batch_stats, x, y):
+            loss, batch_stats = original(self, params, batch_stats, x, y)
+            return loss * len(x), batch_stats
+
+        return on_one_device
+
+    replaced(Pipeline, "on_one_device", change)
