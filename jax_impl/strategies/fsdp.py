@@ -7,11 +7,14 @@ devices) is kept whole by every device. So is the batch cut, by samples. In a st
     gathers them again on the way back, and runs backward;
     gets its own part of the summed gradients (reduce-scatter), and updates its own part alone.
 
-What it saves is memory: one part of parameters, gradients and optimizer state instead of all; it pays with an
-all-gather more than an all-reduce would cost. All devices wait for each other at each of these. That tensors are
-gathered and cut where they are is said here, by sharding constraints; which collectives do it is XLA's choice (its CPU
-compiler writes the reduce-scatter as an all-reduce of which each device keeps its part), as is their order in time; of
-a loop over accumulation steps it takes forward's gathers out, and the whole tensors stay.
+What it saves is memory: a device keeps one part of parameters, gradients and optimizer state. What it pays is half as
+much traffic again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other
+in every one of them. With accumulation gradients are scattered in every accumulation step: their sum over the steps has
+room as parts only.
+
+Where tensors are gathered and cut is said here, by sharding constraints. By which collectives, and when, is XLA's
+choice: its CPU compiler makes the reduce-scatter an all-reduce of which each device keeps its part, and it takes
+forward's gathers out of a loop over accumulation steps, so that there the whole tensors stay.
 """
 
 from __future__ import annotations
