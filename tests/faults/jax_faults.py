@@ -11,8 +11,14 @@ from planted import Cell, planted, replaced
 CELLS = {
     "jax single": Cell("single"),
     "jax single classifier": Cell("single", workload="classifier", size="base"),
+    "jax single cosine": Cell(
+        "single", known={"optimizer": "sgd:momentum=0.9,schedule=cosine,warmup_steps=2,total_steps=6"}
+    ),
+    "jax single adagrad": Cell("single", known={"optimizer": "adagrad"}),
     "jax pmap": Cell("pmap"),
+    "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 3}),
     "jax jit_sharding": Cell("jit_sharding"),
+    "jax jit_sharding per_device": Cell("jit_sharding", workload="resnet50", known={"batch_norm": "per_device"}),
     "jax shard_map": Cell("shard_map"),
     "jax fsdp": Cell("fsdp"),
     "jax model_parallel": Cell("model_parallel"),
@@ -63,12 +69,70 @@ def adam_without_bias_correction():
     replaced(optim, "build", lambda _: build)
 
 
+@planted("jax single cosine")
+def schedule_in_float32():
+    """Optax's schedule as it is: it counts in int32, and an int32 divided is a float32 in the float64 phase too."""
+    import jax.numpy as jnp
+
+    from jax_impl import optim
+
+    replaced(optim, "schedule", lambda original: lambda spec: lambda count: original(spec)(count).astype(jnp.float32))
+
+
+@planted("jax single adagrad")
+def optax_adagrad():
+    """Optax's own adagrad, given torch's epsilon: its sum begins at 0.1, and its epsilon is inside the root."""
+    import optax
+
+    from jax_impl import optim
+
+    replaced(optim, "build", lambda _: lambda spec: optax.adagrad(spec.learning_rate, eps=spec.epsilon))
+
+
 @planted("jax single")
 def labels_shifted():
     """A label file read with its header: every label belongs to the sample before."""
     from jax_impl import training
 
     replaced(training, "cast", lambda original: lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
+
+
+@planted("jax pmap accumulating")
+def accumulated_and_not_divided():
+    """The gradients of the accumulation steps are added up, and nobody divides by their number."""
+    from jax_impl import training
+
+    def change(original):
+        def make_objective(job, **known):
+            of_one_step = original(job, **known)
+
+            def objective(*given):
+                loss, batch_stats = of_one_step(*given)
+                return loss * job.accumulation_steps, batch_stats
+
+            return objective
+
+        return make_objective
+
+    replaced(training, "make_objective", change)
+
+
+@planted("jax jit_sharding per_device")
+def batch_norm_left_to_jit():
+    """Believes that BatchNorm sees a device's own samples, as under pmap: under jit it sees the whole batch."""
+    import jax
+    import jax.numpy as jnp
+
+    from jax_impl.strategies import jit_sharding
+
+    def as_it_is(objective, devices):
+        def whole(params, batch_stats, x, y):
+            loss, new = objective(params, jax.tree.map(lambda a: a[0], batch_stats), x, y)
+            return loss, jax.tree.map(lambda a: jnp.stack([a] * devices), new)
+
+        return whole
+
+    replaced(jit_sharding, "each_device", lambda _: as_it_is)
 
 
 @planted("jax jit_sharding")

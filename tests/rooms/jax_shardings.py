@@ -1,4 +1,4 @@
-"""python jax_shardings.py: what XLA made of the data-parallel strategies on 2 devices, and what each device then holds.
+"""python jax_shardings.py: what XLA made of strategies on 2 devices, and what each device then holds.
 
 Prints one JSON line for each strategy and number of accumulation steps: bytes of the collectives in the compiled step
 by kind, those inside loops apart; bytes of parameters and of optimizer state on the first device.
@@ -24,6 +24,7 @@ STRATEGIES: dict[str, Normalization] = {
     "shard_map": "per_device",
     "jit_sharding": "global",
     "fsdp": "global",
+    "pipeline": "per_microbatch",
 }
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
@@ -52,15 +53,17 @@ if __name__ == "__main__":
     runtime.start(world, "fp32")
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
     for strategy, normalization in STRATEGIES.items():
-        for steps in (1, 2):
+        for steps in (1,) if strategy == "pipeline" else (1, 2):
             job = Job(
                 world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer,
                 precision="fp32", global_batch=BATCH, normalization=normalization, accumulation_steps=steps,
+                options={"cut": "pool2", "micro_batches": 4},
             )  # fmt: skip
             program = importlib.import_module(f"jax_impl.strategies.{strategy}").build(job)
             placed = program.place(batches.batch(0, BATCH, dtype=np.float32))
             text = program.compiled.lower(program.state, *placed).compile().as_text()
             for _ in range(2):
                 program.step(placed)
-            held = {name: on_first_device(getattr(program.state, name)) for name in ("params", "opt_state")}
+            params, opt_state, _ = program.state
+            held = {"params": on_first_device(params), "opt_state": on_first_device(opt_state)}
             print(json.dumps({"strategy": strategy, "steps": steps, "collectives": collectives(text)} | held))
