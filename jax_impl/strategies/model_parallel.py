@@ -8,14 +8,16 @@ device's memory: that is what this buys. It buys no speed: activations cross to 
 their gradients on the way back, and at any time one device works. BatchNorm sees the whole batch.
 
 Each stage is compiled by itself, for its device: a jitted program lives on one set of devices, so the way between is
-Python's. Forward hands out the pullback of jax.vjp, which is a tree of arrays as anything that jit returns: backward
-needs no second forward. Calls return at once and each device works through its own queue; a copy orders two queues.
+Python's. Forward hands out the pullback of jax.vjp, which is a tree of arrays like anything that jit returns: backward
+needs no second forward, but between the two the pullback holds a copy of the stage's weights with the activations.
+Calls return at once and each device works through its own queue; a copy to the next device orders the two queues.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -82,8 +84,9 @@ class ModelParallel:
         """One update. `run(stage, phase, function, *arguments)` calls a stage's program."""
         (x, y), pullbacks = placed, []
         for index, stage in enumerate(self.stages):
+            params, _, batch_stats = stage.state
             x = jax.device_put(x, stage.device)
-            x, pullback, batch_stats = run(index, "forward", stage.forward, *self.given(stage), x)
+            x, pullback, batch_stats = run(index, "forward", stage.forward, params, batch_stats, x)
             pullbacks.append(pullback)
             stage.state = stage.state._replace(batch_stats=batch_stats)
         self.last_loss, dy = self.loss_and_gradient(x, y)
@@ -96,9 +99,6 @@ class ModelParallel:
             stage.state = stage.state._replace(params=params, opt_state=opt_state)
             if not self.job.keep_gradients:
                 stage.gradients = None
-
-    def given(self, stage: StageOnDevice) -> tuple[Any, Any]:
-        return stage.state.params, stage.state.batch_stats
 
     def sync(self) -> None:
         jax.block_until_ready(([stage.state for stage in self.stages], self.last_loss))
@@ -117,19 +117,18 @@ class ModelParallel:
         two stages ever work at the same time."""
         spans: list[Span] = []
         self.sync()
-        zero = time.perf_counter()
 
         def run(stage: int, phase: Literal["forward", "backward"], function: Callable, *given: Any) -> Any:
             jax.block_until_ready(given)  # the copy from the device before is not this stage's work
-            start = time.perf_counter() - zero
+            start = time.perf_counter()
             result = jax.block_until_ready(function(*given))
-            end = time.perf_counter() - zero
-            spans.append(Span(stage=stage, micro_batch=0, phase=phase, start=start, end=end))
+            spans.append(Span(stage=stage, micro_batch=0, phase=phase, start=start, end=time.perf_counter()))
             return result
 
         self.visit(placed, run)
         self.sync()
-        return spans
+        first = spans[0].start
+        return [replace(span, start=span.start - first, end=span.end - first) for span in spans]
 
 
 def build(job: Job) -> ModelParallel:
