@@ -1,15 +1,66 @@
-"""Optimizers by Optax, with the arguments under which they equal torch.optim's definitions."""
+"""Optimizers and learning-rate schedules by Optax, with the arguments under which they equal torch.optim's.
+
+Optax has them all but one: its adagrad begins at a sum of 0.1 and adds epsilon inside the root.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
 import optax
 
+from harness.optimizers import scheduled
 from harness.specs import OptimizerSpec
 
 
 def build(spec: OptimizerSpec) -> optax.GradientTransformation:
     """The optimizer of `spec`."""
+    # a number is folded into the program; a schedule would add a counter to the state for nothing
+    rate = schedule(spec) if scheduled(spec) else spec.learning_rate
+    if spec.name == "adamw":  # optax's weight decay is decoupled and times the rate, as torch's
+        return optax.adamw(rate, b1=spec.beta1, b2=spec.beta2, eps=spec.epsilon, weight_decay=spec.weight_decay)
     if spec.name == "sgd":
         # momentum=None keeps no velocity at all; 0.0 would keep one and cost its memory
-        return optax.sgd(spec.learning_rate, momentum=spec.momentum or None)
-    return optax.adam(spec.learning_rate, b1=spec.beta1, b2=spec.beta2, eps=spec.epsilon)
+        rule = optax.sgd(rate, momentum=spec.momentum or None, nesterov=spec.nesterov)
+    elif spec.name == "adam":
+        rule = optax.adam(rate, b1=spec.beta1, b2=spec.beta2, eps=spec.epsilon)
+    else:
+        rule = optax.chain(_scale_by_adagrad(spec.epsilon), optax.scale_by_learning_rate(rate))
+    # before the rule, the decay is coupled: it goes into velocities and moments like any gradient
+    return optax.chain(optax.add_decayed_weights(spec.weight_decay), rule) if spec.weight_decay else rule
+
+
+def schedule(spec: OptimizerSpec) -> optax.Schedule:
+    """The learning rate by update, counted from 0: harness.optimizers.rate, in Optax's words."""
+    peak, warmup = spec.learning_rate, spec.warmup_steps
+    after: optax.Schedule
+    if spec.schedule == "step":
+        after = optax.exponential_decay(peak, spec.step_size, spec.gamma, staircase=True)
+    elif spec.schedule == "cosine":
+        after = optax.cosine_decay_schedule(peak, spec.total_steps - warmup)
+    else:
+        after = optax.constant_schedule(peak)
+    joined = optax.join_schedules([optax.linear_schedule(peak / (warmup + 1), peak, warmup), after], [warmup])
+    whole = joined if warmup else after
+    # Optax counts in int32, whose quotients are float32 even where JAX computes in float64
+    return lambda count: whole(jnp.asarray(count, jnp.result_type(float)))
+
+
+class _Squares(NamedTuple):
+    sums: optax.Updates
+
+
+def _scale_by_adagrad(epsilon: float) -> optax.GradientTransformation:
+    """g / (sqrt(s) + epsilon), where s sums g^2 from 0: torch.optim.Adagrad's definition."""
+
+    def init(params: optax.Params) -> _Squares:
+        return _Squares(jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None):
+        assert isinstance(state, _Squares)
+        sums = jax.tree.map(lambda s, g: s + g * g, state.sums, updates)
+        return jax.tree.map(lambda g, s: g / (jnp.sqrt(s) + epsilon), updates, sums), _Squares(sums)
+
+    return optax.GradientTransformation(init, update)

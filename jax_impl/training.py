@@ -1,4 +1,4 @@
-"""The step that every JAX strategy shares: a pure function, which each of them maps or compiles in its own way."""
+"""The step that every data-parallel JAX strategy shares: a pure function, which each compiles in its own way."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from flax import linen as nn
 
 from harness.contract import Arrays, Job
 from jax_impl import losses, models, optim, runtime, weights
+from jax_impl.blocks import Network
 
 
 class State(NamedTuple):
@@ -29,16 +30,17 @@ class Metrics(NamedTuple):
     gradients: weights.Params | None
 
 
+Objective = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 Step = Callable[[State, jax.Array, jax.Array], tuple[State, Metrics]]
 
 
-def make_step(job: Job, *, axis_name: str | None = None) -> Step:
-    """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it.
+def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
+    """(params, batch_stats, x, y) to the mean loss of these samples and BatchNorm's new running statistics.
 
-    BatchNorm's statistics are those of the samples that one call sees: under a mapped axis, of one device.
+    BatchNorm normalizes by the samples that one call sees: under a mapped axis, those of one device. With `axis_name`
+    it shares its statistics over that axis.
     """
-    model = make_model(job)
-    optimizer = optim.build(job.optimizer)
+    model = make_model(job, axis_name=axis_name)
     loss_fn = losses.get(job.workload.loss)
 
     def objective(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
@@ -46,9 +48,34 @@ def make_step(job: Job, *, axis_name: str | None = None) -> Step:
         outputs, changed = model.apply(variables, x, mutable=["batch_stats"])
         return loss_fn(outputs, y), changed.get("batch_stats", {})
 
+    return objective
+
+
+def make_step(job: Job, *, axis_name: str | None = None, objective: Objective | None = None) -> Step:
+    """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it: once, however many
+    accumulation steps there are. `objective` is that of the job by default."""
+    optimizer = optim.build(job.optimizer)
+    shared = axis_name if job.normalization == "global" else None
+    differentiate = jax.value_and_grad(objective or make_objective(job, axis_name=shared), has_aux=True)
+
+    def accumulate(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
+        """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory."""
+
+        def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+            batch_stats, *totals = sums
+            (loss, batch_stats), gradients = differentiate(state.params, batch_stats, *part)
+            return (batch_stats, *jax.tree.map(jnp.add, totals, [loss, gradients])), None
+
+        zeros = jnp.zeros((), runtime.DTYPES[job.precision]), jax.tree.map(jnp.zeros_like, state.params)
+        (batch_stats, *totals), _ = jax.lax.scan(add, (state.batch_stats, *zeros), (x, y))
+        loss, gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
+        return (loss, batch_stats), gradients
+
     def step(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-        differentiate = jax.value_and_grad(objective, has_aux=True)
-        (loss, batch_stats), gradients = differentiate(state.params, state.batch_stats, x, y)
+        if job.accumulation_steps > 1:
+            (loss, batch_stats), gradients = accumulate(state, x, y)
+        else:
+            (loss, batch_stats), gradients = differentiate(state.params, state.batch_stats, x, y)
         if axis_name is not None:
             loss, gradients = jax.lax.pmean((loss, gradients), axis_name)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -60,27 +87,38 @@ def make_step(job: Job, *, axis_name: str | None = None) -> Step:
 
 def initial_state(job: Job) -> State:
     """The job's weights and a fresh optimizer state, on the default device."""
-    params = weights.load(job.params, runtime.DTYPES[job.precision])
-    sample = jnp.zeros((1, *job.workload.input_shape), runtime.DTYPES[job.precision])
+    dtype = runtime.DTYPES[job.precision]
+    params = weights.load(job.params, dtype)
+    sample = jnp.zeros((1, *job.workload.input_shape), dtype)
     # shapes only: no weights are drawn, since they are given
     shapes = jax.eval_shape(make_model(job).init, jax.random.key(0), sample)
-    # running means begin at 0, running variances at 1, as in torch
+    # Running means begin at 0, running variances at 1, as in torch; not in Flax's own dtype, which is float32 at first
+    # and float64 after a float64 step: the step would be compiled twice, and a scan refuses it.
     start = {"mean": jnp.zeros, "var": jnp.ones}
     stats = {
-        layer: {name: start[name](leaf.shape, leaf.dtype) for name, leaf in leaves.items()}
+        layer: {name: start[name](leaf.shape, dtype) for name, leaf in leaves.items()}
         for layer, leaves in shapes.get("batch_stats", {}).items()
     }
     return State(params, optim.build(job.optimizer).init(params), stats)
 
 
-def make_model(job: Job) -> nn.Module:
+def make_model(job: Job, *, axis_name: str | None = None) -> Network:
     """The job's network in its number formats."""
     compute_dtype, dtype = runtime.COMPUTE_DTYPES[job.precision], runtime.DTYPES[job.precision]
-    return models.build(job.workload, dtype=compute_dtype, param_dtype=dtype)
+    return models.build(job.workload, dtype=compute_dtype, param_dtype=dtype, axis_name=axis_name)
 
 
-def cast(batch: Arrays, job: Job) -> tuple[Any, Any]:
+def cast(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
     """Numpy inputs and targets in the job's number format; class labels become int32."""
     x, y = batch["x"], batch["y"]
     dtype = runtime.DTYPES[job.precision]
     return x.astype(dtype), y.astype("int32" if y.dtype.kind == "i" else dtype)
+
+
+def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """What a step takes of a global batch: (batch, ...), or (accumulation steps, batch / accumulation steps, ...)."""
+    x, y = cast(batch, job)
+    if job.accumulation_steps == 1:
+        return x, y
+    x, y = (array.reshape(job.accumulation_steps, -1, *array.shape[1:]) for array in (x, y))
+    return x, y

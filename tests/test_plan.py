@@ -99,7 +99,7 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
     [
         (Request(frameworks=("troch",)), "did you mean torch"),
         (Request(workloads=("resnet",)), f"allowed are {', '.join(workloads.names())}, all"),
-        (Request(strategies=("ddp",), frameworks=("jax",)), "allowed are single, pmap, all for jax"),
+        (Request(strategies=("ddp",), frameworks=("jax",)), "allowed are single, pmap, jit_sharding"),
         (Request(size="huge"), "allowed are base, tiny"),
         (Request(devices=(0,)), "--devices 0: allowed are 1 to 64"),
         (Request(devices=(-1,)), "--devices -1"),
@@ -149,11 +149,15 @@ def test_a_default_batch_that_does_not_divide_is_a_skipped_row_and_an_asked_one_
 
 
 def test_options_of_strategies(machine):
-    made = make_plan(Request(workloads=("resnet50",), size="tiny", strategies=("pipeline", "ddp")), machine)
+    made = make_plan(
+        Request(frameworks=("torch",), workloads=("resnet50",), size="tiny", strategies=("pipeline", "ddp")), machine
+    )
     options = {trial.spec.strategy: trial.spec.options for trial in made.trials}
     assert options["ddp"] == registry.framework("torch").strategy("ddp").options
     assert options["pipeline"] == {"split_size": 2, "cut": "layer2"}  # a sixth of 12
-    several = Request(strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,))
+    several = Request(
+        frameworks=("torch",), strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,)
+    )
     assert [t.spec.options for t in sorted(make_plan(several, machine).trials, key=lambda t: t.spec.cell)] == [
         {"split_size": 16, "cut": "parameters"},
         {"split_size": 8, "cut": "parameters"},
@@ -162,7 +166,10 @@ def test_options_of_strategies(machine):
 
 def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
     made = make_plan(
-        Request(workloads=("resnet50",), strategies=("pipeline",), options={"split_size": ("40",)}), machine
+        Request(
+            frameworks=("torch",), workloads=("resnet50",), strategies=("pipeline",), options={"split_size": ("40",)}
+        ),
+        machine,
     )
     spec = made.trials[0].spec
     assert (spec.global_batch, spec.parity_batch, spec.parity_options["split_size"]) == (120, 8, 3)
@@ -182,7 +189,7 @@ def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
 )
 def test_bad_options(machine, options, message):
     with pytest.raises(UsageError) as error:
-        make_plan(Request(strategies=("pipeline",), options=options), machine)
+        make_plan(Request(frameworks=("torch",), strategies=("pipeline",), options=options), machine)
     assert message in str(error.value)
 
 

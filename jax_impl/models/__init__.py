@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 
-from flax import linen as nn
 from jax.typing import DTypeLike
 
 from harness.workloads import Workload
+from jax_impl.blocks import Network
 
 
-def build(workload: Workload, *, dtype: DTypeLike, param_dtype: DTypeLike) -> nn.Module:
-    """The network of `workload`: layers compute in `dtype`; parameters and the output are in `param_dtype`."""
+def build(workload: Workload, *, dtype: DTypeLike, param_dtype: DTypeLike, axis_name: str | None = None) -> Network:
+    """The network of `workload`; the keywords are explained in jax_impl/blocks.py."""
     model = importlib.import_module(f"{__name__}.{workload.name}").Model
-    return model(**workload.dims, dtype=dtype, param_dtype=param_dtype)
+    return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, axis_name=axis_name)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 from flax import linen as nn
-from jax.typing import DTypeLike
+
+from jax_impl.blocks import Block, Network
 
 
-class Model(nn.Module):
+class Model(Network):
     """(batch, inputs) to logits (batch, outputs)."""
 
     inputs: int
     hidden: int
     outputs: int
-    dtype: DTypeLike
-    param_dtype: DTypeLike
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        x = nn.relu(nn.Dense(self.hidden, name="fc", **kinds)(x))
-        return nn.Dense(self.outputs, name="out", **kinds)(x).astype(self.param_dtype)
+        out = nn.Dense(self.outputs, name="out", **kinds)
+        return {
+            "fc": nn.Dense(self.hidden, name="fc", **kinds),
+            "relu": nn.relu,
+            "out": lambda x: out(x).astype(self.param_dtype),
+        }

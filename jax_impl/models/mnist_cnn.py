@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import jax
 from flax import linen as nn
-from jax.typing import DTypeLike
+
+from jax_impl.blocks import Block, Network
 
 
-class Model(nn.Module):
+class Model(Network):
     """(batch, 28, 28, 1) to log-probabilities (batch, classes)."""
 
     channels1: int
     channels2: int
     hidden: int
     classes: int
-    dtype: DTypeLike
-    param_dtype: DTypeLike
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        x = nn.relu(nn.Conv(self.channels1, (5, 5), padding="VALID", name="conv1", **kinds)(x))
-        x = nn.max_pool(x, (2, 2), (2, 2))
-        x = nn.relu(nn.Conv(self.channels2, (5, 5), padding="VALID", name="conv2", **kinds)(x))
-        x = nn.max_pool(x, (2, 2), (2, 2))
-        x = x.reshape(x.shape[0], -1)  # (height, width, channel) order: canonical
-        x = nn.relu(nn.Dense(self.hidden, name="fc1", **kinds)(x))
-        x = nn.Dense(self.classes, name="fc2", **kinds)(x)
-        return nn.log_softmax(x.astype(self.param_dtype))
+        pool = partial(nn.max_pool, window_shape=(2, 2), strides=(2, 2))
+        return {
+            "conv1": nn.Conv(self.channels1, (5, 5), padding="VALID", name="conv1", **kinds),
+            "relu1": nn.relu,
+            "pool1": pool,
+            "conv2": nn.Conv(self.channels2, (5, 5), padding="VALID", name="conv2", **kinds),
+            "relu2": nn.relu,
+            "pool2": pool,
+            "flatten": lambda x: x.reshape(x.shape[0], -1),  # (height, width, channel) order: canonical
+            "fc1": nn.Dense(self.hidden, name="fc1", **kinds),
+            "relu3": nn.relu,
+            "fc2": nn.Dense(self.classes, name="fc2", **kinds),
+            "log_softmax": lambda x: nn.log_softmax(x.astype(self.param_dtype)),
+        }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 from flax import linen as nn
-from jax.typing import DTypeLike
+
+from jax_impl.blocks import Block, Network
 
 EXPANSION = 4
 
 
-class Model(nn.Module):
+class Model(Network):
     """(batch, height, width, 3) to logits (batch, classes)."""
 
     classes: int
@@ -20,37 +22,48 @@ class Model(nn.Module):
     depth2: int
     depth3: int
     depth4: int
-    dtype: DTypeLike
-    param_dtype: DTypeLike
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
-        def conv(x: jax.Array, name: str, channels: int, kernel: int, stride: int = 1) -> jax.Array:
+        def conv(name: str, channels: int, kernel: int, stride: int = 1) -> nn.Conv:
             # padding spelled out: "SAME" pads one side more where the stride is 2
             around = [(kernel // 2, kernel // 2)] * 2
-            layer = nn.Conv(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
-            return layer(x)
+            return nn.Conv(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
 
-        def norm(x: jax.Array, name: str) -> jax.Array:
+        def norm(name: str) -> nn.BatchNorm:
             # Flax's momentum of 0.9 is torch's of 0.1
-            return nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5, name=name, **kinds)(x)
+            return nn.BatchNorm(
+                use_running_average=False, momentum=0.9, epsilon=1e-5, axis_name=self.axis_name, name=name, **kinds
+            )
 
-        x = nn.relu(norm(conv(x, "conv1", self.width, 7, 2), "bn1"))
-        around: Any = ((1, 1), (1, 1))  # padded with minus infinity
-        x = nn.max_pool(x, (3, 3), (2, 2), padding=around)
-        for stage, depth in enumerate((self.depth1, self.depth2, self.depth3, self.depth4), 1):
-            planes = self.width * 2 ** (stage - 1)
-            for index in range(depth):
-                name = f"layer{stage}.{index}"
-                stride = 2 if stage > 1 and index == 0 else 1
-                y = nn.relu(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))
-                y = nn.relu(norm(conv(y, f"{name}.conv2", planes, 3, stride), f"{name}.bn2"))
-                y = norm(conv(y, f"{name}.conv3", EXPANSION * planes, 1), f"{name}.bn3")
+        def bottleneck(name: str, planes: int, stride: int) -> Block:
+            def block(x: jax.Array) -> jax.Array:
+                y = nn.relu(norm(f"{name}.bn1")(conv(f"{name}.conv1", planes, 1)(x)))
+                y = nn.relu(norm(f"{name}.bn2")(conv(f"{name}.conv2", planes, 3, stride)(y)))
+                y = norm(f"{name}.bn3")(conv(f"{name}.conv3", EXPANSION * planes, 1)(y))
                 if x.shape != y.shape:
-                    x = conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride)
-                    x = norm(x, f"{name}.downsample.1")
-                x = nn.relu(x + y)
-        x = nn.Dense(self.classes, name="fc", **kinds)(x.mean((1, 2)))
-        return x.astype(self.param_dtype)
+                    x = conv(f"{name}.downsample.0", EXPANSION * planes, 1, stride)(x)
+                    x = norm(f"{name}.downsample.1")(x)
+                return nn.relu(x + y)
+
+            return block
+
+        around: Any = ((1, 1), (1, 1))  # padded with minus infinity
+        found: dict[str, Block] = {
+            "conv1": conv("conv1", self.width, 7, 2),
+            "bn1": norm("bn1"),
+            "relu": nn.relu,
+            "maxpool": partial(nn.max_pool, window_shape=(3, 3), strides=(2, 2), padding=around),
+        }
+        for stage, depth in enumerate((self.depth1, self.depth2, self.depth3, self.depth4), 1):
+            for index in range(depth):
+                stride = 2 if stage > 1 and index == 0 else 1
+                name = f"layer{stage}.{index}"
+                found[name] = bottleneck(name, self.width * 2 ** (stage - 1), stride)
+        fc = nn.Dense(self.classes, name="fc", **kinds)
+        return found | {
+            "avgpool": lambda x: x.mean((1, 2)),
+            "flatten": lambda x: x,  # the mean has left nothing to flatten
+            "fc": lambda x: fc(x).astype(self.param_dtype),
+        }

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 from flax import linen as nn
-from jax.typing import DTypeLike
+
+from jax_impl.blocks import Block, Network
 
 
-class Model(nn.Module):
+class Model(Network):
     """(batch, inputs) to (batch, outputs)."""
 
     inputs: int
     hidden: int
     outputs: int
     relu: int
-    dtype: DTypeLike
-    param_dtype: DTypeLike
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        x = nn.Dense(self.hidden, name="net1", **kinds)(x)
-        if self.relu:
-            x = nn.relu(x)
-        return nn.Dense(self.outputs, name="net2", **kinds)(x).astype(self.param_dtype)
+        net1, net2 = nn.Dense(self.hidden, name="net1", **kinds), nn.Dense(self.outputs, name="net2", **kinds)
+        between: dict[str, Block] = {"relu": nn.relu} if self.relu else {}
+        return {"net1": net1, **between, "net2": lambda x: net2(x).astype(self.param_dtype)}

@@ -14,30 +14,35 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from jax_impl import runtime, training, weights
-
-AXIS = "devices"
+from jax_impl import placement, runtime, training, weights
+from jax_impl.placement import AXIS
 
 
 class Pmap:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.devices = runtime.devices(job.world)
-        # Mesh, not jax.make_mesh: the latter makes Explicit axes, and plain code then has to spell out shardings.
-        self.one_entry_each = NamedSharding(Mesh(np.array(self.devices), (AXIS,)), PartitionSpec(AXIS))
-        copies = jax.tree.map(lambda a: np.stack([np.asarray(a)] * len(self.devices)), training.initial_state(job))
+        self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
+        copies = placement.stacked(training.initial_state(job), len(self.devices))
         self.state = jax.device_put(copies, self.one_entry_each)
         step = training.make_step(job, axis_name=AXIS)
         self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0)
         self.metrics: Any = None
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        parts = [a.reshape(len(self.devices), -1, *a.shape[1:]) for a in training.cast(batch, self.job)]
-        x, y = jax.block_until_ready(jax.device_put(parts, self.one_entry_each))  # the copies are not to be timed
+        by_device = [self.cut(array) for array in training.parts(batch, self.job)]
+        x, y = jax.block_until_ready(jax.device_put(by_device, self.one_entry_each))  # the copies are not to be timed
         return x, y
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """(devices, batch / devices, ...), or (devices, accumulation steps, ...): each device has a part of each."""
+        count = len(self.devices)
+        if self.job.accumulation_steps == 1:
+            return array.reshape(count, -1, *array.shape[1:])
+        return array.reshape(self.job.accumulation_steps, count, -1, *array.shape[2:]).swapaxes(0, 1)
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
         self.state, self.metrics = self.compiled(self.state, *placed)

@@ -24,7 +24,7 @@ class SingleDevice:
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         # wait: device_put returns before the copy is done, which would then run into the timed steps
-        return jax.block_until_ready(jax.device_put(training.cast(batch, self.job), self.device))
+        return jax.block_until_ready(jax.device_put(training.parts(batch, self.job), self.device))
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
         self.state, self.metrics = self.compiled(self.state, *placed)

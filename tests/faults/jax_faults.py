@@ -11,7 +11,18 @@ from planted import Cell, planted, replaced
 CELLS = {
     "jax single": Cell("single"),
     "jax single classifier": Cell("single", workload="classifier", size="base"),
+    "jax single cosine": Cell(
+        "single", known={"optimizer": "sgd:momentum=0.9,schedule=cosine,warmup_steps=2,total_steps=6"}
+    ),
+    "jax single adagrad": Cell("single", known={"optimizer": "adagrad"}),
     "jax pmap": Cell("pmap"),
+    "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 3}),
+    "jax jit_sharding": Cell("jit_sharding"),
+    "jax jit_sharding per_device": Cell("jit_sharding", workload="resnet50", known={"batch_norm": "per_device"}),
+    "jax shard_map": Cell("shard_map"),
+    "jax fsdp": Cell("fsdp"),
+    "jax model_parallel": Cell("model_parallel"),
+    "jax pipeline": Cell("pipeline"),
 }
 
 
@@ -58,9 +69,171 @@ def adam_without_bias_correction():
     replaced(optim, "build", lambda _: build)
 
 
+@planted("jax single cosine")
+def schedule_in_float32():
+    """Optax's schedule as it is: it counts in int32, and an int32 divided is a float32 in the float64 phase too."""
+    import jax.numpy as jnp
+
+    from jax_impl import optim
+
+    replaced(optim, "schedule", lambda original: lambda spec: lambda count: original(spec)(count).astype(jnp.float32))
+
+
+@planted("jax single adagrad")
+def optax_adagrad():
+    """Optax's own adagrad, given torch's epsilon: its sum begins at 0.1, and its epsilon is inside the root."""
+    import optax
+
+    from jax_impl import optim
+
+    replaced(optim, "build", lambda _: lambda spec: optax.adagrad(spec.learning_rate, eps=spec.epsilon))
+
+
 @planted("jax single")
 def labels_shifted():
     """A label file read with its header: every label belongs to the sample before."""
     from jax_impl import training
 
     replaced(training, "cast", lambda original: lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
+
+
+@planted("jax pmap accumulating")
+def accumulated_and_not_divided():
+    """The gradients of the accumulation steps are added up, and nobody divides by their number."""
+    from jax_impl import training
+
+    def change(original):
+        def make_objective(job, **known):
+            of_one_step = original(job, **known)
+
+            def objective(*given):
+                loss, batch_stats = of_one_step(*given)
+                return loss * job.accumulation_steps, batch_stats
+
+            return objective
+
+        return make_objective
+
+    replaced(training, "make_objective", change)
+
+
+@planted("jax jit_sharding per_device")
+def batch_norm_left_to_jit():
+    """Believes that BatchNorm sees a device's own samples, as under pmap: under jit it sees the whole batch."""
+    import jax
+    import jax.numpy as jnp
+
+    from jax_impl.strategies import jit_sharding
+
+    def as_it_is(objective, devices):
+        def whole(params, batch_stats, x, y):
+            loss, new = objective(params, jax.tree.map(lambda a: a[0], batch_stats), x, y)
+            return loss, jax.tree.map(lambda a: jnp.stack([a] * devices), new)
+
+        return whole
+
+    replaced(jit_sharding, "each_device", lambda _: as_it_is)
+
+
+@planted("jax jit_sharding")
+def copies_begin_apart():
+    """A replicated array is made of one copy a device, and device 1's was drawn apart: JAX believes them equal."""
+    import jax
+
+    from jax_impl.strategies.jit_sharding import JitSharding
+
+    def apart(array):
+        first, second = (shard.data for shard in array.addressable_shards)
+        return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [first, second * 1.001])
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.state = self.state._replace(params=jax.tree.map(apart, self.state.params))
+
+        return build
+
+    replaced(JitSharding, "__init__", change)
+
+
+@planted("jax shard_map")
+def vma_checked():
+    """pmap's step under shard_map's default, check_vma=True: gradients are summed already, updates twice too large."""
+    import jax
+
+    replaced(jax, "shard_map", lambda original: lambda step, **known: original(step, **known | {"check_vma": True}))
+
+
+@planted("jax shard_map")
+def gradient_of_the_averaged_loss():
+    """Averages the loss and not the gradients, which is right under check_vma=True only: here gradients stay local."""
+    import jax
+
+    from jax_impl import training
+
+    def averaged(job, axis_name):
+        of_one_device = training.make_objective(job)
+
+        def objective(params, batch_stats, x, y):
+            loss, batch_stats = of_one_device(params, batch_stats, x, y)
+            return jax.lax.pmean(loss, axis_name), batch_stats
+
+        return objective
+
+    replaced(
+        training, "make_step", lambda original: lambda job, axis_name: original(job, objective=averaged(job, axis_name))
+    )
+
+
+@planted("jax fsdp")
+def gathered_in_float32():
+    """Parameters are gathered in float32 to halve the traffic, in the float64 phase too."""
+    import jax.numpy as jnp
+
+    from jax_impl.strategies.fsdp import FSDP
+
+    replaced(
+        FSDP,
+        "gather",
+        lambda original: lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
+    )
+
+
+@planted("jax model_parallel")
+def last_stage_not_updated():
+    """The loop over the stages' updates ends one too early: what the last one's program gives back is dropped."""
+    from jax_impl.strategies.model_parallel import ModelParallel
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.stages[-1].update = lambda params, opt_state, gradients: (params, opt_state)
+
+        return build
+
+    replaced(ModelParallel, "__init__", change)
+
+
+@planted("jax pipeline")
+def bubble_trains_too():
+    """Nobody looks whether a stage has work yet: in the bubble it trains on what is there, the last one with a loss."""
+    import jax.numpy as jnp
+
+    from jax_impl.strategies import pipeline
+
+    replaced(pipeline, "busy", lambda _: lambda micro_batch, count: jnp.full((), True))
+
+
+@planted("jax pipeline")
+def sum_of_the_micro_batches():
+    """The micro-batches' mean losses are added up, and nobody divides by their number."""
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def on_one_device(self, params, batch_stats, x, y):
+            loss, batch_stats = original(self, params, batch_stats, x, y)
+            return loss * len(x), batch_stats
+
+        return on_one_device
+
+    replaced(Pipeline, "on_one_device", change)

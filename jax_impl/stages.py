@@ -1,0 +1,91 @@
+"""A network cut into stages: what model and pipeline parallelism have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from harness import partition
+from harness.contract import Arrays, Job
+from jax_impl import runtime, training
+
+TIMED_RUNS = 3  # each block's time is the smallest of so many
+
+Forward = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Consecutive blocks. `forward` takes parameters, running statistics and inputs of this stage alone; it gives the
+    outputs and the new running statistics."""
+
+    blocks: tuple[str, ...]
+    forward: Forward
+
+    def holds(self, layer: str) -> bool:
+        """Whether a layer, by its canonical name, belongs to one of the blocks."""
+        return any(layer == block or layer.startswith(f"{block}.") for block in self.blocks)
+
+    def own(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """The part of a tree by layers that belongs to this stage."""
+        return {layer: leaves for layer, leaves in tree.items() if self.holds(layer)}
+
+
+def cut(job: Job) -> list[Stage]:
+    """One stage for each device, cut where the option `cut` says: see harness.partition.cut_points.
+
+    "parameters" balances the number of parameters, "time" the measured time of forward and backward. Raises UsageError
+    for names that are none.
+    """
+    names, count, how = job.workload.blocks, job.world.devices, job.options["cut"]
+    if how == "parameters":
+        points = partition.balance([_size(_stage(job, i, i + 1), job.params) for i in range(len(names))], count)
+    elif how == "time":
+        points = partition.balance(block_seconds(job), count)
+    else:
+        points = partition.cut_points(how, names, count)
+    return [_stage(job, *edges) for edges in pairwise([0, *points, len(names)])]
+
+
+def block_seconds(job: Job) -> list[float]:
+    """Seconds of forward and backward of each block, compiled by itself, on the first device, for a batch of ones."""
+    state = training.initial_state(job)
+    x = jnp.ones((job.global_batch, *job.workload.input_shape), runtime.DTYPES[job.precision])
+    seconds = []
+    for index in range(len(job.workload.blocks)):
+        stage = _stage(job, index, index + 1)
+
+        @jax.jit
+        def visit(params: Any, batch_stats: Any, x: jax.Array, stage: Stage = stage) -> Any:
+            y, pullback = jax.vjp(lambda params, x: stage.forward(params, batch_stats, x)[0], params, x)
+            return y, pullback(y)
+
+        given = stage.own(state.params), stage.own(state.batch_stats), x
+        x = jax.block_until_ready(visit(*given))[0]  # compiles
+        times = []
+        for _ in range(TIMED_RUNS):
+            start = time.perf_counter()
+            jax.block_until_ready(visit(*given))
+            times.append(time.perf_counter() - start)
+        seconds.append(min(times))
+    return seconds
+
+
+def _stage(job: Job, start: int, end: int) -> Stage:
+    model = training.make_model(job)
+
+    def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+        y, changed = model.apply({"params": params, "batch_stats": batch_stats}, x, start, end, mutable=["batch_stats"])
+        return y, changed.get("batch_stats", {})
+
+    return Stage(job.workload.blocks[start:end], forward)
+
+
+def _size(stage: Stage, params: Arrays) -> int:
+    return sum(array.size for name, array in params.items() if stage.holds(name.rpartition(".")[0]))

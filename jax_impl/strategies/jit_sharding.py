@@ -1,0 +1,108 @@
+"""jax.jit over sharded arrays: the single device's program, and XLA's partitioner makes it parallel.
+
+The parameters are one array with a copy on every device, the batch one array cut over the devices by samples; the step
+is written as for one device. XLA divides the computation as the arrays lie, and puts an all-reduce wherever a sum runs
+over the samples of several devices: in the gradients, in the loss, and in BatchNorm's statistics, which are those of
+the whole batch for that reason. All devices wait for each other in each of these.
+
+With per_device normalization the batch gets a second axis, (devices, batch / devices, ...), and the objective is mapped
+over the first with jax.vmap: then no sum but the gradients' and the loss's crosses devices.
+
+With accumulation the gradients' all-reduce is written inside the loop over its steps: no axis has a name here, so the
+code cannot say "not yet". XLA's GPU compiler moves it behind the loop (its pass while-loop-all-reduce-code-motion), so
+that the devices synchronize once; its CPU compiler does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from harness.contract import Arrays, Job
+from jax_impl import placement, training, weights
+from jax_impl.placement import AXIS
+from jax_impl.training import Objective, State
+
+
+class JitSharding:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.own_statistics = self.has_own_statistics(job)
+        self.mesh = placement.mesh(job)
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self.by_device = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        self.by_sample = NamedSharding(self.mesh, placement.sample_spec(job))
+        state = training.initial_state(job)
+        if self.own_statistics:
+            state = state._replace(batch_stats=placement.stacked(state.batch_stats, self.mesh.size))
+        self.shardings = self.arrange(state)
+        self.state = jax.device_put(state, self.shardings)
+        self.compiled = self.compile()
+        self.metrics: Any = None
+
+    def has_own_statistics(self, job: Job) -> bool:
+        """Whether each device has running statistics of its own: entries of a leading axis."""
+        return job.normalization == "per_device"
+
+    def arrange(self, state: State) -> Any:
+        """How the state lies: shardings in the state's form, each for all that is below it."""
+        statistics = self.by_device if self.own_statistics else self.replicated
+        return State(self.replicated, self.replicated, statistics)  # pyright: ignore[reportArgumentType]
+
+    def compile(self) -> Any:
+        # Without out_shardings XLA would be free to hand the new state back cut otherwise.
+        return jax.jit(
+            training.make_step(self.job, objective=self.objective()),
+            out_shardings=(self.shardings, self.replicated),
+            donate_argnums=0,
+        )
+
+    def objective(self) -> Objective:
+        whole = training.make_objective(self.job)
+        return each_device(whole, self.mesh.size) if self.own_statistics else whole
+
+    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        x, y = training.parts(batch, self.job)
+        return jax.block_until_ready(jax.device_put((x, y), self.by_sample))  # the copies are not to be timed
+
+    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
+        self.state, self.metrics = self.compiled(self.state, *placed)
+
+    def sync(self) -> None:
+        jax.block_until_ready((self.state, self.metrics))
+
+    def loss(self) -> float:
+        return float(self.metrics.loss)
+
+    def gradients(self) -> Arrays | None:
+        return weights.parameters(self.metrics.gradients)
+
+    def export(self) -> list[Arrays]:
+        """As each device has it. A replicated array claims that its copies are equal, and is read from one of them:
+        only device by device does a copy show that went astray."""
+
+        def on_device(array: jax.Array, index: int) -> jax.Array:
+            return array.addressable_shards[index].data if array.is_fully_replicated else array
+
+        return [
+            weights.parameters(jax.tree.map(lambda a, i=i: on_device(a, i), self.state.params))
+            for i in range(self.mesh.size)
+        ]
+
+
+def each_device(objective: Objective, devices: int) -> Objective:
+    """The mean of the objective over the devices' parts of the samples, each with running statistics of its own."""
+    over_parts = jax.vmap(objective, in_axes=(None, 0, 0, 0))
+
+    def mapped(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
+        x, y = (array.reshape(devices, -1, *array.shape[1:]) for array in (x, y))
+        losses, batch_stats = over_parts(params, batch_stats, x, y)
+        return losses.mean(), batch_stats
+
+    return mapped
+
+
+def build(job: Job) -> JitSharding:
+    return JitSharding(job)

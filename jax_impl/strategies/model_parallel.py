@@ -1,0 +1,135 @@
+"""Model parallelism by hand: the layers are cut into stages, one on each device; the whole batch visits them in turn.
+
+    device 0 | F0 |    |    | B0 |          F forward, B backward; one device works, the others wait
+    device 1 |    | F1 | B1 |    |
+
+Each device holds its own stage's parameters, gradients and optimizer state, so a network can be larger than one
+device's memory: that is what this buys. It buys no speed: activations cross to the next device on the way forward,
+their gradients on the way back, and at any time one device works. BatchNorm sees the whole batch.
+
+Each stage is compiled by itself, for its device: a jitted program lives on one set of devices, so the way between is
+Python's. Forward hands out the pullback of jax.vjp, which is a tree of arrays like anything that jit returns: backward
+needs no second forward, but between the two the pullback holds a copy of the stage's weights with the activations.
+Calls return at once and each device works through its own queue; a copy to the next device orders the two queues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import optax
+
+from harness.contract import Arrays, Job
+from harness.specs import Span
+from jax_impl import losses, optim, runtime, stages, training, weights
+from jax_impl.training import State
+
+
+class StageOnDevice:
+    """One stage's state, and its programs."""
+
+    def __init__(self, stage: stages.Stage, job: Job, whole: State, device: Any, *, first: bool) -> None:
+        self.device = device
+        optimizer = optim.build(job.optimizer)
+        params = stage.own(whole.params)
+        state = State(params, optimizer.init(params), stage.own(whole.batch_stats))
+        self.state = jax.device_put(state, device)
+        self.gradients: Any = None
+
+        @jax.jit
+        def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any, Any]:
+            def of(params: Any, x: jax.Array = x) -> tuple[jax.Array, Any]:
+                return stage.forward(params, batch_stats, x)
+
+            given = (params,) if first else (params, x)  # nobody asks for the gradient of the images
+            y, pullback, batch_stats = jax.vjp(of, *given, has_aux=True)
+            return y, pullback, batch_stats
+
+        @partial(jax.jit, donate_argnums=(0, 1))
+        def update(params: Any, opt_state: Any, gradients: Any) -> tuple[Any, Any]:
+            updates, opt_state = optimizer.update(gradients, opt_state, params)
+            return optax.apply_updates(params, updates), opt_state
+
+        self.forward, self.update = forward, update
+        self.backward = jax.jit(lambda pullback, dy: pullback(dy))
+
+
+class ModelParallel:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        whole, devices = training.initial_state(job), runtime.devices(job.world)
+        self.stages = [
+            StageOnDevice(stage, job, whole, device, first=index == 0)
+            for index, (stage, device) in enumerate(zip(stages.cut(job), devices, strict=True))
+        ]
+        self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
+        self.last_loss: Any = None
+
+    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        x, y = training.cast(batch, self.job)
+        # targets wait where the loss is taken; the copies are not to be timed
+        return jax.block_until_ready(
+            (jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device))
+        )
+
+    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
+        self.visit(placed, run=lambda _, __, function, *given: function(*given))
+
+    def visit(self, placed: tuple[jax.Array, jax.Array], run: Callable) -> None:
+        """One update. `run(stage, phase, function, *arguments)` calls a stage's program."""
+        (x, y), pullbacks = placed, []
+        for index, stage in enumerate(self.stages):
+            params, _, batch_stats = stage.state
+            x = jax.device_put(x, stage.device)
+            x, pullback, batch_stats = run(index, "forward", stage.forward, params, batch_stats, x)
+            pullbacks.append(pullback)
+            stage.state = stage.state._replace(batch_stats=batch_stats)
+        self.last_loss, dy = self.loss_and_gradient(x, y)
+        for index, stage in reversed(list(enumerate(self.stages))):
+            dy = jax.device_put(dy, stage.device)
+            stage.gradients, *dx = run(index, "backward", stage.backward, pullbacks.pop(), dy)
+            dy = dx[0] if dx else None
+        for stage in self.stages:
+            params, opt_state = stage.update(stage.state.params, stage.state.opt_state, stage.gradients)
+            stage.state = stage.state._replace(params=params, opt_state=opt_state)
+            if not self.job.keep_gradients:
+                stage.gradients = None
+
+    def sync(self) -> None:
+        jax.block_until_ready(([stage.state for stage in self.stages], self.last_loss))
+
+    def loss(self) -> float:
+        return float(self.last_loss)
+
+    def gradients(self) -> Arrays | None:
+        return {name: a for stage in self.stages for name, a in weights.parameters(stage.gradients).items()}
+
+    def export(self) -> list[Arrays]:
+        return [{name: a for stage in self.stages for name, a in weights.parameters(stage.state.params).items()}]
+
+    def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
+        """One step with the host's clock around each stage. It waits after each of them, which costs nothing here: no
+        two stages ever work at the same time."""
+        spans: list[Span] = []
+        self.sync()
+
+        def run(stage: int, phase: Literal["forward", "backward"], function: Callable, *given: Any) -> Any:
+            jax.block_until_ready(given)  # the copy from the device before is not this stage's work
+            start = time.perf_counter()
+            result = jax.block_until_ready(function(*given))
+            spans.append(Span(stage=stage, micro_batch=0, phase=phase, start=start, end=time.perf_counter()))
+            return result
+
+        self.visit(placed, run)
+        self.sync()
+        first = spans[0].start
+        return [replace(span, start=span.start - first, end=span.end - first) for span in spans]
+
+
+def build(job: Job) -> ModelParallel:
+    return ModelParallel(job)

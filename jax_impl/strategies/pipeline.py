@@ -1,0 +1,198 @@
+"""A pipeline as one program for all devices: shard_map, a scan over ticks, activations passed on by ppermute.
+
+Each device holds one stage. The batch is cut into m equal micro-batches; in each tick every stage takes the micro-batch
+that the stage before it finished a tick ago (GPipe: Huang et al. 2019, arXiv:1811.06965), and jax.grad turns the
+scan round: the ticks run backwards, and what ppermute sent on now comes back as a gradient.
+
+    3 stages, 4 micro-batches          forward                    backward
+    device 0 | F0 | F1 | F2 | F3 |    |    |    |    | B3 | B2 | B1 | B0 |
+    device 1 |    | F0 | F1 | F2 | F3 |    |    | B3 | B2 | B1 | B0 |
+    device 2 |    |    | F0 | F1 | F2 | F3 | B3 | B2 | B1 | B0 |
+
+With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubble, (p - 1) / (m + p - 1). In every
+tick neighbours wait for each other in the ppermute, so a tick lasts as long as the slowest stage. At the end the loss,
+one number, is summed over the devices; gradients and optimizer state never leave their stage.
+
+One program means that every array has one shape on all devices, though stages differ. So each stage's parameters lie
+flat in one row, padded to the longest (balance by "parameters" keeps the padding small), and what is passed on is flat
+and padded to the largest activation at a cut: padding costs memory, and bandwidth at the smaller cuts. lax.switch picks
+the device's own stage, by a true branch: no device computes another's stage, and none computes in the bubble. But every
+device's program holds all stages, and every device gets the batch though only the ends look at it. Backward keeps each
+tick's input and runs its forward again (jax.checkpoint; so does GPipe): otherwise the switch would keep, in every tick,
+room for the intermediate values of all stages. BatchNorm sees one micro-batch at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jax.sharding import NamedSharding, PartitionSpec
+
+from harness.contract import Arrays, Job
+from jax_impl import losses, optim, placement, runtime, stages, training, weights
+from jax_impl.placement import AXIS
+
+
+class Rows(NamedTuple):
+    """Trees, one for each stage, as the rows of one array: flat, and padded with zeros."""
+
+    array: np.ndarray
+    unflatten: list[Callable[[jax.Array], Any]]  # a padded row to its stage's tree
+
+
+class Pipeline:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.mesh = placement.mesh(job)
+        self.stages = stages.cut(job)
+        whole = training.initial_state(job)
+        self.params = rows([stage.own(whole.params) for stage in self.stages])
+        self.batch_stats = rows([stage.own(whole.batch_stats) for stage in self.stages])
+        self.input_shapes = self.find_input_shapes()
+        opt_state = optim.build(job.optimizer).init(self.params.array)  # each stage's row is updated like any array
+        state = (self.params.array, opt_state, self.batch_stats.array)
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        # what the optimizer keeps for each parameter lies with it; its counter is everywhere
+        shardings = jax.tree.map(lambda leaf: by_stage if np.ndim(leaf) == 2 else self.replicated, state)
+        self.state = jax.device_put(state, shardings)
+        self.compiled = jax.jit(self.make_step(), out_shardings=(shardings, None), donate_argnums=0)
+        self.last: Any = None  # loss and gradients of the last step
+
+    def find_input_shapes(self) -> list[tuple[int, ...]]:
+        """Of each stage's input, for one micro-batch."""
+        samples = self.job.global_batch // self.job.options["micro_batches"]
+        shapes = [(samples, *self.job.workload.input_shape)]
+        for index in range(len(self.stages) - 1):
+            x = jax.ShapeDtypeStruct(shapes[-1], runtime.DTYPES[self.job.precision])
+            forward = partial(self.forward, index)
+            shapes.append(jax.eval_shape(forward, self.params.array[index], self.batch_stats.array[index], x)[0].shape)
+        return shapes
+
+    def forward(self, index: int, params: jax.Array, batch_stats: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
+        """A stage's outputs and new running statistics, from its rows."""
+        own = self.params.unflatten[index](params), self.batch_stats.unflatten[index](batch_stats)
+        return self.stages[index].forward(*own, x)
+
+    def make_step(self) -> Callable:
+        job, optimizer = self.job, optim.build(self.job.optimizer)
+        stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
+        pipeline = jax.shard_map(
+            self.on_one_device,
+            mesh=self.mesh,
+            in_specs=(stage, stage, everywhere, everywhere),
+            out_specs=(stage, stage),
+            # the trap of shard_map.py is none here: what is differentiated, parameters, is not replicated
+            check_vma=False,
+        )
+
+        def objective(params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
+            by_device, batch_stats = pipeline(params, batch_stats, x, y)
+            return by_device.sum(), batch_stats  # all but the last device's are 0
+
+        def step(state: Any, x: jax.Array, y: jax.Array) -> Any:
+            params, opt_state, batch_stats = state
+            differentiate = jax.value_and_grad(objective, has_aux=True)
+            (loss, batch_stats), gradients = differentiate(params, batch_stats, x, y)
+            updates, opt_state = optimizer.update(gradients, opt_state, params)
+            new = (optax.apply_updates(params, updates), opt_state, batch_stats)
+            return new, (loss, gradients if job.keep_gradients else None)
+
+        return step
+
+    def on_one_device(self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
+        """All ticks of one device, from its rows; x and y have a leading axis of micro-batches. Returns what it has of
+        the loss, and its new running statistics."""
+        stage, last, count = jax.lax.axis_index(AXIS), len(self.stages) - 1, len(x)
+        work = jax.checkpoint(self.make_work(x, y), prevent_cse=False)  # a loop's ticks are kept apart anyway
+
+        def tick(carried: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, jax.Array]:
+            given, batch_stats = carried
+            micro_batch = number - stage
+            branch = jnp.where(busy(micro_batch, count), stage + 1, 0)
+            output, batch_stats, loss = work(branch, micro_batch, params[0], batch_stats, given)
+            return (jax.lax.ppermute(output, AXIS, [(i, i + 1) for i in range(last)]), batch_stats), loss
+
+        longest = max(math.prod(shape) for shape in self.input_shapes[1:])
+        nothing = jnp.zeros(longest, runtime.COMPUTE_DTYPES[self.job.precision])
+        (_, batch_stats), found = jax.lax.scan(tick, (nothing, batch_stats[0]), jnp.arange(count + last))
+        return found.sum()[None] / count, batch_stats[None]
+
+    def make_work(self, x: jax.Array, y: jax.Array) -> Callable:
+        """(branch, micro-batch, ...) to one stage's work on it: branch 0 is the bubble, k + 1 stage k."""
+        loss_fn, no_loss = losses.get(self.job.workload.loss), jnp.zeros((), runtime.DTYPES[self.job.precision])
+
+        def bubble(micro_batch, params, batch_stats, given):
+            return jnp.zeros_like(given), batch_stats, no_loss
+
+        def work(index, micro_batch, params, batch_stats, given):
+            shape = self.input_shapes[index]
+            inputs = given[: math.prod(shape)].reshape(shape) if index else x[micro_batch]
+            output, new_stats = self.forward(index, params, batch_stats, inputs)
+            if new_stats:
+                batch_stats = padded(ravel_pytree(new_stats)[0], len(batch_stats))
+            if index < len(self.stages) - 1:
+                return padded(output.ravel(), len(given)), batch_stats, no_loss
+            return jnp.zeros_like(given), batch_stats, loss_fn(output, y[micro_batch])
+
+        branches = [bubble, *(partial(work, index) for index in range(len(self.stages)))]
+        return lambda branch, *given: jax.lax.switch(branch, branches, *given)
+
+    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        count = self.job.options["micro_batches"]
+        x, y = (a.reshape(count, -1, *a.shape[1:]) for a in training.cast(batch, self.job))
+        return jax.block_until_ready(jax.device_put((x, y), self.replicated))  # the copies are not to be timed
+
+    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
+        self.state, self.last = self.compiled(self.state, *placed)
+
+    def sync(self) -> None:
+        jax.block_until_ready((self.state, self.last))
+
+    def loss(self) -> float:
+        return float(self.last[0])
+
+    def gradients(self) -> Arrays | None:
+        return self.canonical(self.last[1])
+
+    def export(self) -> list[Arrays]:
+        return [self.canonical(self.state[0])]
+
+    def canonical(self, array: jax.Array) -> Arrays:
+        """By name, from the rows of all stages."""
+        trees = [unflatten(row) for unflatten, row in zip(self.params.unflatten, np.asarray(array), strict=True)]
+        return {name: a for tree in trees for name, a in weights.parameters(tree).items()}
+
+
+def busy(micro_batch: jax.Array, count: int) -> jax.Array:
+    """Whether a stage has work in a tick: before its first micro-batch and after its last it is in the bubble."""
+    return (micro_batch >= 0) & (micro_batch < count)
+
+
+def rows(trees: list[Any]) -> Rows:
+    """Trees of one dtype as rows."""
+    flat = [ravel_pytree(tree) for tree in trees]
+    longest = max(len(row) for row, _ in flat)
+    array = np.stack([np.asarray(padded(row, longest)) for row, _ in flat])
+    return Rows(array, [partial(_unflatten, unravel, len(row)) for row, unravel in flat])
+
+
+def _unflatten(unravel: Callable[[jax.Array], Any], length: int, row: jax.Array) -> Any:
+    return unravel(row[:length])
+
+
+def padded(row: jax.Array, length: int) -> jax.Array:
+    """`row` with zeros behind it, up to `length`."""
+    return jnp.pad(row, (0, length - len(row)))
+
+
+def build(job: Job) -> Pipeline:
+    return Pipeline(job)

@@ -1,0 +1,69 @@
+"""python jax_shardings.py: what XLA made of strategies on 2 devices, and what each device then holds.
+
+Prints one JSON line for each strategy and number of accumulation steps: bytes of the collectives in the compiled step
+by kind, those inside loops apart; bytes of parameters and of optimizer state on the first device.
+"""
+
+import importlib
+import json
+import math
+import re
+
+import jax
+import numpy as np
+
+from harness import workloads
+from harness.contract import Job, World
+from harness.data import Batches
+from harness.specs import Normalization
+from jax_impl import runtime
+
+DEVICES, BATCH = 2, 16
+STRATEGIES: dict[str, Normalization] = {
+    "pmap": "per_device",
+    "shard_map": "per_device",
+    "jit_sharding": "global",
+    "fsdp": "global",
+    "pipeline": "per_microbatch",
+}
+COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+
+
+def collectives(text):
+    """Bytes of what each collective gives back, by kind; "loop" before those outside of the entry computation."""
+    found, where = {}, ""
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            where = "" if line.startswith("ENTRY") else "loop "
+        if match := COLLECTIVE.search(line):
+            shapes = re.findall(r"f(32|64)\[([\d,]*)\]", match[1])
+            size = sum(int(bits) // 8 * math.prod(int(n) for n in dims.split(",") if n) for bits, dims in shapes)
+            kind = where + match[2]
+            found[kind] = found.get(kind, 0) + size
+    return found
+
+
+def on_first_device(tree):
+    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree) if leaf.ndim)
+
+
+if __name__ == "__main__":
+    workload = workloads.get("mnist_cnn", "tiny")
+    world = World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous="")
+    runtime.start(world, "fp32")
+    batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
+    for strategy, normalization in STRATEGIES.items():
+        for steps in (1,) if strategy == "pipeline" else (1, 2):
+            job = Job(
+                world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer,
+                precision="fp32", global_batch=BATCH, normalization=normalization, accumulation_steps=steps,
+                options={"cut": "pool2", "micro_batches": 4},
+            )  # fmt: skip
+            program = importlib.import_module(f"jax_impl.strategies.{strategy}").build(job)
+            placed = program.place(batches.batch(0, BATCH, dtype=np.float32))
+            text = program.compiled.lower(program.state, *placed).compile().as_text()
+            for _ in range(2):
+                program.step(placed)
+            params, opt_state, _ = program.state
+            held = {"params": on_first_device(params), "opt_state": on_first_device(opt_state)}
+            print(json.dumps({"strategy": strategy, "steps": steps, "collectives": collectives(text)} | held))

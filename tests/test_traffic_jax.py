@@ -1,0 +1,114 @@
+"""What crosses devices in JAX's strategies and what each device holds, read from what XLA compiled; and that models are
+cut where the planner believes they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import TESTS
+
+from harness import workloads
+
+pytestmark = pytest.mark.frameworks
+
+FLOAT32 = 4
+SIZES = {parameter.name: parameter.shape for parameter in workloads.get("mnist_cnn", "tiny").parameters()}
+
+
+def run(*command):
+    return subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs():
+    lines = run(TESTS / "rooms" / "jax_shardings.py").splitlines()
+    return {(row["strategy"], row["steps"]): row for row in map(json.loads, lines)}
+
+
+def size(shape):
+    count = FLOAT32
+    for dim in shape:
+        count *= dim
+    return count
+
+
+def cut(shape):
+    """Whether 2 devices can share it evenly along some dimension."""
+    return any(dim % 2 == 0 for dim in shape)
+
+
+PARAMETERS = sum(map(size, SIZES.values()))
+LOSS = FLOAT32  # a number
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("strategy", ["pmap", "shard_map"])
+def test_gradients_and_loss_are_reduced_once_and_nothing_else_crosses(programs, strategy, steps):
+    assert programs[strategy, steps]["collectives"] == {"all-reduce": PARAMETERS + LOSS}
+
+
+def test_xlas_partitioner_makes_the_same_of_jit(programs):
+    assert programs["jit_sharding", 1]["collectives"] == {"all-reduce": PARAMETERS + LOSS}
+
+
+@pytest.mark.parametrize("strategy", ["pmap", "shard_map", "jit_sharding"])
+def test_replicated_state_is_whole_on_every_device(programs, strategy):
+    for name in ("params", "opt_state"):
+        assert programs[strategy, 1][name] == PARAMETERS
+
+
+def test_fsdp_gathers_twice_and_reduces_once(programs):
+    found = dict(programs["fsdp", 1]["collectives"])
+    forward = sum(size(shape) for shape in SIZES.values() if cut(shape))
+    # the first layer's weight is needed on the way back as little as any bias: no gradient of the images is asked for
+    backward = sum(
+        size(shape) for name, shape in SIZES.items() if cut(shape) and "weight" in name and "conv1" not in name
+    )
+    assert found.pop("all-gather") == forward + backward
+    # what reduce-scatter gives back is one of 2 parts
+    assert found.pop("all-reduce", 0) + 2 * found.pop("reduce-scatter", 0) == PARAMETERS + LOSS
+    assert not found
+
+
+def test_fsdp_holds_parts_of_parameters_and_optimizer_state(programs):
+    parts = sum(size(shape) // (2 if cut(shape) else 1) for shape in SIZES.values())
+    assert parts < 0.55 * PARAMETERS
+    for steps in (1, 2):
+        assert programs["fsdp", steps]["params"] == programs["fsdp", steps]["opt_state"] == parts
+
+
+def test_in_a_pipeline_only_activations_cross(programs):
+    activations = 16 // 4 * size((4, 4, 4))  # of one micro-batch, behind pool2
+    crossing = {"loop collective-permute": 2 * activations, "all-reduce": LOSS}  # in each tick, forward and backward
+    assert programs["pipeline", 1]["collectives"] == crossing
+    longest = sum(size(shape) for name, shape in SIZES.items() if name.startswith("fc"))
+    assert programs["pipeline", 1]["params"] == programs["pipeline", 1]["opt_state"] == longest
+
+
+def test_each_block_has_the_parameters_of_its_name():
+    code = """
+import jax, jax.numpy as jnp
+from harness import workloads
+from jax_impl import models
+for name in workloads.names():
+    for workload in workloads.sizes(name).values():
+        model, key = models.build(workload, dtype=jnp.float32, param_dtype=jnp.float32), jax.random.key(0)
+        x, found = jax.ShapeDtypeStruct((2, *workload.input_shape), jnp.float32), set()
+        whole, _ = jax.eval_shape(model.init_with_output, key, x)
+        for index, block in enumerate(workload.blocks):
+            x, variables = jax.eval_shape(lambda key, x: model.init_with_output(key, x, index, index + 1), key, x)
+            layers = variables.get("params", {})
+            assert all(layer == block or layer.startswith(block + ".") for layer in layers), (workload, block, layers)
+            found |= layers.keys()
+        assert x.shape == whole.shape, "a block is missing"
+        assert found == {parameter.name.rpartition(".")[0] for parameter in workload.parameters()}
+"""
+    run("-c", code)
