@@ -26,17 +26,9 @@ OPTIMIZERS = {
     "adagrad": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-10),
     "adagrad-weight-decay": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-3, weight_decay=0.3),
     "adam-large-epsilon": OptimizerSpec(name="adam", learning_rate=0.1, beta1=0.8, beta2=0.99, epsilon=1e-3),
-    "nesterov": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-    "weight-decay": OptimizerSpec(name="adam", learning_rate=0.1, weight_decay=0.01),
-    "adamw": OptimizerSpec(name="adamw", learning_rate=0.1, weight_decay=0.1),
-    "adagrad": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-10),
-    "adagrad-weight-decay": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-3, weight_decay=0.1),
-    "momentum-step-schedule": OptimizerSpec(
-        name="sgd", learning_rate=0.1, momentum=0.9, schedule="step", step_size=2, gamma=0.3, warmup_steps=2
-    ),
     "adam-step-schedule": OptimizerSpec(name="adam", learning_rate=0.1, schedule="step", step_size=2, gamma=0.3),
+    "adamw-cosine": OptimizerSpec(name="adamw", learning_rate=0.1, schedule="cosine", warmup_steps=2, total_steps=5),
     "warm-up": OptimizerSpec(name="sgd", learning_rate=0.1, warmup_steps=3),
-    "cosine": OptimizerSpec(name="adamw", learning_rate=0.1, schedule="cosine", warmup_steps=2, total_steps=5),
 }
 LOSSES = ("mse", "cross_entropy", "nll")
 SIZED = [(name, size) for name in workloads.names() for size in workloads.sizes(name)]
