@@ -21,17 +21,14 @@ def adam_epsilon_misplaced():
 
     from tf_impl import optim
 
-    def apply(self, gradients):
-        t = self.steps + tf.constant(1.0, tf.float64)
-        self.steps.assign(t)
-        b1, b2 = (tf.constant(b, tf.float64) for b in (self.spec.beta1, self.spec.beta2))
-        rate = tf.constant(self.spec.learning_rate, tf.float64) * tf.sqrt(1 - b2**t) / (1 - b1**t)
-        for w, g, m_slot, s_slot in zip(self.variables, gradients, self.m, self.s, strict=True):
-            m_slot.assign(b1 * m_slot + (1 - b1) * g)
-            s_slot.assign(b2 * s_slot + (1 - b2) * g * g)
-            w.assign_sub(rate * m_slot / (tf.sqrt(s_slot) + tf.constant(self.spec.epsilon, tf.float64)))
+    def adam(spec, g, slots, t):
+        b1, b2 = (tf.constant(b, tf.float64) for b in (spec.beta1, spec.beta2))
+        slots[0].assign(b1 * slots[0] + (1 - b1) * g)
+        slots[1].assign(b2 * slots[1] + (1 - b2) * g * g)
+        correction = tf.sqrt(1 - b2**t) / (1 - b1**t)
+        return correction * slots[0] / (tf.sqrt(slots[1]) + tf.constant(spec.epsilon, tf.float64))
 
-    replaced(optim.Adam, "apply", lambda _: apply)
+    optim.RULES["adam"] = adam
 
 
 @planted("tf single")

@@ -16,6 +16,15 @@ OPTIMIZERS = {
     "momentum": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
     "adam": OptimizerSpec(name="adam", learning_rate=0.1),
     "adam-large-epsilon": OptimizerSpec(name="adam", learning_rate=0.1, beta1=0.8, beta2=0.99, epsilon=1e-3),
+    "nesterov": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, nesterov=True),
+    "weight-decay": OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=0.05),
+    "adam-weight-decay": OptimizerSpec(name="adam", learning_rate=0.1, weight_decay=0.05),
+    "adamw": OptimizerSpec(name="adamw", learning_rate=0.1, weight_decay=0.05),
+    "adagrad": OptimizerSpec(name="adagrad", learning_rate=0.1, epsilon=1e-10),
+    "momentum-step-schedule": OptimizerSpec(
+        name="sgd", learning_rate=0.1, momentum=0.9, schedule="step", step_size=2, gamma=0.3, warmup_steps=2
+    ),
+    "cosine": OptimizerSpec(name="adam", learning_rate=0.1, schedule="cosine", total_steps=5, warmup_steps=2),
 }
 LOSSES = ("mse", "cross_entropy", "nll")
 SIZED = [(name, size) for name in workloads.names() for size in workloads.sizes(name)]
