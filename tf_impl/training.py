@@ -16,9 +16,10 @@ from tf_impl import losses, optim, placement, runtime, weights
 class Training:
     """Subclasses say where things live: `place`, and `train_step`, which becomes the tf.function."""
 
-    def __init__(self, job: Job, stages: Sequence[keras.Model]) -> None:
-        """`stages`: the model, in as many pieces as there are. Call it in the scope that they were made in."""
-        self.job, self.stages = job, stages
+    def __init__(self, job: Job, stages: Sequence[keras.Model], devices: Sequence[str]) -> None:
+        """`stages`: the model, in as many pieces as there are; call it in the scope that they were made in. `devices`:
+        all that this process drives."""
+        self.job, self.stages, self.devices = job, stages, devices
         self.dtype = runtime.DTYPES[job.precision]
         self.loss_fn = losses.get(job.workload.loss)
         self.variables = {name: variable for stage in stages for name, variable in weights.variables(stage).items()}
@@ -57,7 +58,7 @@ class Training:
         self.last = self.compiled(placed)
 
     def sync(self) -> None:
-        runtime.sync(self.job.world)
+        runtime.sync(self.devices)
 
     def loss(self) -> float:
         return float(self.last[0])

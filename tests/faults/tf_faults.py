@@ -11,6 +11,8 @@ CELLS = {
     "tf single": Cell("single"),
     "tf single classifier": Cell("single", workload="classifier", size="base"),
     "tf mirrored": Cell("mirrored"),
+    "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
+    "tf model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
 }
 
 
@@ -76,3 +78,25 @@ def keras_optimizer():
             self.optimizer.apply(gradients, self.variables)
 
     replaced(optim, "build", lambda _: Keras)
+
+
+@planted("tf multi_worker_mirrored")
+def batch_not_sharded():
+    """Every worker trains on the first worker's share, as when nothing shards the data set."""
+    from tf_impl.strategies import mirrored
+
+    def change(original):
+        return lambda batch, *, steps, rank, ranks: original(batch, steps=steps, rank=0, ranks=ranks)
+
+    replaced(mirrored, "shares", change)
+
+
+@planted("tf model_parallel")
+def next_stages_gradient_forgotten():
+    """The tape of the first stage is not told the gradient that comes back: it takes that of its output's sum."""
+    import tensorflow as tf
+
+    def change(original):
+        return lambda self, target, sources, output_gradients=None: original(self, target, sources)
+
+    replaced(tf.GradientTape, "gradient", change)

@@ -37,9 +37,9 @@ CROSS_DEVICE = {
 class Mirrored(Training):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, devices: list[str]) -> None:
         """`devices`: those of this process, one a replica."""
-        self.strategy, self.devices = strategy, devices
+        self.strategy = strategy
         with strategy.scope():
-            super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")])
+            super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")], devices)
 
     def train_step(self, parts: Any) -> tuple[Any, Any]:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
@@ -56,8 +56,8 @@ class Mirrored(Training):
 
         def own(context: tf.distribute.ValueContext) -> placement.Parts:
             index = context.replica_id_in_sync_group
-            parts = shares(batch, steps=steps, rank=index, ranks=replicas)
-            return placement.on_device(parts, self.devices[index % len(self.devices)], self.dtype)
+            device = self.devices[index % len(self.devices)]  # the index counts over all processes
+            return placement.on_device(shares(batch, steps=steps, rank=index, ranks=replicas), device, self.dtype)
 
         return self.strategy.experimental_distribute_values_from_function(own)
 

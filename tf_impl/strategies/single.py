@@ -16,12 +16,12 @@ from tf_impl.training import Training
 
 class SingleDevice(Training):
     def __init__(self, job: Job) -> None:
-        (self.device,) = runtime.devices(job.world)
-        with tf.device(self.device):
-            super().__init__(job, [models.build(job.workload)])
+        (device,) = runtime.devices(job.world)
+        with tf.device(device):
+            super().__init__(job, [models.build(job.workload)], [device])
 
     def place(self, batch: Arrays) -> placement.Parts:
-        return placement.on_device(shares(batch, steps=self.job.accumulation_steps), self.device, self.dtype)
+        return placement.on_device(shares(batch, steps=self.job.accumulation_steps), self.devices[0], self.dtype)
 
 
 def build(job: Job) -> SingleDevice:
