@@ -35,7 +35,7 @@ def test_everybody_learns_what_each_brought(tmp_path):
     def action(meeting, rank):
         return meeting.exchange(f"port {rank}"), meeting.exchange(rank / 3), meeting.exchange()
 
-    expected = (["port 0", "port 1", "port 2"], [0.0, 1 / 3, 2 / 3], ["", "", ""])
+    expected = (["port 0", "port 1", "port 2"], [0.0, 1 / 3, 2 / 3], [None, None, None])
     assert together(tmp_path, action) == [expected] * 3
 
 

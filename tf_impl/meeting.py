@@ -10,6 +10,7 @@ import json
 import socket
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 from harness.contract import World
@@ -31,8 +32,11 @@ class Meeting:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.lines = [peer.makefile("rw") for peer in self.peers]
 
-    def exchange(self, own: str | float = "") -> list:
-        """What every rank brought, in the order of the ranks; returns when all have come. Raises ConnectionError."""
+    def exchange(self, own: Any = None) -> list:
+        """What every rank brought, in the order of the ranks: anything that JSON can hold. Returns when all have come.
+
+        Raises ConnectionError if one will never come.
+        """
         if self.world.rank:
             self._send(0, [self.world.rank, own])
             return self._receive(0)

@@ -62,13 +62,19 @@ class Optimizer:
         if optimizers.scheduled(spec) or spec.name.startswith("adam"):  # nothing else depends on it
             self.updates = tf.Variable(tf.zeros((), tf.float64), trainable=False)
 
+    def state(self) -> list[tf.Variable]:
+        """All that an update assigns."""
+        counter = [] if self.updates is None else [self.updates]
+        return [*self.variables, *(slot for slots in self.slots for slot in slots), *counter]
+
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         """Update the variables in place, each on its own device; call it inside a tf.function."""
         t, rate = None, tf.constant(self.spec.learning_rate, tf.float64)
         if self.updates is not None:
-            t = self.updates + tf.constant(1.0, tf.float64)
-            self.updates.assign(t)
-            rate = scheduled_rate(self.spec, t - 1)
+            with tf.device(self.updates.device):
+                t = self.updates + tf.constant(1.0, tf.float64)
+                self.updates.assign(t)
+                rate = scheduled_rate(self.spec, t - 1)
         for w, g, slots in zip(self.variables, gradients, self.slots, strict=True):
             with tf.device(w.device):
                 decay = tf.constant(self.spec.weight_decay, w.dtype) * w if self.spec.weight_decay else None

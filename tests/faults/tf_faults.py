@@ -13,6 +13,7 @@ CELLS = {
     "tf mirrored": Cell("mirrored"),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
+    "tf parameter_server": Cell("parameter_server"),
 }
 
 
@@ -100,3 +101,18 @@ def next_stages_gradient_forgotten():
         return lambda self, target, sources, output_gradients=None: original(self, target, sources)
 
     replaced(tf.GradientTape, "gradient", change)
+
+
+@planted("tf parameter_server")
+def pushes_scaled_as_averages():
+    """Each push is divided by the number of workers, as where gradients are averaged: all training is half as fast."""
+    from tf_impl.strategies.parameter_server import Coordinator
+
+    def change(original):
+        def loss_and_gradients(self, parts):
+            loss, gradients = original(self, parts)
+            return loss, [gradient / len(self.devices) for gradient in gradients]
+
+        return loss_and_gradients
+
+    replaced(Coordinator, "loss_and_gradients", change)

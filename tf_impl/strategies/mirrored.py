@@ -55,7 +55,7 @@ class Mirrored(Training):
         steps, replicas = self.job.accumulation_steps, self.strategy.num_replicas_in_sync
 
         def own(context: tf.distribute.ValueContext) -> placement.Parts:
-            index = context.replica_id_in_sync_group
+            index = int(context.replica_id_in_sync_group)
             device = self.devices[index % len(self.devices)]  # the index counts over all processes
             return placement.on_device(shares(batch, steps=steps, rank=index, ranks=replicas), device, self.dtype)
 
