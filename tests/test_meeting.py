@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,16 @@ def test_everybody_learns_what_each_brought(tmp_path):
 
     expected = (["port 0", "port 1", "port 2"], [0.0, 1 / 3, 2 / 3], [None, None, None])
     assert together(tmp_path, action) == [expected] * 3
+
+
+def test_addresses_are_all_different_and_free(tmp_path):
+    found = together(tmp_path, lambda meeting, rank: meeting.addresses(2 if rank == 0 else 1))
+    assert found[0] == found[1] == found[2]
+    assert [len(own) for own in found[0]] == [2, 1, 1]
+    ports = {int(address.rpartition(":")[2]) for own in found[0] for address in own}
+    assert len(ports) == 4
+    for port in ports:
+        socket.create_server(("", port)).close()
 
 
 @pytest.mark.parametrize("late", [0, 1, 2])

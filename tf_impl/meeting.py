@@ -37,6 +37,24 @@ class Meeting:
 
         Raises ConnectionError if one will never come.
         """
+        try:
+            return self._exchange(own)
+        except OSError as error:  # a closed connection shows in several ways
+            raise ConnectionError("another rank has ended") from error
+
+    def addresses(self, count: int = 1) -> list[list[str]]:
+        """Every rank's free addresses, `count` of this rank's, for servers of their own.
+
+        Ports are held until each rank has its own, so that none is handed out twice.
+        """
+        held = [socket.create_server(("", 0)) for _ in range(count)]
+        try:
+            return self.exchange([f"127.0.0.1:{server.getsockname()[1]}" for server in held])
+        finally:
+            for server in held:
+                server.close()
+
+    def _exchange(self, own: Any) -> list:
         if self.world.rank:
             self._send(0, [self.world.rank, own])
             return self._receive(0)
@@ -70,12 +88,5 @@ class Meeting:
     def _receive(self, index: int) -> list:
         line = self.lines[index].readline()
         if not line:
-            raise ConnectionError("another rank has ended")
+            raise ConnectionResetError  # the other end is closed
         return json.loads(line)
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens at now. Another process could take it before it is used; the kernel hands out
-    others first."""
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]

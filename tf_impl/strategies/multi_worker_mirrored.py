@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from harness.contract import Job, World
 from tf_impl import runtime
-from tf_impl.meeting import free_port
 from tf_impl.strategies.mirrored import Mirrored
 
 COMMUNICATION = {
@@ -27,7 +26,7 @@ COMMUNICATION = {
 
 def cluster(world: World) -> tf.distribute.cluster_resolver.ClusterResolver:
     """The content of TF_CONFIG: each rank brings its own address to the meeting, and learns all."""
-    workers = runtime.meeting(world).exchange(f"127.0.0.1:{free_port()}")
+    workers = [own for (own,) in runtime.meeting(world).addresses()]
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": workers}),
         task_type="worker",

@@ -29,7 +29,6 @@ import tensorflow as tf
 from harness.contract import Arrays, Job, World
 from harness.partition import shares
 from tf_impl import models, placement, runtime
-from tf_impl.meeting import free_port
 from tf_impl.training import Training
 
 SERVER = "/job:ps/replica:0/task:0"
@@ -39,15 +38,16 @@ class Coordinator(Training):
     """The program of rank 0: `step` asks each worker for a push, `sync` waits until all have been made."""
 
     def __init__(self, job: Job, strategy: tf.distribute.Strategy) -> None:
-        kind, workers = job.world.platform.upper(), range(job.world.processes)
-        self.workers = [f"/job:worker/replica:0/task:{rank}" for rank in workers]
+        kind, ranks = job.world.platform.upper(), range(job.world.processes)
+        devices = [f"/job:worker/replica:0/task:{rank}/device:{kind}:0" for rank in ranks]
         with strategy.scope():
-            devices = [f"{worker}/device:{kind}:0" for worker in self.workers]
             super().__init__(job, [models.build(job.workload)], devices)
         with tf.device(SERVER):
             self.turn = tf.CriticalSection()
-        self.threads = [ThreadPoolExecutor(1, f"worker {rank}") for rank in workers]
-        self.running: list[Future] = []  # the last step's pushes
+        self.threads = [ThreadPoolExecutor(1, f"worker {rank}") for rank in ranks]
+        self.graph: Any = None
+        self.last: list[Future] = []  # the last step's pushes
+        self.running: list[Future] = []  # all since the last sync
 
     def train_step(self, parts: placement.Parts) -> tuple[Any, Any]:
         loss, gradients = self.loss_and_gradients(parts)
@@ -70,29 +70,33 @@ class Coordinator(Training):
         ]
 
     def step(self, placed: list[placement.Parts]) -> None:
-        push = self.compiled.get_concrete_function(placed[0])  # one graph for all: tf.function traces once a device
-        self.running = []
-        for worker, thread, parts in zip(self.workers, self.threads, placed, strict=True):
-            self.running.append(thread.submit(self.push, push, worker, parts))
+        if self.graph is None:
+            # one graph for all workers: the tf.function itself would be traced anew on each device
+            self.graph = self.compiled.get_concrete_function(placed[0])
+        self.last = []
+        for thread, device, parts in zip(self.threads, self.devices, placed, strict=True):
+            self.last.append(thread.submit(self.push, device, parts))
             if self.job.keep_gradients:
-                self.running[-1].result()  # in turn
+                self.last[-1].result()  # in turn
+        self.running += self.last
 
-    def push(self, function: Any, worker: str, parts: placement.Parts) -> tuple[tf.Tensor, Any]:
-        with tf.device(worker):
-            return function(parts)
+    def push(self, device: str, parts: placement.Parts) -> tuple[tf.Tensor, Any]:
+        with tf.device(device):
+            return self.graph(parts)
 
     def sync(self) -> None:
-        for push in self.running:  # each thread's last; a worker's call returns when the server has its update
-            push.result()
+        for push in self.running:  # all, so that no error is lost
+            push.result()  # there when the server has made its update
+        self.running = []
 
     def loss(self) -> float:
         """The mean of the workers' losses, each of the parameters that it saw."""
-        loss = float(np.mean([push.result()[0].numpy() for push in self.running]))
+        loss = float(np.mean([push.result()[0].numpy() for push in self.last]))
         return runtime.meeting(self.job.world).exchange(loss)[0]
 
     def gradients(self) -> Arrays | None:
         """The mean of the workers' gradients, each of the parameters that it saw."""
-        found = zip(self.variables, zip(*(push.result()[1] for push in self.running), strict=True), strict=True)
+        found = zip(self.variables, zip(*(push.result()[1] for push in self.last), strict=True), strict=True)
         return {name: np.mean([gradient.numpy() for gradient in pushed], axis=0) for name, pushed in found}
 
 
@@ -119,8 +123,7 @@ class Worker:
 
 def start_servers(world: World) -> tuple[tf.train.ClusterSpec, list[tf.distribute.Server]]:
     """This process's servers: its worker's and, in rank 0, the parameter server. Returns when all ranks have theirs."""
-    own = [f"127.0.0.1:{free_port()}" for _ in range(1 if world.rank else 2)]
-    addresses = runtime.meeting(world).exchange(own)
+    addresses = runtime.meeting(world).addresses(1 if world.rank else 2)
     cluster = tf.train.ClusterSpec({"worker": [first for first, *_ in addresses], "ps": addresses[0][1:]})
     options = tf.compat.v1.GPUOptions(allow_growth=True, visible_device_list=str(world.rank))
     everything = {
