@@ -250,17 +250,24 @@ def _normalization(strategy: StrategySpec, request: Request, platform: Platform)
 
 def _band(strategy: StrategySpec, options: dict[str, Any]) -> Band:
     """The band of the parity gate: a looser one where an option asks for it."""
-    given = {f"{name}={value}" for name, value in options.items()}
-    for option, band in strategy.bands.items():
-        if option in given:
-            return band
+    for option in _texts(options):
+        if option in strategy.bands:
+            return strategy.bands[option]
     return "exact"
+
+
+def _texts(options: dict[str, Any]) -> list[str]:
+    """Options as manifests name their values: "cross_device=nccl"."""
+    return [f"{name}={value}" for name, value in options.items()]
 
 
 def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
     """Why this cell cannot run on this machine, or ""."""
     if strategy.needs_gpu and spec.platform == "cpu":
         return strategy.needs_gpu
+    for option in _texts(spec.options):
+        if option in strategy.options_need_gpu and spec.platform == "cpu":
+            return f"option {option}: {strategy.options_need_gpu[option]}"
     if spec.devices < strategy.min_devices:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
     if spec.accumulation_steps > 1 and strategy.parallelism in ("model", "pipeline"):

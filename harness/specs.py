@@ -70,8 +70,9 @@ class StrategySpec:
     `processes`: "one" process drives all devices, or one "per_device". `normalization`: which samples share BatchNorm
     statistics; `other_normalizations`: what --batch-norm may choose instead, each with the reason why it needs GPUs, or
     "". `options`: the strategy's own options with their defaults; 0 and "" stand for a default that depends on
-    the workload, which the planner fills in. `choices`: the values that an option of text may have. `bands`: values
-    of options ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
+    the workload, which the planner fills in. `choices`: the values that an option of text may have. `options_need_gpu`:
+    values of options ("cross_device=nccl"), each with the reason why it needs GPUs. `bands`: values of options
+    ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
     stages as devices.
 
     The last six fields are the strategy's row in docs/strategies.md.
@@ -89,6 +90,7 @@ class StrategySpec:
     accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
     options: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    options_need_gpu: dict[str, str] = field(default_factory=dict)
     bands: dict[str, Band] = field(default_factory=dict)
     replicated: str = ""
     sharded: str = ""

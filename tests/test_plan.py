@@ -193,6 +193,14 @@ def test_bad_options(machine, options, message):
     assert message in str(error.value)
 
 
+def test_a_value_of_an_option_that_needs_gpus_is_skipped_on_cpu():
+    request = Request(frameworks=("tf",), strategies=("mirrored",), options={"cross_device": ("nccl",)})
+    (trial,) = make_plan(request, make_machine()).trials
+    assert trial.status == "skipped"
+    assert trial.reason.startswith("option cross_device=nccl: NCCL")
+    assert make_plan(request, make_machine(gpus=2)).trials[0].status == "planned"
+
+
 def test_in_a_matrix_of_everything_what_does_not_divide_is_skipped(machine):
     made = make_plan(Request(workloads=("all",), devices=(8,)), machine)
     toys = {trial.spec.strategy: trial for trial in made.trials if trial.spec.workload == "toy"}

@@ -1,70 +1,112 @@
 """Update rules written out, because Keras' optimizers are not torch.optim's.
 
 Keras keeps the learning rate inside the momentum, adds Adam's epsilon before the bias correction, and passes its
-hyperparameters through float32 even for float64 variables. Constants here are made in the variables' own dtype.
+hyperparameters through float32 even for float64 variables. Constants here are made in the variables' own dtype; what
+depends on the number of updates is computed in the graph, in float64, as torch computes it in Python floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from harness import optimizers
 from harness.specs import OptimizerSpec
 
-
-class Optimizer(Protocol):
-    def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        """Update the variables in place; call it inside a tf.function."""
-        ...
+Rule = Callable[[OptimizerSpec, tf.Tensor, Sequence[tf.Variable], Any], tf.Tensor]
+"""From a gradient, the slots of its variable and the number of this update to the direction of w = w - rate direction.
+It assigns the slots."""
 
 
-class SGD:
-    """v = momentum v + g;  w = w - lr v."""
+def _sgd(spec: OptimizerSpec, g: tf.Tensor, slots: Sequence[tf.Variable], t: Any) -> tf.Tensor:
+    """v = momentum v + g; direction v, or g + momentum v with Nesterov."""
+    if not slots:
+        return g
+    momentum = tf.constant(spec.momentum, g.dtype)
+    v = momentum * slots[0] + g
+    slots[0].assign(v)
+    return g + momentum * v if spec.nesterov else v
+
+
+def _adam(spec: OptimizerSpec, g: tf.Tensor, slots: Sequence[tf.Variable], t: Any) -> tf.Tensor:
+    """m = b1 m + (1-b1) g;  s = b2 s + (1-b2) g^2;  direction m/(1-b1^t) / (sqrt(s/(1-b2^t)) + epsilon)."""
+    m = tf.constant(spec.beta1, g.dtype) * slots[0] + tf.constant(1 - spec.beta1, g.dtype) * g
+    s = tf.constant(spec.beta2, g.dtype) * slots[1] + tf.constant(1 - spec.beta2, g.dtype) * g * g
+    slots[0].assign(m)
+    slots[1].assign(s)
+    correction1, correction2 = (tf.cast(1 - tf.constant(b, tf.float64) ** t, g.dtype) for b in (spec.beta1, spec.beta2))
+    return m / correction1 / (tf.sqrt(s / correction2) + tf.constant(spec.epsilon, g.dtype))
+
+
+def _adagrad(spec: OptimizerSpec, g: tf.Tensor, slots: Sequence[tf.Variable], t: Any) -> tf.Tensor:
+    """s = s + g^2; direction g / (sqrt(s) + epsilon)."""
+    s = slots[0] + g * g
+    slots[0].assign(s)
+    return g / (tf.sqrt(s) + tf.constant(spec.epsilon, g.dtype))
+
+
+RULES: dict[str, Rule] = {"sgd": _sgd, "adam": _adam, "adamw": _adam, "adagrad": _adagrad}
+
+
+class Optimizer:
+    """The rule of `spec` over `variables`; make it in the scope that these were made in."""
 
     def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> None:
         self.spec, self.variables = spec, variables
-        self.velocities = _zeros_like(variables) if spec.momentum else []
+        count = {"sgd": 1 if spec.momentum else 0, "adagrad": 1}.get(spec.name, 2)
+        self.slots = [[_zeros_like(w) for _ in range(count)] for w in variables]
+        self.updates: tf.Variable | None = None
+        if optimizers.scheduled(spec) or spec.name.startswith("adam"):  # nothing else depends on it
+            self.updates = tf.Variable(tf.zeros((), tf.float64), trainable=False)
+
+    def state(self) -> list[tf.Variable]:
+        """All that an update assigns."""
+        counter = [] if self.updates is None else [self.updates]
+        return [*self.variables, *(slot for slots in self.slots for slot in slots), *counter]
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        for index, (w, g) in enumerate(zip(self.variables, gradients, strict=True)):
-            if self.velocities:
-                v = self.velocities[index]
-                g = tf.constant(self.spec.momentum, w.dtype) * v + g
-                v.assign(g)
-            w.assign_sub(tf.constant(self.spec.learning_rate, w.dtype) * g)
-
-
-class Adam:
-    """m = b1 m + (1-b1) g;  s = b2 s + (1-b2) g^2;  w = w - lr m/(1-b1^t) / (sqrt(s/(1-b2^t)) + eps)."""
-
-    def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> None:
-        self.spec, self.variables = spec, variables
-        self.m, self.s = _zeros_like(variables), _zeros_like(variables)
-        self.steps = tf.Variable(tf.zeros((), tf.float64), trainable=False)
-
-    def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        t = self.steps + tf.constant(1.0, tf.float64)
-        self.steps.assign(t)
-        b1, b2 = self.spec.beta1, self.spec.beta2
-        # float64 scalars, as torch computes them in Python floats
-        correction1 = 1 - tf.constant(b1, tf.float64) ** t
-        correction2 = 1 - tf.constant(b2, tf.float64) ** t
-        for w, g, m_slot, s_slot in zip(self.variables, gradients, self.m, self.s, strict=True):
-            m = tf.constant(b1, w.dtype) * m_slot + tf.constant(1 - b1, w.dtype) * g
-            s = tf.constant(b2, w.dtype) * s_slot + tf.constant(1 - b2, w.dtype) * g * g
-            m_slot.assign(m)
-            s_slot.assign(s)
-            denominator = tf.sqrt(s / tf.cast(correction2, w.dtype)) + tf.constant(self.spec.epsilon, w.dtype)
-            rate = tf.constant(self.spec.learning_rate, w.dtype)
-            w.assign_sub(rate * (m / tf.cast(correction1, w.dtype)) / denominator)
+        """Update the variables in place, each on its own device; call it inside a tf.function."""
+        t, rate = None, tf.constant(self.spec.learning_rate, tf.float64)
+        if self.updates is not None:
+            with tf.device(self.updates.device):
+                t = self.updates + tf.constant(1.0, tf.float64)
+                self.updates.assign(t)
+                rate = scheduled_rate(self.spec, t - 1)
+        for w, g, slots in zip(self.variables, gradients, self.slots, strict=True):
+            with tf.device(w.device):
+                decay = tf.constant(self.spec.weight_decay, w.dtype) * w if self.spec.weight_decay else None
+                if decay is not None and self.spec.name != "adamw":
+                    g = g + decay
+                direction = RULES[self.spec.name](self.spec, g, slots, t)
+                if decay is not None and self.spec.name == "adamw":
+                    direction = direction + decay
+                w.assign_sub(tf.cast(rate, w.dtype) * direction)
 
 
 def build(spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> Optimizer:
     """The optimizer of `spec`; call it in the scope that `variables` were made in."""
-    return SGD(spec, variables) if spec.name == "sgd" else Adam(spec, variables)
+    return Optimizer(spec, variables)
 
 
-def _zeros_like(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    return [tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False) for w in variables]
+def scheduled_rate(spec: OptimizerSpec, step: tf.Tensor) -> tf.Tensor:
+    """The rate of update `step`, counted from 0: harness.optimizers.rate as a graph; float64 in, float64 out."""
+    if not optimizers.scheduled(spec):
+        return tf.constant(spec.learning_rate, tf.float64)
+    one = tf.constant(1.0, tf.float64)
+    after = step - spec.warmup_steps
+    factor = one
+    if spec.schedule == "step":
+        factor = tf.constant(spec.gamma, tf.float64) ** tf.floor(after / spec.step_size)
+    elif spec.schedule == "cosine":
+        share = tf.minimum(after / (spec.total_steps - spec.warmup_steps), one)
+        factor = (one + tf.cos(tf.constant(math.pi, tf.float64) * share)) / 2
+    warming = (step + one) / (spec.warmup_steps + 1)
+    return tf.constant(spec.learning_rate, tf.float64) * tf.where(after < 0, warming, factor)
+
+
+def _zeros_like(w: tf.Variable) -> tf.Variable:
+    with tf.device(w.device):
+        return tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import keras
 import tensorflow as tf
 
 from harness.contract import DevicesMissing, World
 from harness.specs import Precision
+from tf_impl.meeting import Meeting
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
 """What parameters and inputs are stored in. bf16 is Keras' mixed_bfloat16: it computes in bfloat16."""
@@ -19,18 +23,24 @@ def start(world: World, precision: Precision) -> None:
     keras.config.set_image_data_format("channels_last")  # whatever ~/.keras/keras.json says
     keras.config.set_floatx(DTYPES[precision])
     keras.config.set_dtype_policy("mixed_bfloat16" if precision == "bf16" else DTYPES[precision])
+    # Nothing here may make TensorFlow list its logical devices: that starts its context, and a strategy of several
+    # processes must be made before.
+    physical = tf.config.list_physical_devices("GPU")
     if world.platform == "cpu":
         tf.config.set_visible_devices([], "GPU")
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * world.devices)
-    for gpu in tf.config.list_physical_devices("GPU") if world.platform == "gpu" else ():
-        tf.config.experimental.set_memory_growth(gpu, True)  # else one process takes all memory at once
-    found = tf.config.list_logical_devices(world.platform.upper())
-    if len(found) < world.devices:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * world.local_devices)
+    elif len(physical) < world.devices:
         raise DevicesMissing(
-            f"TensorFlow sees {len(found)} devices of platform {world.platform}, needs {world.devices}; "
-            "for GPUs: pip install 'tensorflow[and-cuda]' in an environment of its own, and --interpreter tf=PATH"
+            f"TensorFlow sees {len(physical)} GPUs, needs {world.devices}; for GPUs: pip install "
+            "'tensorflow[and-cuda]' in an environment of its own, and --interpreter tf=PATH"
         )
+    else:
+        own = physical[world.rank * world.local_devices :][: world.local_devices]
+        tf.config.set_visible_devices(own, "GPU")
+        for gpu in own:
+            tf.config.experimental.set_memory_growth(gpu, True)  # else one process takes all memory at once
+    barrier(world)
 
 
 def devices(world: World) -> list[str]:
@@ -38,21 +48,34 @@ def devices(world: World) -> list[str]:
     return [device.name for device in tf.config.list_logical_devices(world.platform.upper())[: world.local_devices]]
 
 
-def sync(world: World) -> None:
-    """Wait until all devices are idle: on GPUs operations return before they are done."""
-    tf.test.experimental.sync_devices()
+def sync(names: Sequence[str]) -> None:
+    """Wait until these devices are idle: on GPUs operations return before they are done.
+
+    tf.test.experimental.sync_devices() does so for all devices, but fails where other processes' are among them.
+    """
+    for name in names:
+        with tf.device(name):
+            tf.raw_ops.SyncDevice()
+
+
+@cache
+def meeting(world: World) -> Meeting:
+    """Where this process meets the others of its trial."""
+    return Meeting(world)
 
 
 def barrier(world: World) -> None:
-    """Wait for all ranks: every strategy here is one process, which has nobody to wait for."""
-    assert world.processes == 1
+    """Wait for all ranks."""
+    if world.processes > 1:
+        meeting(world).exchange()
 
 
 def peak_bytes(world: World) -> int | None:
     """Most memory that tensors took on one of this process's GPUs so far, in bytes; None on the CPU."""
     if world.platform == "cpu":
         return None
-    return max(tf.config.experimental.get_memory_info(name)["peak"] for name in devices(world))
+    indices = range(world.local_devices)
+    return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] for index in indices)
 
 
 def versions(world: World) -> dict[str, str]:

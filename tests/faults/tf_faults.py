@@ -11,6 +11,9 @@ CELLS = {
     "tf single": Cell("single"),
     "tf single classifier": Cell("single", workload="classifier", size="base"),
     "tf mirrored": Cell("mirrored"),
+    "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
+    "tf model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
+    "tf parameter_server": Cell("parameter_server"),
 }
 
 
@@ -21,17 +24,14 @@ def adam_epsilon_misplaced():
 
     from tf_impl import optim
 
-    def apply(self, gradients):
-        t = self.steps + tf.constant(1.0, tf.float64)
-        self.steps.assign(t)
-        b1, b2 = (tf.constant(b, tf.float64) for b in (self.spec.beta1, self.spec.beta2))
-        rate = tf.constant(self.spec.learning_rate, tf.float64) * tf.sqrt(1 - b2**t) / (1 - b1**t)
-        for w, g, m_slot, s_slot in zip(self.variables, gradients, self.m, self.s, strict=True):
-            m_slot.assign(b1 * m_slot + (1 - b1) * g)
-            s_slot.assign(b2 * s_slot + (1 - b2) * g * g)
-            w.assign_sub(rate * m_slot / (tf.sqrt(s_slot) + tf.constant(self.spec.epsilon, tf.float64)))
+    def adam(spec, g, slots, t):
+        b1, b2 = (tf.constant(b, tf.float64) for b in (spec.beta1, spec.beta2))
+        slots[0].assign(b1 * slots[0] + (1 - b1) * g)
+        slots[1].assign(b2 * slots[1] + (1 - b2) * g * g)
+        correction = tf.sqrt(1 - b2**t) / (1 - b1**t)
+        return correction * slots[0] / (tf.sqrt(slots[1]) + tf.constant(spec.epsilon, tf.float64))
 
-    replaced(optim.Adam, "apply", lambda _: apply)
+    optim.RULES["adam"] = adam
 
 
 @planted("tf single")
@@ -79,3 +79,40 @@ def keras_optimizer():
             self.optimizer.apply(gradients, self.variables)
 
     replaced(optim, "build", lambda _: Keras)
+
+
+@planted("tf multi_worker_mirrored")
+def batch_not_sharded():
+    """Every worker trains on the first worker's share, as when nothing shards the data set."""
+    from tf_impl.strategies import mirrored
+
+    def change(original):
+        return lambda batch, *, steps, rank, ranks: original(batch, steps=steps, rank=0, ranks=ranks)
+
+    replaced(mirrored, "shares", change)
+
+
+@planted("tf model_parallel")
+def next_stages_gradient_forgotten():
+    """The tape of the first stage is not told the gradient that comes back: it takes that of its output's sum."""
+    import tensorflow as tf
+
+    def change(original):
+        return lambda self, target, sources, output_gradients=None: original(self, target, sources)
+
+    replaced(tf.GradientTape, "gradient", change)
+
+
+@planted("tf parameter_server")
+def pushes_scaled_as_averages():
+    """Each push is divided by the number of workers, as where gradients are averaged: all training is half as fast."""
+    from tf_impl.strategies.parameter_server import Coordinator
+
+    def change(original):
+        def loss_and_gradients(self, parts):
+            loss, gradients = original(self, parts)
+            return loss, [gradient / len(self.devices) for gradient in gradients]
+
+        return loss_and_gradients
+
+    replaced(Coordinator, "loss_and_gradients", change)

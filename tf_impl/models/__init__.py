@@ -1,17 +1,53 @@
-"""The networks, as Keras models. Number formats come from Keras' global policy, which runtime.start sets."""
+"""The networks, as Keras models. Number formats come from Keras' global policy, which runtime.start sets.
+
+Each network is an ordered mapping from the names in `workload.blocks` to functions of a symbolic tensor, such as Keras
+layers are: calling them makes the variables, on the device and in the scope of the call.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import keras
+import tensorflow as tf
+from keras import layers
 
 from harness.workloads import Workload
 
+Blocks = dict[str, Callable[[Any], Any]]
 
-def build(workload: Workload) -> keras.Model:
-    """The network of `workload`; its output is in the parameters' dtype."""
-    model = importlib.import_module(f"{__name__}.{workload.name}").build(**workload.dims)
-    if not model.built:
-        model.build((None, *workload.input_shape))
-    return model
+
+def build(workload: Workload, *, synchronized: bool = False) -> keras.Model:
+    """The network of `workload`; its output is in the parameters' dtype.
+
+    `synchronized`: BatchNorm takes its statistics from the samples of all replicas, by all-reduces of its own.
+    """
+    found = _blocks(workload, synchronized)
+    return _model(list(found.values()), workload.input_shape, last=True)
+
+
+def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[str]) -> list[keras.Model]:
+    """The same network cut before the blocks `points`, each stage's variables on its own device."""
+    functions, shape = list(_blocks(workload, synchronized=False).values()), workload.input_shape
+    stages = []
+    for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
+        with tf.device(device):
+            stages.append(_model(functions[start:end], shape, last=end == len(functions)))
+        shape = stages[-1].output_shape[1:]
+    return stages
+
+
+def _blocks(workload: Workload, synchronized: bool) -> Blocks:
+    module = importlib.import_module(f"{__name__}.{workload.name}")
+    return module.blocks(**workload.dims, **({"synchronized": synchronized} if workload.normalizes else {}))
+
+
+def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:
+    """The functions in a row. The last stage ends in the parameters' dtype, whatever its layers compute in."""
+    inputs = x = keras.Input(shape)
+    for function in functions:
+        x = function(x)
+    return keras.Model(inputs, layers.Activation("linear", dtype=keras.config.floatx())(x) if last else x)

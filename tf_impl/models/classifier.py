@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import keras
 from keras import layers
 
+from tf_impl.models import Blocks
 
-def build(*, inputs: int, hidden: int, outputs: int) -> keras.Model:
+
+def blocks(*, inputs: int, hidden: int, outputs: int) -> Blocks:
     """(batch, inputs) to logits (batch, outputs)."""
-    return keras.Sequential(
-        [
-            layers.Dense(hidden, activation="relu", name="fc"),
-            layers.Dense(outputs, name="out"),
-            layers.Activation("linear", dtype=keras.config.floatx()),
-        ]
-    )
+    return {
+        "fc": layers.Dense(hidden, name="fc"),
+        "relu": layers.ReLU(),
+        "out": layers.Dense(outputs, name="out"),
+    }

@@ -5,18 +5,22 @@ from __future__ import annotations
 import keras
 from keras import layers
 
+from tf_impl.models import Blocks
 
-def build(*, channels1: int, channels2: int, hidden: int, classes: int) -> keras.Model:
+
+def blocks(*, channels1: int, channels2: int, hidden: int, classes: int) -> Blocks:
     """(batch, 28, 28, 1) to log-probabilities (batch, classes)."""
-    return keras.Sequential(
-        [
-            layers.Conv2D(channels1, 5, activation="relu", name="conv1"),
-            layers.MaxPool2D(2),
-            layers.Conv2D(channels2, 5, activation="relu", name="conv2"),
-            layers.MaxPool2D(2),
-            layers.Flatten(),  # (height, width, channel) order: canonical
-            layers.Dense(hidden, activation="relu", name="fc1"),
-            layers.Dense(classes, name="fc2"),
-            layers.Activation("log_softmax", dtype=keras.config.floatx()),
-        ]
-    )
+    return {
+        "conv1": layers.Conv2D(channels1, 5, name="conv1"),
+        "relu1": layers.ReLU(),
+        "pool1": layers.MaxPool2D(2),
+        "conv2": layers.Conv2D(channels2, 5, name="conv2"),
+        "relu2": layers.ReLU(),
+        "pool2": layers.MaxPool2D(2),
+        "flatten": layers.Flatten(),  # (height, width, channel) order: canonical
+        "fc1": layers.Dense(hidden, name="fc1"),
+        "relu3": layers.ReLU(),
+        "fc2": layers.Dense(classes, name="fc2"),
+        # the logarithm needs the parameters' precision, also where the layers compute in bfloat16
+        "log_softmax": layers.Activation("log_softmax", dtype=keras.config.floatx()),
+    }

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import keras
 from keras import layers
+
+from tf_impl.models import Blocks
 
 EXPANSION = 4
 
 
-def build(*, classes: int, width: int, **depths: int) -> keras.Model:
-    """(batch, height, width, 3) to logits (batch, classes). `depths`: bottlenecks in each of the four stages."""
+def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Blocks:
+    """(batch, height, width, 3) to logits (batch, classes). `depths`: bottlenecks in each of the four stages.
+
+    `synchronized`: BatchNorm takes its statistics from all replicas' samples.
+    """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
         if kernel > 1:
@@ -19,23 +24,26 @@ def build(*, classes: int, width: int, **depths: int) -> keras.Model:
         return layers.Conv2D(channels, kernel, stride, use_bias=False, name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
-        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)  # Keras' defaults differ
+        # Keras' defaults differ
+        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, synchronized=synchronized, name=name)(x)
 
-    inputs = keras.Input((None, None, 3))
-    x = layers.ReLU()(norm(conv(inputs, "conv1", width, 7, 2), "bn1"))
-    x = layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # zero is as good as minus infinity behind a ReLU
-    channels = width
+    def bottleneck(x: Any, name: str, planes: int, stride: int) -> Any:
+        y = layers.ReLU()(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))
+        y = layers.ReLU()(norm(conv(y, f"{name}.conv2", planes, 3, stride), f"{name}.bn2"))
+        y = norm(conv(y, f"{name}.conv3", EXPANSION * planes, 1), f"{name}.bn3")
+        if stride != 1 or x.shape[-1] != EXPANSION * planes:
+            x = norm(conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride), f"{name}.downsample.1")
+        return layers.ReLU()(layers.Add()([x, y]))
+
+    found: Blocks = {
+        "conv1": partial(conv, name="conv1", channels=width, kernel=7, stride=2),
+        "bn1": partial(norm, name="bn1"),
+        "relu": layers.ReLU(),
+        "maxpool": lambda x: layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x)),  # zero is as good behind a ReLU
+    }
     for stage, depth in enumerate(depths.values(), 1):
-        planes = width * 2 ** (stage - 1)
         for index in range(depth):
-            name = f"layer{stage}.{index}"
-            stride = 2 if stage > 1 and index == 0 else 1
-            y = layers.ReLU()(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))
-            y = layers.ReLU()(norm(conv(y, f"{name}.conv2", planes, 3, stride), f"{name}.bn2"))
-            y = norm(conv(y, f"{name}.conv3", EXPANSION * planes, 1), f"{name}.bn3")
-            if stride != 1 or channels != EXPANSION * planes:
-                x = norm(conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride), f"{name}.downsample.1")
-            channels = EXPANSION * planes
-            x = layers.ReLU()(layers.Add()([x, y]))
-    x = layers.Dense(classes, name="fc")(layers.GlobalAveragePooling2D()(x))
-    return keras.Model(inputs, layers.Activation("linear", dtype=keras.config.floatx())(x))
+            name, stride = f"layer{stage}.{index}", 2 if stage > 1 and index == 0 else 1
+            found[name] = partial(bottleneck, name=name, planes=width * 2 ** (stage - 1), stride=stride)
+    pooled = {"avgpool": layers.GlobalAveragePooling2D(keepdims=True), "flatten": layers.Flatten()}
+    return found | pooled | {"fc": layers.Dense(classes, name="fc")}

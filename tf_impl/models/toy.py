@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import keras
 from keras import layers
 
+from tf_impl.models import Blocks
 
-def build(*, inputs: int, hidden: int, outputs: int, relu: int) -> keras.Model:
+
+def blocks(*, inputs: int, hidden: int, outputs: int, relu: int) -> Blocks:
     """(batch, inputs) to (batch, outputs)."""
-    return keras.Sequential(
-        [
-            layers.Dense(hidden, activation="relu" if relu else None, name="net1"),
-            layers.Dense(outputs, name="net2"),
-            layers.Activation("linear", dtype=keras.config.floatx()),
-        ]
-    )
+    between: Blocks = {"relu": layers.ReLU()} if relu else {}
+    return {"net1": layers.Dense(hidden, name="net1"), **between, "net2": layers.Dense(outputs, name="net2")}

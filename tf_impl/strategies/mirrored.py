@@ -2,7 +2,15 @@
 
 Variables made in the strategy's scope get one copy a device. `strategy.run` traces the replica step once for each
 device, on its own part of the batch; inside it `all_reduce` averages the gradients over the replicas, and every replica
-then makes the same update to its own copy. All replicas wait for each other in the all-reduce; on GPUs it is NCCL's.
+then makes the same update to its own copy. All replicas wait for each other in the all-reduce. With accumulation the
+gradients of all parts are added up on each device first: still one all-reduce.
+
+What all-reduces is the option `cross_device`: "auto" is TensorFlow's choice, its collective operations, which on GPUs
+are NCCL's; "nccl" is the older operation on NCCL; "hierarchical_copy" copies along a tree made for the DGX-1's NVLinks;
+"one_device" adds everything up on the first device and copies it back.
+
+BatchNorm sees each device's part; `--batch-norm global` takes Keras' synchronized layer, which sums sums and squares
+over the replicas in every forward pass, and all-reduces their gradients in every backward pass.
 
 The updates are plain assignments in replica context: no Keras optimizer, which would sum gradients, not average them.
 """
@@ -14,56 +22,44 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contract import Arrays, Job
-from tf_impl import losses, models, optim, placement, runtime, weights
+from harness.partition import shares
+from tf_impl import models, placement, runtime, weights
+from tf_impl.training import Training
+
+CROSS_DEVICE = {
+    "auto": lambda: None,
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "one_device": tf.distribute.ReductionToOneDevice,
+}
 
 
-class Mirrored:
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.devices = runtime.devices(job.world)
-        self.dtype = runtime.DTYPES[job.precision]
-        self.loss_fn = losses.get(job.workload.loss)
-        self.strategy = tf.distribute.MirroredStrategy(self.devices)
-        with self.strategy.scope():
-            self.model = models.build(job.workload)
-            self.variables = weights.variables(self.model)
-            weights.load(self.variables, job.params)
-            self.optimizer = optim.build(job.optimizer, list(self.variables.values()))
-        self.compiled = tf.function(self.train_step)
-        self.last: Any = None
+class Mirrored(Training):
+    def __init__(self, job: Job, strategy: tf.distribute.Strategy, devices: list[str]) -> None:
+        """`devices`: those of this process, one a replica."""
+        self.strategy = strategy
+        with strategy.scope():
+            super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")], devices)
 
-    def replica_step(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        with tf.GradientTape() as tape:
-            loss = self.loss_fn(self.model(x, training=True), y)  # the mean over this replica's part
-        gradients: Any = tape.gradient(loss, list(self.variables.values()))
-        context = tf.distribute.get_replica_context()
-        gradients = context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
-        self.optimizer.apply(gradients)
-        return loss, gradients if self.job.keep_gradients else []
-
-    def train_step(self, x: Any, y: Any) -> tuple[Any, Any]:
+    def train_step(self, parts: Any) -> tuple[Any, Any]:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
-        return self.strategy.run(self.replica_step, args=(x, y))
+        return self.strategy.run(super().train_step, args=(parts,))
 
-    def place(self, batch: Arrays) -> tuple[Any, Any]:
-        return self.distribute(batch["x"]), self.distribute(batch["y"])
+    def loss_and_gradients(self, parts: placement.Parts) -> tuple[tf.Tensor, Any]:
+        """The loss is the mean over this replica's samples, the gradients are those of the mean over all."""
+        loss, gradients = super().loss_and_gradients(parts)
+        return loss, tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
-    def distribute(self, array: Any) -> Any:
-        """Equal parts along the batch axis, each on its device before the step asks for it."""
-        parts = array.reshape(len(self.devices), -1, *array.shape[1:])
+    def place(self, batch: Arrays) -> Any:
+        """Each device's share, on its device before the step asks for it."""
+        steps, replicas = self.job.accumulation_steps, self.strategy.num_replicas_in_sync
 
-        def part(context: tf.distribute.ValueContext) -> tf.Tensor:
-            index = context.replica_id_in_sync_group
-            with tf.device(self.devices[index]):
-                return tf.identity(placement.tensor(parts[index], self.dtype))
+        def own(context: tf.distribute.ValueContext) -> placement.Parts:
+            index = int(context.replica_id_in_sync_group)
+            device = self.devices[index % len(self.devices)]  # the index counts over all processes
+            return placement.on_device(shares(batch, steps=steps, rank=index, ranks=replicas), device, self.dtype)
 
-        return self.strategy.experimental_distribute_values_from_function(part)
-
-    def step(self, placed: tuple[Any, Any]) -> None:
-        self.last = self.compiled(*placed)
-
-    def sync(self) -> None:
-        runtime.sync(self.job.world)
+        return self.strategy.experimental_distribute_values_from_function(own)
 
     def loss(self) -> float:
         return float(self.strategy.reduce(tf.distribute.ReduceOp.MEAN, self.last[0], axis=None))
@@ -80,4 +76,6 @@ class Mirrored:
 
 
 def build(job: Job) -> Mirrored:
-    return Mirrored(job)
+    devices = runtime.devices(job.world)
+    across = CROSS_DEVICE[job.options["cross_device"]]()
+    return Mirrored(job, tf.distribute.MirroredStrategy(devices, cross_device_ops=across), devices)

@@ -1,0 +1,92 @@
+"""Where the processes of a trial meet: TCP on this host, because TensorFlow offers no barrier between its processes.
+
+Rank 0 listens and writes its port into the rendezvous file; every other rank connects once. A meeting is then one line
+from each of them to rank 0 and one line back: nobody polls, so the ranks leave it within microseconds of each other.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from harness.contract import World
+
+WAIT_SECONDS = 120.0  # for the other ranks to come at the start: some import slower than others
+POLL_SECONDS = 0.02
+
+
+class Meeting:
+    """This rank's connections: rank 0 has one to each other rank, each other rank one to rank 0."""
+
+    def __init__(self, world: World) -> None:
+        """Raises TimeoutError if a rank does not come."""
+        self.world, self.deadline = world, time.monotonic() + WAIT_SECONDS
+        path = Path(urlparse(world.rendezvous).path)
+        self.peers = self._accept(path) if world.rank == 0 else [self._connect(path)]
+        for peer in self.peers:
+            peer.settimeout(None)  # the harness ends trials that hang; a rank that dies closes its connection
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.lines = [peer.makefile("rw") for peer in self.peers]
+
+    def exchange(self, own: Any = None) -> list:
+        """What every rank brought, in the order of the ranks: anything that JSON can hold. Returns when all have come.
+
+        Raises ConnectionError if one will never come.
+        """
+        try:
+            return self._exchange(own)
+        except OSError as error:  # a closed connection shows in several ways
+            raise ConnectionError("another rank has ended") from error
+
+    def addresses(self, count: int = 1) -> list[list[str]]:
+        """Every rank's free addresses, `count` of this rank's, for servers of their own.
+
+        Ports are held until each rank has its own, so that none is handed out twice.
+        """
+        held = [socket.create_server(("", 0)) for _ in range(count)]
+        try:
+            return self.exchange([f"127.0.0.1:{server.getsockname()[1]}" for server in held])
+        finally:
+            for server in held:
+                server.close()
+
+    def _exchange(self, own: Any) -> list:
+        if self.world.rank:
+            self._send(0, [self.world.rank, own])
+            return self._receive(0)
+        found = [own] * self.world.processes
+        for index in range(len(self.lines)):
+            rank, brought = self._receive(index)
+            found[rank] = brought
+        for index in range(len(self.lines)):
+            self._send(index, found)
+        return found
+
+    def _accept(self, path: Path) -> list[socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            unfinished = path.with_suffix(".tmp")
+            unfinished.write_text(str(server.getsockname()[1]))
+            unfinished.replace(path)  # others see the whole number or no file
+            server.settimeout(WAIT_SECONDS)
+            return [server.accept()[0] for _ in range(1, self.world.processes)]
+
+    def _connect(self, path: Path) -> socket.socket:
+        while not path.exists():
+            if time.monotonic() > self.deadline:
+                raise TimeoutError(f"rank 0 did not come within {WAIT_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+        return socket.create_connection(("127.0.0.1", int(path.read_text())), timeout=WAIT_SECONDS)
+
+    def _send(self, index: int, content: list) -> None:
+        self.lines[index].write(json.dumps(content) + "\n")
+        self.lines[index].flush()
+
+    def _receive(self, index: int) -> list:
+        line = self.lines[index].readline()
+        if not line:
+            raise ConnectionResetError  # the other end is closed
+        return json.loads(line)

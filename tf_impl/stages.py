@@ -1,0 +1,58 @@
+"""Where a network is cut into stages, as the option `cut` says."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness import partition
+from harness.contract import Job
+from tf_impl import models, runtime
+
+TIMED_RUNS = 3  # each block's time is the smallest of so many
+
+
+def cut_points(job: Job) -> tuple[int, ...]:
+    """The index of the first block of each stage after the first, one stage a device.
+
+    "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
+    harness.partition.cut_points. Raises UsageError for names that are none.
+    """
+    blocks, how = job.workload.blocks, job.options["cut"]
+    if how == "parameters":
+        sizes = {parameter.name: float(np.prod(parameter.shape)) for parameter in job.workload.parameters()}
+        costs = [sum(size for name, size in sizes.items() if name.startswith(f"{block}.")) for block in blocks]
+        return partition.balance(costs, job.world.devices)
+    if how == "time":
+        return partition.balance(block_seconds(job), job.world.devices)
+    return partition.cut_points(how, blocks, job.world.devices)
+
+
+def block_seconds(job: Job) -> list[float]:
+    """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
+    device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
+    seconds = []
+    for block in models.build_stages(job.workload, range(1, count), [device] * count):
+
+        @tf.function
+        def run(x: tf.Tensor, block: Any = block) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                output = block(x, training=True)
+            return tape.gradient(output, [x, *(variable.value for variable in block.trainable_variables)])
+
+        with tf.device(device):
+            x = tf.zeros((job.global_batch, *block.input_shape[1:]), runtime.DTYPES[job.precision])
+            run(x)  # traces it
+            times = []
+            for _ in range(TIMED_RUNS):
+                runtime.sync([device])
+                start = time.perf_counter()
+                run(x)
+                runtime.sync([device])
+                times.append(time.perf_counter() - start)
+        seconds.append(min(times))
+    return seconds
