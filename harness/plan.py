@@ -95,14 +95,20 @@ def make_plan(request: Request, machine: Machine) -> Plan:
 
 
 def check_data(data: Path | None, plan: Plan) -> None:
-    """Raises UsageError for a --data that is no folder, or that no workload of the plan takes."""
-    if data is None:
-        return
+    """Raises UsageError for a --data that is no folder, that no workload of the plan takes, or that one lacks."""
     names = dict.fromkeys((trial.spec.workload, trial.spec.size) for trial in plan.trials)
-    if not any(workloads.get(*name).takes_data for name in names):
+    chosen = [workloads.get(*name) for name in names]
+    if data is None:
+        for workload in chosen:
+            if workload.needs_data:
+                raise UsageError(
+                    f"{workload.name} {workload.size} needs --data DIR, a folder with {workload.needs_data}"
+                )
+        return
+    if not any(workload.takes_data for workload in chosen):
         raise UsageError(f"--data {data}: {', '.join(name for name, _ in names)} takes no data; leave it out")
     if not data.is_dir():
-        raise UsageError(f"--data {data}: is not a folder; name the one that holds MNIST's IDX files")
+        raise UsageError(f"--data {data}: is not a folder; name the one that holds the files")
 
 
 def _cells(

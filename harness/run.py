@@ -53,7 +53,7 @@ class Run:
             "planned": str(len(plan.trials)),
             "version": harness.__version__,
             "commit": environment.commit(),
-            "data": "the IDX files of --data" if data else "bundled",
+            "data": "that of --data" if data else "bundled",
         }
 
     def execute(self) -> list[TrialResult]:

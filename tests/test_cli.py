@@ -216,3 +216,27 @@ def test_a_path_with_odd_characters_works(tmp_path):
 def test_version():
     assert harness("--version").stdout.strip() == "0.1.0"
     assert sys.version_info >= (3, 11)
+
+
+def test_a_folder_of_data_can_be_checked(tmp_path):
+    done = harness("data", "check", str(tmp_path))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "holds neither MNIST" in done.stderr
+    (tmp_path / "data_batch_1.bin").write_bytes(b"short")
+    done = harness("data", "check", str(tmp_path), "--json")
+    assert done.returncode == 1
+    train, test = json.loads(done.stdout)
+    assert train["dataset"] == "CIFAR-10 (binary)"
+    assert "has 5 bytes" in train["problem"]
+    assert "no file test_batch.bin" in test["problem"]
+
+
+def test_a_workload_that_needs_data_says_so(tmp_path):
+    done = harness("run", "--workload", "resnet50", "--size", "cifar10", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "needs --data DIR, a folder with CIFAR-10" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = harness("run", "--workload", "resnet50", "--size", "cifar10", "--data", "empty", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines()[-1:])) == (2, 1)
+    assert "holds no CIFAR-10" in done.stderr
+    assert not (tmp_path / "reports").exists() or not list((tmp_path / "reports").iterdir())

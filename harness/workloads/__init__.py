@@ -46,6 +46,7 @@ class Workload:
     load: Callable[[Split, Path | None], Arrays]
     transform: Callable[[np.ndarray], np.ndarray] = field(default=np.asarray)
     takes_data: bool = False  # whether --data means anything to it
+    needs_data: str = ""  # what --data must hold, where there is nothing to train on without it
     batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device
     parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
     blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last

