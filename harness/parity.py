@@ -19,10 +19,10 @@ fault in the tests, a learning rate passed through float32, shows as 5e-9."""
 
 BANDS: dict[Band, dict[Quantity, float]] = {
     "exact": TOLERANCES,
-    "bf16_gradients": {"losses": 1e-3, "gradients": 1e-2, "parameters": 2e-2},
+    "bf16_gradients": {"losses": 1e-3, "gradients": 2e-2, "parameters": 4e-2},
 }
 """What a band allows. "bf16_gradients" is for gradients that cross devices in bfloat16: each is rounded to 8 bits, by
-at most 2^-9 of itself, before they are added and after."""
+at most 2^-9 of itself, before they are added, and each sum is again."""
 
 NOISE_FACTOR = 100
 """A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. How much it does is

@@ -61,6 +61,11 @@ def test_the_page_of_strategies_is_what_the_manifests_say():
     assert done.stdout == (ROOT / "docs" / "strategies.md").read_text(), "make it anew: see its first line"
 
 
+def test_the_readme_counts_the_planted_faults():
+    rows = re.findall(r"^\| `\w+` \| (?:torch|jax|tf) ", (ROOT / "docs" / "parity.md").read_text(), re.MULTILINE)
+    assert f"{len(rows)} planted faults" in (ROOT / "README.md").read_text()
+
+
 def test_the_readme_names_every_strategy_and_workload():
     from harness import registry
 

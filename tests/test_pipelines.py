@@ -34,8 +34,7 @@ def test_gradients_at_every_split_size_and_number_of_stages():
 @pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
     done = harness(
-        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--workload", "resnet50",
-        "--size", "tiny", "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
+        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--size", "tiny", "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
         fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -99,9 +98,12 @@ def test_the_tutorial_from_one_command(tmp_path):
     [
         (
             ["sweep", "bucket", "--values", "1,2", "--strategy", "pipeline"],
-            ["sweep 'bucket'", "allowed are split_size"],
+            ["sweep 'bucket'", "allowed are micro_batches, split_size"],
         ),
-        (["sweep", "cut", "--values", "1,2", "--strategy", "pipeline"], ["sweep 'cut'", "allowed are split_size"]),
+        (
+            ["sweep", "cut", "--values", "1,2", "--strategy", "pipeline"],
+            ["sweep 'cut'", "allowed are micro_batches, split_size"],
+        ),
         (["sweep", "split_size", "--values", "1,2", "--strategy", "single"], ["of single", "no options at all"]),
         (["sweep", "schedule", "--values", "gpipe,2f2b"], ["option schedule:", "2f2b", "1f1b"]),
         (["sweep", "schedule", "--values", "gpipe,zero_bubble", "--workload", "toy"], ["make 4", "has 3 blocks"]),
