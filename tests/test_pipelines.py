@@ -34,8 +34,8 @@ def test_gradients_at_every_split_size_and_number_of_stages():
 @pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
     done = harness(
-        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--size", "tiny", "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
-        fakes=False, timeout=280,
+        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--size", "tiny",
+        "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"), fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
