@@ -155,6 +155,10 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
         raise UsageError(f"--optimizer {text!r}: {key} must be {what}, not {value!r}") from None
     least = 1 if key in ("step_size", "total_steps") else 0
     limit = 1.0 if key in ("momentum", "beta1", "beta2") else math.inf
+    if key == "learning_rate" and number == 0:
+        raise UsageError(
+            f"--optimizer {text!r}: learning_rate must be above 0: else nothing trains, and nothing is proved"
+        )
     if not least <= number < limit:
         raise UsageError(f"--optimizer {text!r}: {key} must be at least {least} and less than {limit:g}, not {value}")
     return number

@@ -50,7 +50,7 @@ class Options:
     optimizer: str | None = None
     "Instead of the workload's own: sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,..."
     learning_rate_scaling: str = "none"
-    "linear multiplies the rate by the number of devices under data-parallel strategies."
+    "linear multiplies the rate by the number of devices under data-parallel strategies: made for batches that grow so."
     accumulation_steps: WholeNumber = 1
     "Parts that a data-parallel step's batch comes in, their gradients accumulated and synchronized once."
     batch_norm: str | None = None
@@ -94,7 +94,7 @@ class Options:
             seed=self.seed,
             preset=self.preset,
             timeout_seconds=self.timeout,
-            options={name: (value,) for name, value in map(option_value, split(self.option))},
+            options=option_values(split(self.option)),
             interpreters=dict(interpreter(value) for value in split(self.interpreter)),
         )
 
@@ -126,6 +126,16 @@ def option_value(text: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise UsageError(f"--option {text!r}: must be NAME=VALUE, e.g. split_size=20")
     return name, value
+
+
+def option_values(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Each option's value. Raises UsageError for an option that is given twice."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in map(option_value, texts):
+        if name in found:
+            raise UsageError(f"--option {name}: given twice, as {found[name][0]} and {value}; `sweep` compares values")
+        found[name] = (value,)
+    return found
 
 
 def interpreter(value: str) -> tuple[str, str]:

@@ -105,6 +105,11 @@ def cut_points(cut: str, blocks: Sequence[str], stages: int) -> tuple[int, ...]:
     return tuple(points)
 
 
+def cut_text(points: Sequence[int], blocks: Sequence[str]) -> str:
+    """Cut points as the option `cut` names them: what `cut_points` reads."""
+    return "+".join(blocks[point - 1] for point in points)
+
+
 def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     """Where the stages after the first begin so that the costliest stage costs least; every stage gets a block.
 

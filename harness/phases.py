@@ -91,6 +91,8 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
         progress("warm-up")  # clocks rise from idle within about a second
         timed(blocks=1, steps_per_block=timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
+    # workers that meet every so many steps meet equally often in every block
+    steps = timing.whole_rounds(steps, of=spec.options.get("sync_every", 1))
     answer["steps_per_block"] = steps
     answer["block_seconds"] = timed(
         blocks=spec.blocks,

@@ -274,6 +274,8 @@ def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
     for option in _texts(spec.options):
         if option in strategy.options_need_gpu and spec.platform == "cpu":
             return f"option {option}: {strategy.options_need_gpu[option]}"
+        if option in strategy.options_need_even_devices and spec.devices % 2:
+            return f"option {option}: {strategy.options_need_even_devices[option]}; here are {spec.devices}"
     if spec.devices < strategy.min_devices:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
     if spec.accumulation_steps > 1 and strategy.parallelism in ("model", "pipeline"):

@@ -43,6 +43,7 @@ class Run:
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
+        self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results: list[TrialResult] = []
         self.most_devices = max(trial.spec.devices for trial in plan.trials)
         self.about = {
@@ -94,6 +95,7 @@ class Run:
         outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
+        self.cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
         self.display.advance()
         if proof.status == "ok":
             assert proof.parity is not None
@@ -107,6 +109,8 @@ class Run:
         """The timing phase of one launch."""
         proof = self.proofs[spec.computation]
         if proof.status == "ok":
+            if spec.options.get("cut") == "time":  # every launch is cut where the proved program was
+                spec = replace(spec, options=spec.options | {"cut": self.cuts[spec.computation]})
             self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, "timing", Path("unused"), 1)
             self.display.advance()

@@ -92,6 +92,7 @@ class StrategySpec:
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     options_need_gpu: dict[str, str] = field(default_factory=dict)
     bands: dict[str, Band] = field(default_factory=dict)
+    options_need_even_devices: dict[str, str] = field(default_factory=dict)  # likewise, with the reason
     replicated: str = ""
     sharded: str = ""
     crosses: str = ""
@@ -178,12 +179,13 @@ class TrialSpec:
         (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. A schedule is
         squeezed, so that its warm-up and what follows both take part."""
         optimizer = self.optimizer
+        updates = self.parity_steps * (self.devices if self.algorithm == "asynchronous" else 1)
         return replace(
             optimizer,
             learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),
             warmup_steps=min(optimizer.warmup_steps, 2),
             step_size=min(optimizer.step_size, 2),
-            total_steps=min(optimizer.total_steps, self.parity_steps + 1),
+            total_steps=min(optimizer.total_steps, updates + 1),
         )
 
     @property

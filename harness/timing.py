@@ -53,6 +53,11 @@ def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:
     return max(at_least, math.ceil(seconds / step_seconds))
 
 
+def whole_rounds(steps: int, *, of: int) -> int:
+    """The least multiple of `of` that is not below `steps`."""
+    return of * math.ceil(steps / of)
+
+
 def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:
     """Seconds of each block of the whole trial: a block ends when its slowest rank does.
 

@@ -29,7 +29,10 @@ FORMULAS: dict[Traffic, tuple[str, str]] = {
         "arXiv:1910.02054, section 7; without the second gathering (reshard_after_forward=false) 2 (n - 1) / n P",
     ),
     "average": ("2 (n - 1) / n P / K", "ring all-reduce of the parameters every K = sync_every steps"),
-    "activations": ("2 A", "each cut: activations one way, their gradients back; a device between two cuts"),
+    "activations": (
+        "A, or 2 A between two cuts",
+        "activations to the next stage, their gradients to the one before; the ends have one neighbour only",
+    ),
     "push_pull": ("P up, P down", "each worker: gradients to the server, parameters back"),
 }
 """By the kind of traffic: bytes that one device sends in a step, and whence. P: bytes of the parameters; A: bytes of a
@@ -37,9 +40,14 @@ whole batch's activations at the widest cut; n: devices."""
 
 
 def payloads(
-    traffic: Traffic, *, parameter_bytes: float, activation_bytes: float = 0.0, options: Mapping[str, Any] | None = None
+    traffic: Traffic,
+    *,
+    parameter_bytes: float,
+    activation_bytes: float = 0.0,
+    devices: int = 2,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Bytes that go into each collective in one step, by its name."""
+    """Bytes that go into each collective in one step, by its name; for "send", what the busiest device sends."""
     options = options or {}
     parameters = float(parameter_bytes)
     if traffic == "all_reduce":
@@ -54,7 +62,7 @@ def payloads(
     if traffic == "push_pull":
         return {"push": parameters, "pull": parameters}
     if traffic == "activations":
-        return {"send": 2 * activation_bytes}
+        return {"send": activation_bytes * (1 if devices == 2 else 2)}
     return {}
 
 
@@ -103,6 +111,7 @@ def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> f
         strategy.traffic,
         parameter_bytes=parameter_bytes(workload),
         activation_bytes=activations,
+        devices=devices,
         options=strategy.options,
     )
     return sent(payload, devices=devices)

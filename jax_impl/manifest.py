@@ -103,7 +103,8 @@ FRAMEWORK = FrameworkSpec(
             options={"micro_batches": 4, "cut": ""},
             replicated="the batch, and the program of all stages",
             sharded="layers, with their parameters, gradients and optimizer state, padded to the largest stage",
-            crosses="activations forward and their gradients back, padded to the largest at a cut, by ppermute",
+            crosses="activations forward and their gradients back, by ppermute: padded to the largest at a cut, and in "
+            "every tick, the bubble's too",
             waits="neighbours for each other, in every tick's ppermute",
             use="a deep network of stages alike that does not fit on one device, with many micro-batches",
             traffic="activations",

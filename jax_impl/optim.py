@@ -37,7 +37,10 @@ def schedule(spec: OptimizerSpec) -> optax.Schedule:
     peak, warmup = spec.learning_rate, spec.warmup_steps
     after: optax.Schedule
     if spec.schedule == "step":
-        after = optax.exponential_decay(peak, spec.step_size, spec.gamma, staircase=True)
+        decay = optax.exponential_decay(peak, spec.step_size, spec.gamma, staircase=True)
+        # Compiled, count / 41 becomes count * (1 / 41), and 41 * (1 / 41) is less than 1 in floating point: the rate
+        # would fall a step late. Half a step more is far from every whole number.
+        after = lambda count: decay(count + 0.5)  # noqa: E731
     elif spec.schedule == "cosine":
         after = optax.cosine_decay_schedule(peak, spec.total_steps - warmup)
     else:

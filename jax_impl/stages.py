@@ -37,20 +37,23 @@ class Stage:
         return {layer: leaves for layer, leaves in tree.items() if self.holds(layer)}
 
 
-def cut(job: Job) -> list[Stage]:
-    """One stage for each device, cut where the option `cut` says: see harness.partition.cut_points.
+def cut_points(job: Job) -> tuple[int, ...]:
+    """The index of the first block of each stage after the first, one stage a device, as the option `cut` says.
 
     "parameters" balances the number of parameters, "time" the measured time of forward and backward. Raises UsageError
     for names that are none.
     """
     names, count, how = job.workload.blocks, job.world.devices, job.options["cut"]
     if how == "parameters":
-        points = partition.balance([_size(_stage(job, i, i + 1), job.params) for i in range(len(names))], count)
-    elif how == "time":
-        points = partition.balance(block_seconds(job), count)
-    else:
-        points = partition.cut_points(how, names, count)
-    return [_stage(job, *edges) for edges in pairwise([0, *points, len(names)])]
+        return partition.balance([_size(_stage(job, i, i + 1), job.params) for i in range(len(names))], count)
+    if how == "time":
+        return partition.balance(block_seconds(job), count)
+    return partition.cut_points(how, names, count)
+
+
+def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
+    """The stages."""
+    return [_stage(job, *edges) for edges in pairwise([0, *points, len(job.workload.blocks)])]
 
 
 def block_seconds(job: Job) -> list[float]:

@@ -240,3 +240,10 @@ def test_a_workload_that_needs_data_says_so(tmp_path):
     assert (done.returncode, len(done.stderr.splitlines()[-1:])) == (2, 1)
     assert "holds no CIFAR-10" in done.stderr
     assert not (tmp_path / "reports").exists() or not list((tmp_path / "reports").iterdir())
+
+
+def test_an_option_given_twice_is_refused(tmp_path):
+    twice = ["--option", "split_size=2", "--option", "split_size=3"]
+    done = harness("run", "--strategy", "pipeline", *twice, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "given twice, as 2 and 3" in done.stderr

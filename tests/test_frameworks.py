@@ -49,6 +49,12 @@ def test_optimizers_follow_one_definition(rooms, name):
     np.testing.assert_allclose(rooms[f"optimizer/{name}"], params["w"], rtol=1e-13, atol=1e-14)
 
 
+def test_compiled_rates_change_when_they_should(rooms):
+    """A compiler may turn count / 41 into count * (1 / 41), which is less than 1 at 41: a step late."""
+    right = [[optimizers.rate(spec, step) for step in visit.edges(size)] for size, spec in visit.step_schedules()]
+    np.testing.assert_array_equal(rooms["rates"], np.array(right))
+
+
 @pytest.mark.parametrize("name", visit.LOSSES)
 def test_losses_follow_one_definition(rooms, name):
     expected, _ = golden.loss_and_gradient(name, visit.OUTPUTS, visit.targets(name))

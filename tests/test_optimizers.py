@@ -98,6 +98,7 @@ def test_optimizer_text():
         ("sgd:schedule=cosine", "cosine needs total_steps above"),
         ("sgd:schedule=cosine,total_steps=5,warmup_steps=5", "cosine needs total_steps above"),
         ("adagrad:momentum=0.9", "'momentum': allowed are learning_rate, epsilon"),
+        ("sgd:learning_rate=0", "must be above 0"),
         ("sgd:0.1", "'0.1' must be key=value"),
     ],
 )

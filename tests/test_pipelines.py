@@ -10,7 +10,7 @@ import sys
 import pytest
 from conftest import TESTS, harness, make_result, make_spec
 
-from harness import store
+from harness import store, workloads
 from harness.report import plots, sweep, timelines, tutorial
 from harness.report.summary import summarize
 from harness.specs import Span
@@ -35,7 +35,8 @@ def test_gradients_at_every_split_size_and_number_of_stages():
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
     done = harness(
         "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--size", "tiny",
-        "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"), fakes=False, timeout=280,
+        "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
+        fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
@@ -209,3 +210,15 @@ def test_published_numbers_are_those_of_the_tutorial():
     assert list(table["published s"]) == ["3.75", "4.02", "2.51", "2.43"]
     assert list(table["to single"]) == ["1.00", "1.07", "0.67", "0.65"]
     assert table["resident s"][2].endswith("(split 2)")  # a sixth of 12, as 20 is of 120
+
+
+@pytest.mark.frameworks
+def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path):
+    done = harness(
+        "run", "--framework", "torch", "--strategy", "model_parallel", "--size", "tiny", "--platform", "cpu",
+        "--option", "cut=time", "--out", str(tmp_path / "run"), fakes=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (result,) = store.read(tmp_path / "run")
+    assert result.spec.variant == "cut=time"
+    assert result.spec.options["cut"] in workloads.get("mnist_cnn", "tiny").blocks[:-1]

@@ -341,3 +341,17 @@ def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
     assert "MIG-1234 names no GPU" in devices._gpus()[2]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert devices._gpus()[2] == ""
+
+
+def test_every_asynchronous_push_of_the_parity_phase_has_a_rate(machine):
+    text = "sgd:learning_rate=0.01,schedule=cosine,total_steps=200"
+    (trial,) = make_plan(Request(strategies=("async_sgd",), devices=(8,), optimizer=text), machine).trials
+    spec = trial.spec
+    assert all(optimizers.rate(spec.parity_optimizer, update) > 0 for update in range(8 * spec.parity_steps))
+
+
+def test_hierarchical_copy_needs_an_even_number_of_devices(machine):
+    known = {"strategies": ("mirrored",), "options": {"cross_device": ("hierarchical_copy",)}, "global_batch": 24}
+    made = make_plan(Request(devices=(2, 3), **known), machine)
+    assert [trial.status for trial in sorted(made.trials, key=lambda t: t.spec.devices)] == ["planned", "skipped"]
+    assert any("leaves one out" in trial.reason for trial in made.trials)

@@ -12,7 +12,7 @@ from conftest import make_result, make_spec
 from harness import report, store
 from harness.report import markdown, summary
 from harness.report import text as text_module
-from harness.specs import TrialResult
+from harness.specs import OptimizerSpec, TrialResult
 
 
 def cell(framework="torch", strategy="single", devices=1, launch=0, **known):
@@ -119,6 +119,12 @@ def test_a_different_algorithm_is_never_ranked():
     assert "highest throughput is PyTorch single" in best
     # alone, it wins nothing
     assert not any("highest" in line for line in markdown.verdict(summary.summarize(fastest), fastest))
+
+
+def test_a_scaled_rate_is_shown():
+    scaled = {"optimizer": OptimizerSpec(name="sgd", learning_rate=0.02, scaled_by=2)}
+    table = summary.result_table(summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)]))
+    assert list(table["training"]) == ["the same", "the same, at 2 times the rate"]
 
 
 def test_a_looser_band_is_shown_as_such():

@@ -99,3 +99,8 @@ def test_blocks_last_as_long_as_asked():
 
 def test_throughput():
     assert timing.throughput(global_batch=64, steps=10, seconds=2.0) == 320.0
+
+
+@pytest.mark.parametrize(("steps", "of", "expected"), [(10, 1, 10), (10, 4, 12), (12, 4, 12), (10, 100, 100)])
+def test_blocks_hold_whole_rounds(steps, of, expected):
+    assert timing.whole_rounds(steps, of=of) == expected

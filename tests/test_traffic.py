@@ -32,11 +32,12 @@ def test_parameter_and_activation_bytes_of_the_mnist_network():
         ("shard", {"reshard_after_forward": False}, 2, 100),
         ("replicate", {}, 4, 300),
         ("push_pull", {}, 8, 100),
-        ("activations", {}, 2, 14),
+        ("activations", {}, 2, 7),
+        ("activations", {}, 3, 14),
     ],
 )
 def test_formulas_by_hand(kind, options, devices, expected):
-    payload = traffic.payloads(kind, parameter_bytes=100, activation_bytes=7, options=options)
+    payload = traffic.payloads(kind, parameter_bytes=100, activation_bytes=7, devices=devices, options=options)
     assert traffic.sent(payload, devices=devices) == pytest.approx(expected)
 
 
@@ -55,15 +56,32 @@ def test_a_network_whose_blocks_are_not_layers_has_no_activation_bytes():
     assert traffic.bytes_sent(nothing, workloads.get("resnet50", "tiny"), devices=2) == 0
 
 
-@pytest.mark.frameworks
-@pytest.mark.parametrize("name", ["ddp", "average_gradients", "local_sgd"])
-def test_the_profiler_counts_the_payload(tmp_path, name):
+def profiled(tmp_path, name):
+    """What rank 0 of two put into collectives in a few steps of mnist_cnn tiny."""
     command = [sys.executable, str(TESTS / "rooms" / "profiled.py"), str(tmp_path), name]
     environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in (0, 1)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
-    counted = json.loads((tmp_path / "counted.json").read_text())
+    return json.loads((tmp_path / "counted.json").read_text())
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("name", ["ddp", "average_gradients", "local_sgd"])
+def test_the_profiler_counts_the_payload(tmp_path, name):
+    counted = profiled(tmp_path, name)
     strategy = registry.framework("torch").strategy(name)
     parameters = traffic.parameter_bytes(workloads.get("mnist_cnn", "tiny"))
     payload = traffic.payloads(strategy.traffic, parameter_bytes=parameters, options=strategy.options)
     assert {key: value / counted["steps"] for key, value in counted["bytes"].items()} == payload
+
+
+@pytest.mark.frameworks
+def test_the_profiler_counts_what_a_stage_sends(tmp_path):
+    counted = profiled(tmp_path, "pipeline_schedules")
+    workload = workloads.get("mnist_cnn", "tiny")
+    per_batch = traffic.activation_bytes(workload, devices=2) * counted["batch"] / workload.global_batch
+    # rank 0 sends activations and receives their gradients
+    assert {key: value / counted["steps"] for key, value in counted["bytes"].items()} == {
+        "send": per_batch,
+        "recv": per_batch,
+    }

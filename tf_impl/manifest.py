@@ -37,6 +37,10 @@ FRAMEWORK = FrameworkSpec(
             options={"cross_device": "auto"},
             choices={"cross_device": ("auto", "nccl", "hierarchical_copy", "one_device")},
             options_need_gpu={"cross_device=nccl": "NCCL works on GPUs alone; leave it at auto"},
+            options_need_even_devices={
+                "cross_device=hierarchical_copy": "TensorFlow makes two groups of half the devices, and leaves one out "
+                "where their number is odd"
+            },
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce",

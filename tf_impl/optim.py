@@ -99,7 +99,8 @@ def scheduled_rate(spec: OptimizerSpec, step: tf.Tensor) -> tf.Tensor:
     after = step - spec.warmup_steps
     factor = one
     if spec.schedule == "step":
-        factor = tf.constant(spec.gamma, tf.float64) ** tf.floor(after / spec.step_size)
+        # Half a step more, since a graph may multiply by 1 / step_size instead, and 49 * (1 / 49) is less than 1.
+        factor = tf.constant(spec.gamma, tf.float64) ** tf.floor((after + 0.5) / spec.step_size)
     elif spec.schedule == "cosine":
         share = tf.minimum(after / (spec.total_steps - spec.warmup_steps), one)
         factor = (one + tf.cos(tf.constant(math.pi, tf.float64) * share)) / 2

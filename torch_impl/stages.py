@@ -27,8 +27,8 @@ def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
     return found
 
 
-def cut(model: nn.Sequential, job: Job) -> list[nn.Sequential]:
-    """The model as one Sequential for each stage, cut where the option `cut` says. Modules are shared, not copied.
+def cut_points(model: nn.Sequential, job: Job) -> tuple[int, ...]:
+    """The index of the first block of each stage after the first, as the option `cut` says.
 
     "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
     harness.partition.cut_points. Raises UsageError for names that are none.
@@ -37,13 +37,16 @@ def cut(model: nn.Sequential, job: Job) -> list[nn.Sequential]:
     stages = job.world.devices * partition.stages_per_device(job.options.get("schedule", ""))
     how = job.options["cut"]
     if how == "parameters":
-        points = partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
-    elif how == "time":
-        points = agreed(partition.balance(block_seconds(list(found.values()), job), stages), job)
-    else:
-        points = partition.cut_points(how, list(found), stages)
-    modules, edges = list(found.values()), [0, *points, len(found)]
-    return [nn.Sequential(*modules[start:end]) for start, end in pairwise(edges)]
+        return partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
+    if how == "time":
+        return agreed(partition.balance(block_seconds(list(found.values()), job), stages), job)
+    return partition.cut_points(how, list(found), stages)
+
+
+def split(model: nn.Sequential, points: tuple[int, ...]) -> list[nn.Sequential]:
+    """The model as one Sequential for each stage. Modules are shared, not copied."""
+    modules = list(blocks(model).values())
+    return [nn.Sequential(*modules[start:end]) for start, end in pairwise([0, *points, len(modules)])]
 
 
 def agreed(points: tuple[int, ...], job: Job) -> tuple[int, ...]:

@@ -144,7 +144,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """The main table, one row a cell, everything as text; "-" where there is no value."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
     optional = any(options_text(cell.spec) for cell in cells)
-    different = any(cell.spec.algorithm != "synchronous" for cell in cells)
+    different = any(_training(cell.spec) != TRAINING["synchronous"] for cell in cells)
     normalizing = any(_normalizes(cell.spec) for cell in cells)
     units = {cell.first.unit for cell in cells}
     rows = []
@@ -157,7 +157,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
             "strategy": spec.strategy,
             **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
-            **({"training": TRAINING[spec.algorithm]} if different else {}),
+            **({"training": _training(spec)} if different else {}),
             **({"BatchNorm over": _normalized_over(spec)} if normalizing else {}),
             **_throughput(cell, units),
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
@@ -171,6 +171,12 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def _training(spec: TrialSpec) -> str:
+    """Whether it is the training of a single device, in words."""
+    words, scale = TRAINING[spec.algorithm], spec.optimizer.scaled_by
+    return f"{words}, at {scale} times the rate" if scale > 1 else words
 
 
 def _normalizes(spec: TrialSpec) -> bool:

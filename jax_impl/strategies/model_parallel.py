@@ -24,6 +24,7 @@ from typing import Any, Literal
 import jax
 import optax
 
+from harness import partition
 from harness.contract import Arrays, Job
 from harness.specs import Span
 from jax_impl import losses, optim, runtime, stages, training, weights
@@ -63,9 +64,11 @@ class ModelParallel:
     def __init__(self, job: Job) -> None:
         self.job = job
         whole, devices = training.initial_state(job), runtime.devices(job.world)
+        points = stages.cut_points(job)
+        self.cut = partition.cut_text(points, job.workload.blocks)
         self.stages = [
             StageOnDevice(stage, job, whole, device, first=index == 0)
-            for index, (stage, device) in enumerate(zip(stages.cut(job), devices, strict=True))
+            for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))
         ]
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
         self.last_loss: Any = None

@@ -36,6 +36,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
+from harness import partition
 from harness.contract import Arrays, Job
 from jax_impl import losses, optim, placement, runtime, stages, training, weights
 from jax_impl.placement import AXIS
@@ -52,7 +53,9 @@ class Pipeline:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.mesh = placement.mesh(job)
-        self.stages = stages.cut(job)
+        points = stages.cut_points(job)
+        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.stages = stages.split(job, points)
         whole = training.initial_state(job)
         self.params = rows([stage.own(whole.params) for stage in self.stages])
         self.batch_stats = rows([stage.own(whole.batch_stats) for stage in self.stages])

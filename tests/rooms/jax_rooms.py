@@ -1,5 +1,7 @@
 """JAX's rooms, called with numpy arrays in float64."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,24 @@ def optimize(spec, start, gradients):
         updates, state = optimizer.update(jnp.asarray(gradient), state, w)
         w = optax.apply_updates(w, updates)
     return np.asarray(w)
+
+
+@cache
+def compiled_schedules(spec):
+    """In float64, and as it is where JAX computes in float32."""
+
+    def in_float32(count):
+        with jax.enable_x64(False):
+            return jax.jit(optim.schedule(spec))(jnp.int32(count))
+
+    return jax.jit(optim.schedule(spec)), in_float32
+
+
+def rate(spec, step):
+    double, single = compiled_schedules(spec)
+    found = float(double(jnp.int32(step)))
+    assert float(single(step)) == found, f"step {step} of {spec}"
+    return found
 
 
 def loss(name, outputs, targets):

@@ -43,6 +43,6 @@ for event in recorded.events() or ():
         size = FLOAT_BYTES * sum(math.prod(shape) for shape in event.input_shapes if shape)
         counted[collective] = counted.get(collective, 0) + size
 if rank == 0:
-    (folder / "counted.json").write_text(json.dumps({"steps": STEPS, "bytes": counted}))
+    (folder / "counted.json").write_text(json.dumps({"steps": STEPS, "batch": 16, "bytes": counted}))
 runtime.barrier(world)
 os._exit(0)  # gloo's threads may abort the interpreter's shutdown

@@ -1,5 +1,7 @@
 """TensorFlow's rooms, called with numpy arrays in float64."""
 
+from functools import cache
+
 import keras
 import tensorflow as tf
 
@@ -15,6 +17,15 @@ def optimize(spec, start, gradients):
     for gradient in gradients:
         optimizer.apply([tf.constant(gradient)])
     return w.numpy()
+
+
+@cache
+def compiled_schedule(spec):
+    return tf.function(lambda step: optim.scheduled_rate(spec, step + 0.0))
+
+
+def rate(spec, step):
+    return float(compiled_schedule(spec)(tf.constant(step, tf.float64)))
 
 
 def loss(name, outputs, targets):

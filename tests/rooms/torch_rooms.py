@@ -17,6 +17,10 @@ def optimize(spec, start, gradients):
     return w.detach().numpy()
 
 
+def rate(spec, step):
+    return spec.learning_rate * optim.rate_factor(spec, step)
+
+
 def loss(name, outputs, targets):
     return float(losses.get(name)(torch.tensor(outputs), torch.tensor(targets)))
 

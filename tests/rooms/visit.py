@@ -30,6 +30,8 @@ OPTIMIZERS = {
     "adamw-cosine": OptimizerSpec(name="adamw", learning_rate=0.1, schedule="cosine", warmup_steps=2, total_steps=5),
     "warm-up": OptimizerSpec(name="sgd", learning_rate=0.1, warmup_steps=3),
 }
+# steps at which a rate changes, for every step size up to 130: compilers divide in their own ways
+STEP_SIZES = range(1, 131)
 LOSSES = ("mse", "cross_entropy", "nll")
 # what needs data is an already visited network on other images
 SIZED = [(n, size) for n in workloads.names() for size, w in workloads.sizes(n).items() if not w.needs_data]
@@ -39,6 +41,17 @@ START = RNG.standard_normal((4, 3))
 # from 1e-6 to 1, so that the place of Adam's epsilon shows
 GRADIENTS = RNG.standard_normal((6, 4, 3)) * np.logspace(-6, 0, 12).reshape(4, 3)
 OUTPUTS = RNG.standard_normal((5, 3))
+
+
+def step_schedules():
+    """A step schedule for each size."""
+    known = {"name": "sgd", "learning_rate": 1.0, "schedule": "step", "gamma": 0.5}
+    return [(size, OptimizerSpec(step_size=size, **known)) for size in STEP_SIZES]
+
+
+def edges(size):
+    """The steps before and after the first changes of the rate."""
+    return [size - 1, size, 2 * size - 1, 2 * size, 3 * size]
 
 
 def targets(loss):
@@ -63,6 +76,7 @@ if __name__ == "__main__":
     rooms = importlib.import_module(f"{sys.argv[1]}_rooms")
     found = {f"optimizer/{key}": rooms.optimize(spec, START, GRADIENTS) for key, spec in OPTIMIZERS.items()}
     found |= {f"loss/{name}": rooms.loss(name, OUTPUTS, targets(name)) for name in LOSSES}
+    found["rates"] = np.array([[rooms.rate(spec, step) for step in edges(size)] for size, spec in step_schedules()])
     for name, size in SIZED:
         workload = workloads.get(name, size)
         back = rooms.round_trip(workload, workload.init_params(7))

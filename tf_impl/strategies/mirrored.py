@@ -7,7 +7,8 @@ gradients of all parts are added up on each device first: still one all-reduce.
 
 What all-reduces is the option `cross_device`: "auto" is TensorFlow's choice, its collective operations, which on GPUs
 are NCCL's; "nccl" is the older operation on NCCL; "hierarchical_copy" copies along a tree made for the DGX-1's NVLinks;
-"one_device" adds everything up on the first device and copies it back.
+"one_device" adds everything up on the first device and copies it back. The tree is two groups of half the devices each,
+so with an odd number of them TensorFlow leaves one's gradients out, without a word.
 
 BatchNorm sees each device's part; `--batch-norm global` takes Keras' synchronized layer, which sums sums and squares
 over the replicas in every forward pass, and all-reduces their gradients in every backward pass.

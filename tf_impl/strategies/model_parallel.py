@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness import partition
 from harness.contract import Arrays, Job
 from tf_impl import models, placement, runtime, stages, weights
 from tf_impl.training import Training
@@ -25,8 +26,9 @@ from tf_impl.training import Training
 
 class ModelParallel(Training):
     def __init__(self, job: Job) -> None:
-        devices = runtime.devices(job.world)
-        super().__init__(job, models.build_stages(job.workload, stages.cut_points(job), devices), devices)
+        devices, points = runtime.devices(job.world), stages.cut_points(job)
+        self.cut = partition.cut_text(points, job.workload.blocks)
+        super().__init__(job, models.build_stages(job.workload, points, devices), devices)
 
     def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         passes, last = [], self.stages[-1]

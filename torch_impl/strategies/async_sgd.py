@@ -14,6 +14,8 @@ each push notes which version of the parameters it had seen, and the golden refe
 from __future__ import annotations
 
 import fcntl
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,27 +29,39 @@ from harness.golden import Push
 from torch_impl import losses, models, optim, placement, weights
 from torch_impl.strategies.single import SingleDevice
 
+MEMORY = Path("/dev/shm")  # Linux' file system in memory; a container may have little of it
 MOST_PUSHES = 4096  # that the parity phase can note
 
 
 class SharedMemory:
-    """Tensors in files that all ranks map. Rank 0 makes each; the others open it after it is there."""
+    """Tensors that all ranks map. Rank 0 makes each; the others open it after it is there."""
 
     def __init__(self, job: Job) -> None:
-        self.folder, self.first, self.count = Path(urlparse(job.world.rendezvous).path).parent, job.world.rank == 0, 0
-        self.lock_file = (self.folder / "shared-lock").open("w")
+        folder = Path(urlparse(job.world.rendezvous).path).parent
+        self.first, self.count = job.world.rank == 0, 0
+        self.lock_file = (folder / "shared-lock").open("w")
+        # eight times the float64 parameters: for a copy and two moments, with room to spare
+        needed = 8 * sum(array.nbytes for array in job.params.values())
+        in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > needed
+        # a disk's file would do, but the kernel would write it back again and again, also in timed blocks
+        decided = [str(MEMORY / f"likeforlike-{uuid.uuid4().hex}") if in_memory else str(folder / "shared")]
+        dist.broadcast_object_list(decided, src=0)
+        self.prefix = decided[0]
 
     def tensor(self, initial: torch.Tensor) -> torch.Tensor:
         """A shared tensor with `initial`'s values on rank 0. A collective: every rank calls it in the same order."""
-        path = str(self.folder / f"shared-{self.count}")
+        path = Path(f"{self.prefix}-{self.count}")
         self.count += 1
         shape, size = initial.shape, max(initial.numel(), 1)
         if not self.first:
             dist.barrier()
-        shared = torch.from_file(path, shared=True, size=size, dtype=initial.dtype)[: initial.numel()].view(shape)
+        shared = torch.from_file(str(path), shared=True, size=size, dtype=initial.dtype)[: initial.numel()].view(shape)
         if self.first:
             shared.copy_(initial)
             dist.barrier()
+        dist.barrier()
+        if self.first:
+            path.unlink()  # all have it open: it goes with the last of them, whatever becomes of this trial
         return shared
 
     @contextmanager
@@ -102,16 +116,18 @@ class AsyncSGD(SingleDevice):
             loss = self.loss_fn(self.forward(x), y)
         loss.backward()
         self.last_loss = loss.detach()
+        # Before the lock: on a GPU this waits for backward, and others must not wait for that.
+        gradients = [None if p.grad is None else p.grad.to("cpu") for p in self.model.parameters()]
         with self.memory.lock():
-            self.push()
+            self.push(gradients)
             self.pull()
         self.steps += 1
 
-    def push(self) -> None:
-        """One update of the shared parameters by this rank's gradient. Call it with the lock."""
+    def push(self, gradients: list[torch.Tensor | None]) -> None:
+        """One update of the shared parameters by this rank's gradients. Call it with the lock."""
         update = int(self.updates.item())
-        for ours, theirs in zip(self.shared.parameters(), self.model.parameters(), strict=True):
-            ours.grad = None if theirs.grad is None else theirs.grad.to("cpu")
+        for parameter, gradient in zip(self.shared.parameters(), gradients, strict=True):
+            parameter.grad = gradient
         for group in self.optimizer.param_groups:
             # the schedule counts all ranks' updates
             group["lr"] = self.job.optimizer.learning_rate * optim.rate_factor(self.job.optimizer, update)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 
+from harness import partition
 from harness.contract import Arrays, Job
 from harness.specs import Span
 from torch_impl import models, placement, runtime, stages, weights
@@ -31,7 +32,9 @@ class ModelParallel(SingleDevice):
         self.dtype = runtime.DTYPES[job.precision]
         self.model = models.build(job.workload).to(self.dtype)
         weights.load(self.model, job.workload, job.params)
-        self.stages = stages.cut(self.model, job)
+        points = stages.cut_points(self.model, job)
+        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.stages = stages.split(self.model, points)
         self.devices = stages.to_devices(self.stages, job)
         self.device = self.devices[0]
         self.prepare_training()

@@ -41,6 +41,7 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
+from harness import partition
 from harness.contract import Arrays, Job
 from harness.partition import stages_per_device
 from torch_impl import models, placement, runtime, stages, weights
@@ -87,7 +88,9 @@ class PipelineSchedules(SingleDevice):
         self.dtype = runtime.DTYPES[job.precision]
         self.model = models.build(job.workload).to(self.dtype)
         weights.load(self.model, job.workload, job.params)
-        parts = stages.cut(self.model, job)
+        points = stages.cut_points(self.model, job)
+        self.cut = partition.cut_text(points, job.workload.blocks)
+        parts = stages.split(self.model, points)
         own = stages_of(world.rank, world.processes, schedule)
         for index, part in enumerate(parts):
             # the other ranks' stages keep their shapes, and no memory

@@ -50,18 +50,19 @@ class SingleDevice:
 
     def step(self, placed: list[placement.Batch]) -> None:
         self.optimizer.zero_grad(set_to_none=True)  # gradients are written, not accumulated, by the next backward
-        total: torch.Tensor | float = 0.0
         for number, (x, y) in enumerate(placed, start=1):
             with self.communication(last=number == len(placed)):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
-                    loss = self.loss_fn(self.forward(x), y) / len(placed)
+                    loss = self.loss_fn(self.forward(x), y)
+                if len(placed) > 1:
+                    loss = loss / len(placed)
                 loss.backward()
-            total = total + loss.detach()  # not .item(): that would wait for the device at every step
+            # not .item(): that would wait for the device at every step
+            self.last_loss = loss.detach() if number == 1 else self.last_loss + loss.detach()
         self.exchange_gradients()
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        self.last_loss = torch.as_tensor(total)
 
     def communication(self, *, last: bool) -> AbstractContextManager:
         """What an accumulation step runs in. Strategies that communicate in backward do so in the last one only."""
