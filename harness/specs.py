@@ -17,7 +17,7 @@ Normalization = Literal["global", "per_device", "per_microbatch"]
 Algorithm = Literal["synchronous", "local", "asynchronous"]
 Band = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/parity.py
 # what crosses devices in a step: harness/traffic.py
-Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "push_pull"]
+Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "every_tick", "push_pull"]
 Schedule = Literal["constant", "step", "cosine"]
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec

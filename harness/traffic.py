@@ -33,6 +33,10 @@ FORMULAS: dict[Traffic, tuple[str, str]] = {
         "A, or 2 A between two cuts",
         "activations to the next stage, their gradients to the one before; the ends have one neighbour only",
     ),
+    "every_tick": (
+        "(m + n - 1) / m A, twice that between two cuts",
+        "as activations, but in each tick of a pipeline of m micro-batches, the bubble's too, padded to the widest cut",
+    ),
     "push_pull": ("P up, P down", "each worker: gradients to the server, parameters back"),
 }
 """By the kind of traffic: bytes that one device sends in a step, and whence. P: bytes of the parameters; A: bytes of a
@@ -61,8 +65,10 @@ def payloads(
         return {"broadcast": parameters, "reduce": parameters}
     if traffic == "push_pull":
         return {"push": parameters, "pull": parameters}
-    if traffic == "activations":
-        return {"send": activation_bytes * (1 if devices == 2 else 2)}
+    if traffic in ("activations", "every_tick"):
+        count = options.get("micro_batches", 1)
+        ticks = (count + devices - 1) / count if traffic == "every_tick" else 1
+        return {"send": activation_bytes * ticks * (1 if devices == 2 else 2)}
     return {}
 
 
@@ -106,7 +112,8 @@ def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> f
     """Bytes that the busiest device sends in one step of `workload` in float32, with the strategy's default options."""
     if strategy.traffic == "none":
         return 0.0
-    activations = activation_bytes(workload, devices=devices) if strategy.traffic == "activations" else 0
+    cut = strategy.traffic in ("activations", "every_tick")
+    activations = activation_bytes(workload, devices=devices) if cut else 0
     payload = payloads(
         strategy.traffic,
         parameter_bytes=parameter_bytes(workload),

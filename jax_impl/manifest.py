@@ -107,7 +107,7 @@ FRAMEWORK = FrameworkSpec(
             "every tick, the bubble's too",
             waits="neighbours for each other, in every tick's ppermute",
             use="a deep network of stages alike that does not fit on one device, with many micro-batches",
-            traffic="activations",
+            traffic="every_tick",
         ),
     ),
     # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.

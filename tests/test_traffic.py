@@ -34,6 +34,8 @@ def test_parameter_and_activation_bytes_of_the_mnist_network():
         ("push_pull", {}, 8, 100),
         ("activations", {}, 2, 7),
         ("activations", {}, 3, 14),
+        ("every_tick", {"micro_batches": 4}, 2, 7 * 5 / 4),
+        ("every_tick", {"micro_batches": 4}, 3, 14 * 6 / 4),
     ],
 )
 def test_formulas_by_hand(kind, options, devices, expected):
