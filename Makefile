@@ -1,23 +1,35 @@
-# make setup   an environment in .venv with all three frameworks (8 GB; only when pyproject.toml has changed)
+# make setup   an environment in .venv with all three frameworks (8 GB; only when pyproject.toml has changed); with an
+#              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
 # make check   ruff, ruff format, pyright
-# make clean   removes .venv and caches; reports stay
+# make clean   removes the environments and caches; reports stay
 
+comma := ,
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made-from-pyproject
 RUN_ARGS ?=
+# GPU=1 or GPU= on the command line says otherwise
+GPU ?= $(if $(wildcard /proc/driver/nvidia/version),1)
+EXTRAS := $(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev)
+TF_STAMP := .venv-tf/.made-from-pyproject
 
 .PHONY: setup run test check clean
-setup: $(STAMP)
+setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is older than Python 3.11; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(TF_STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv-tf
+	.venv-tf/bin/python -m pip install --quiet --upgrade pip
+	.venv-tf/bin/python -m pip install --quiet --editable '.[tf-cuda]'
 	@touch $@
 
 run: setup
@@ -32,5 +44,5 @@ check: setup
 	$(BIN)/pyright
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache *.egg-info build dist
+	rm -rf .venv .venv-tf .pytest_cache .ruff_cache *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

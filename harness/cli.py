@@ -234,7 +234,7 @@ def list_(
     specs = [registry.framework(name) for name in registry.packages()]
     if what == "frameworks":
         for spec in specs:
-            absent = registry.missing(spec, sys.executable)
+            absent = registry.missing(spec, registry.default_interpreter(spec))
             rows.append({"name": spec.name, "title": spec.title, "available": absent or "yes"})
     elif what == "workloads":
         for name in workloads.names():

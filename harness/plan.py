@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -80,7 +79,9 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     check_name("--learning-rate-scaling", request.learning_rate_scaling, asking.SCALINGS)
     for name in request.interpreters:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
-    interpreters = {spec.name: request.interpreters.get(spec.name, sys.executable) for spec in specs}
+    interpreters = {
+        spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
+    }
     absent = {spec.name: registry.missing(spec, interpreters[spec.name]) for spec in specs}
 
     cells: list[Planned] = []

@@ -15,11 +15,13 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 from harness.errors import UsageError
 from harness.specs import FrameworkSpec
 
 FRAMEWORKS = {"torch": "torch_impl", "jax": "jax_impl", "tf": "tf_impl"}
+PROJECT = Path(__file__).parent.parent
 ENTRY_POINTS = "likeforlike.frameworks"
 
 _PROBE = """
@@ -52,6 +54,16 @@ def framework(name: str) -> FrameworkSpec:
     if found.name != name:
         raise UsageError(f"plug-in {name!r}: its manifest calls itself {found.name!r}; entry point and name must agree")
     return found
+
+
+def default_interpreter(spec: FrameworkSpec, project: Path = PROJECT) -> str:
+    """This Python; or, where it lacks the framework, that of the environment .venv-<framework> beside the harness.
+
+    On a GPU machine `make setup` makes one for TensorFlow, whose CUDA libraries cannot live with the others'.
+    """
+    own = project / f".venv-{spec.name}" / "bin" / "python"
+    absent = any(importlib.util.find_spec(name) is None for name in spec.modules)
+    return str(own) if absent and own.is_file() else sys.executable
 
 
 def missing(spec: FrameworkSpec, interpreter: str) -> str:

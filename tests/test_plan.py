@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -355,3 +356,14 @@ def test_hierarchical_copy_needs_an_even_number_of_devices(machine):
     made = make_plan(Request(devices=(2, 3), **known), machine)
     assert [trial.status for trial in sorted(made.trials, key=lambda t: t.spec.devices)] == ["planned", "skipped"]
     assert any("leaves one out" in trial.reason for trial in made.trials)
+
+
+def test_an_environment_beside_the_harness_is_found(tmp_path):
+    spec = registry.framework("tf")
+    absent = replace(spec, modules=("no_such_module",))
+    assert registry.default_interpreter(absent, tmp_path) == sys.executable  # there is none
+    own = tmp_path / ".venv-tf" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(sys.executable)
+    assert registry.default_interpreter(absent, tmp_path) == str(own)
+    assert registry.default_interpreter(replace(spec, modules=("json",)), tmp_path) == sys.executable
