@@ -115,7 +115,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     program = build(job)
     program.sync()
     answer["build_seconds"] = time.perf_counter() - started
-    answer["cut"] = getattr(program, "cut", "")
+    answer["cut"] = getattr(program, "cut_after", "")
 
     if not in_parity and spec.protocol == "from_host":
         measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)

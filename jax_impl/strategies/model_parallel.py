@@ -65,7 +65,7 @@ class ModelParallel:
         self.job = job
         whole, devices = training.initial_state(job), runtime.devices(job.world)
         points = stages.cut_points(job)
-        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = [
             StageOnDevice(stage, job, whole, device, first=index == 0)
             for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))

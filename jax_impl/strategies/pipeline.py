@@ -54,7 +54,7 @@ class Pipeline:
         self.job = job
         self.mesh = placement.mesh(job)
         points = stages.cut_points(job)
-        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = stages.split(job, points)
         whole = training.initial_state(job)
         self.params = rows([stage.own(whole.params) for stage in self.stages])

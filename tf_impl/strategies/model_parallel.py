@@ -27,7 +27,7 @@ from tf_impl.training import Training
 class ModelParallel(Training):
     def __init__(self, job: Job) -> None:
         devices, points = runtime.devices(job.world), stages.cut_points(job)
-        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.cut_after = partition.cut_text(points, job.workload.blocks)
         super().__init__(job, models.build_stages(job.workload, points, devices), devices)
 
     def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:

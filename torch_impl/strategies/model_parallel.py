@@ -33,7 +33,7 @@ class ModelParallel(SingleDevice):
         self.model = models.build(job.workload).to(self.dtype)
         weights.load(self.model, job.workload, job.params)
         points = stages.cut_points(self.model, job)
-        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = stages.split(self.model, points)
         self.devices = stages.to_devices(self.stages, job)
         self.device = self.devices[0]

@@ -89,7 +89,7 @@ class PipelineSchedules(SingleDevice):
         self.model = models.build(job.workload).to(self.dtype)
         weights.load(self.model, job.workload, job.params)
         points = stages.cut_points(self.model, job)
-        self.cut = partition.cut_text(points, job.workload.blocks)
+        self.cut_after = partition.cut_text(points, job.workload.blocks)
         parts = stages.split(self.model, points)
         own = stages_of(world.rank, world.processes, schedule)
         for index, part in enumerate(parts):
