@@ -321,7 +321,10 @@ def check(
         from harness.display import print_table
 
         header = ["data set", "split", "shape", "classes", "whole"]
-        print_table(str(folder), header, [[*list(row.values())[:4], row["problem"] or "yes"] for row in rows])
+        print_table(str(folder), header, [[*list(row.values())[:4], "NO" if row["problem"] else "yes"] for row in rows])
+        for finding in found:
+            if finding.problem:
+                write(f"- {finding.dataset} {finding.split}: {finding.problem}")
     return 1 if any(finding.problem for finding in found) else 0
 
 
@@ -353,6 +356,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = fail(error, 2)
     except MachineUnfit as error:
         code = fail(error, 3)
+    except BrokenPipeError:  # `harness list ... | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains when it exits
+        code = 0
     except OSError as error:  # a full or read-only disk
         code = fail(error, 3)
     except Interrupted as error:

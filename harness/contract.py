@@ -79,8 +79,8 @@ class Program(Protocol):
         """The last step's gradient of the global mean loss, canonical; None where this rank does not hold all of it."""
         ...
 
-    # A program cut into stages has `cut_after: str`, where it was cut, as partition.cut_text names it: what "time" has found
-    # in the parity phase holds for all launches.
+    # A program cut into stages has `cut_after: str`, as partition.cut_text names it: where "time" has cut in the parity
+    # phase, all launches are cut.
     # A program with stages may also have `trace(placed) -> list[Span]`: one step, with what each stage did when. An
     # asynchronous one may have `pushes() -> list[Push]`: in which order its updates came, so that golden can repeat it.
 

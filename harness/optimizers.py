@@ -118,7 +118,11 @@ def parse(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
         return default
     name, _, rest = text.partition(":")
     check_name("--optimizer", name, RULES, extra=", as NAME or NAME:key=value,...")
-    given = dict(_pair(text, part) for part in rest.split(",") if part)
+    given: dict[str, str] = {}
+    for key, value in (_pair(text, part) for part in rest.split(",") if part):
+        if key in given:
+            raise UsageError(f"--optimizer {text!r}: {key} is given twice")
+        given[key] = value
     schedule = given.get("schedule", "constant")
     check_name(f"--optimizer {text!r}: schedule", schedule, get_args(Schedule))
     allowed = ("learning_rate", *RULES[name], "schedule", "warmup_steps", *SCHEDULES[schedule])
@@ -130,6 +134,10 @@ def parse(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
     found = OptimizerSpec(name=name, **known)  # pyright: ignore[reportArgumentType]
     if found.nesterov and not found.momentum:
         raise UsageError(f"--optimizer {text!r}: nesterov needs a momentum above 0")
+    if schedule == "step" and "step_size" not in given:
+        raise UsageError(
+            f"--optimizer {text!r}: schedule=step needs step_size, the updates between two falls of the rate"
+        )
     if schedule == "cosine" and found.total_steps <= found.warmup_steps:
         raise UsageError(f"--optimizer {text!r}: cosine needs total_steps above warmup_steps ({found.warmup_steps})")
     return found
@@ -155,10 +163,8 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
         raise UsageError(f"--optimizer {text!r}: {key} must be {what}, not {value!r}") from None
     least = 1 if key in ("step_size", "total_steps") else 0
     limit = 1.0 if key in ("momentum", "beta1", "beta2") else math.inf
-    if key == "learning_rate" and number == 0:
-        raise UsageError(
-            f"--optimizer {text!r}: learning_rate must be above 0: else nothing trains, and nothing is proved"
-        )
+    if key == "learning_rate" and not 0 < number < limit:
+        raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
     if not least <= number < limit:
         raise UsageError(f"--optimizer {text!r}: {key} must be at least {least} and less than {limit:g}, not {value}")
     return number

@@ -15,7 +15,7 @@ from harness.specs import Band, Check, Parity, Quantity
 TOLERANCES: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
 """Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of small networks stay
 below 1e-13 (the noise of float64 sums in another order; docs/parity.md has the measured values); the mildest planted
-fault in the tests, a learning rate passed through float32, shows as 5e-9."""
+fault in the tests, a schedule's count that passes through float32, shows as 5e-9."""
 
 BANDS: dict[Band, dict[Quantity, float]] = {
     "exact": TOLERANCES,

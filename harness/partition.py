@@ -124,8 +124,9 @@ def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     best = {(1, j): (prefix[j], 0) for j in range(1, count + 1)}
     for k in range(2, stages + 1):
         for j in range(k, count + 1):
+            # of equal cuts the latest: activations mostly shrink on their way, so fewer bytes cross there
             options = ((max(best[k - 1, i][0], prefix[j] - prefix[i]), i) for i in range(k - 1, j))
-            best[k, j] = min(options)
+            best[k, j] = min(options, key=lambda option: (option[0], -option[1]))
     points, j = [], count
     for k in range(stages, 1, -1):
         j = best[k, j][1]

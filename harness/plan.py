@@ -18,6 +18,7 @@ from harness.specs import LOCAL_STEPS_IN_PARITY, Band, FrameworkSpec, Normalizat
 from harness.workloads import Workload
 
 LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # so that local training ends with a meeting, after several
+ALWAYS_TOLD = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
 LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
@@ -133,10 +134,10 @@ def _cells(
         options, impossible = strategy.options | chosen, ""
         try:
             if strategy.parallelism in ("data", "none") and batch % parts:
-                steps = f" in {request.accumulation_steps} accumulation steps" * (request.accumulation_steps > 1)
+                steps = f" × {request.accumulation_steps} accumulation steps" * (request.accumulation_steps > 1)
                 raise UsageError(
-                    f"global batch {batch} of {workload.name} is not divisible by {count} devices{steps}: "
-                    f"choose --global-batch as a multiple of {parts}, or other --devices"
+                    f"global batch {batch} of {workload.name} is not divisible by {parts} ({count} devices{steps}): "
+                    f"choose --global-batch as a multiple of {parts}, or other numbers of these"
                 )
             options = resolve_options(strategy, workload, chosen, devices=count, batch=batch)
         except UsageError as error:
@@ -152,7 +153,13 @@ def _cells(
         optimizer = optimizers.parse(request.optimizer, workload.optimizer)
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)
-        told = {name: value for name, value in options.items() if name in chosen or value != strategy.options[name]}
+        told = {
+            name: value
+            for name, value in options.items()
+            if name in chosen or name in ALWAYS_TOLD or value != strategy.options[name]
+        }
+        if request.accumulation_steps > 1:
+            told["accumulation_steps"] = request.accumulation_steps
         # what the phase's batch must be a multiple of
         unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
@@ -195,7 +202,9 @@ def _option_values(request: Request, strategy: StrategySpec) -> list[dict[str, A
     """Every combination of the values that the request gives to options of this strategy. Raises UsageError."""
     own = {name: values for name, values in request.options.items() if name in strategy.options}
     typed = {
-        name: [_typed(name, value, type(strategy.options[name])) for value in values] for name, values in own.items()
+        # each once: 1 and 1.0 may be the same value
+        name: list(dict.fromkeys(_typed(name, value, type(strategy.options[name])) for value in values))
+        for name, values in own.items()
     }
     return [dict(zip(typed, values, strict=True)) for values in itertools.product(*typed.values())]
 
@@ -279,8 +288,10 @@ def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
             return f"option {option}: {strategy.options_need_even_devices[option]}; here are {spec.devices}"
     if spec.devices < strategy.min_devices:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
-    if spec.accumulation_steps > 1 and strategy.parallelism in ("model", "pipeline"):
+    if spec.accumulation_steps > 1 and strategy.parallelism == "pipeline":
         return "cuts its batch into micro-batches itself: --accumulation-steps is for data-parallel strategies"
+    if spec.accumulation_steps > 1 and strategy.parallelism == "model":
+        return "takes the whole batch at once: --accumulation-steps is for data-parallel strategies"
     if spec.accumulation_steps > 1 and not strategy.accumulates:
         return "every push is an update of its own: there is nothing to accumulate"
     if spec.precision == "tf32" and spec.platform == "cpu":

@@ -128,6 +128,8 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
         raise UsageError(
             f"sweep {option!r}: of {names}, allowed are {', '.join(sorted(allowed)) or 'no options at all'}"
         )
+    if option in request.options:
+        raise UsageError(f"sweep {option!r}: it is also given by --option; its values come from --values alone")
     if not values:
         raise UsageError("--values: names nothing; give a comma list of the option's values")
     chosen = tuple(dict.fromkeys(strategy.name for strategy in having))

@@ -34,7 +34,8 @@ def execute(
     slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
     check_data(data, plan)
     if all(trial.status == "skipped" for trial in plan.trials):
-        raise UsageError(f"nothing can run here: {plan.trials[0].reason}")
+        first = plan.trials[0]
+        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
     this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())

@@ -44,7 +44,7 @@ FAILURES: tuple[Status, ...] = (
 class OptimizerSpec:
     """An update rule and its learning-rate schedule, defined in harness/optimizers.py as in torch.optim.
 
-    Every framework computes exactly it. `harness.optimizers.KEYS` says which of these each rule and schedule reads.
+    Every framework computes exactly it. `RULES` and `SCHEDULES` there say which of these each rule and schedule reads.
     """
 
     name: Literal["sgd", "adam", "adamw", "adagrad"]

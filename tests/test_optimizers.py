@@ -98,7 +98,10 @@ def test_optimizer_text():
         ("sgd:schedule=cosine", "cosine needs total_steps above"),
         ("sgd:schedule=cosine,total_steps=5,warmup_steps=5", "cosine needs total_steps above"),
         ("adagrad:momentum=0.9", "'momentum': allowed are learning_rate, epsilon"),
-        ("sgd:learning_rate=0", "must be above 0"),
+        ("sgd:learning_rate=0", "above 0, not 0"),
+        ("sgd:learning_rate=-1", "above 0, not -1"),
+        ("sgd:learning_rate=0.1,learning_rate=0.2", "given twice"),
+        ("sgd:schedule=step", "needs step_size"),
         ("sgd:0.1", "'0.1' must be key=value"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
         (Request(optimizer="sgd:beta1=0.5"), "allowed are learning_rate, momentum"),
         (Request(optimizer="sgd:momentum=much"), "must be a number"),
         (Request(optimizer="sgd:momentum=1"), "less than 1"),
-        (Request(optimizer="sgd:learning_rate=nan"), "at least 0"),
+        (Request(optimizer="sgd:learning_rate=nan"), "above 0, not nan"),
     ],
 )
 def test_bad_requests_name_value_and_choice(machine, request_, message):
@@ -235,7 +235,7 @@ def test_accumulation_cuts_batch_and_groups(machine):
     assert partition.normalization_groups(single, batch=12, options={}) == (4,) * 3
     assert "micro-batches itself" in made["torch", "pipeline", 2].reason
     assert "nothing to accumulate" in made["torch", "async_sgd", 2].reason
-    with pytest.raises(UsageError, match=r"2 devices in 5 accumulation steps: .* a multiple of 10"):
+    with pytest.raises(UsageError, match=r"by 10 \(2 devices × 5 accumulation steps\): .* a multiple of 10"):
         make_plan(replace(request, accumulation_steps=5), machine)
     with pytest.raises(UsageError, match="--accumulation-steps 0"):
         make_plan(replace(request, accumulation_steps=0), machine)

@@ -124,7 +124,8 @@ def test_a_different_algorithm_is_never_ranked():
 def test_a_scaled_rate_is_shown():
     scaled = {"optimizer": OptimizerSpec(name="sgd", learning_rate=0.02, scaled_by=2)}
     table = summary.result_table(summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)]))
-    assert list(table["training"]) == ["the same", "the same, at 2 times the rate"]
+    assert list(table["training"]) == ["the same", "different: 2 times the rate"]
+    assert list(table["speed-up"]) == ["1.00", "-"]
 
 
 def test_a_looser_band_is_shown_as_such():

@@ -11,7 +11,15 @@ import pandas as pd
 from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell, execution, framework_title, number, parity_table, result_table
+from harness.report.summary import (
+    Cell,
+    execution,
+    framework_title,
+    number,
+    parity_table,
+    result_table,
+    same_training,
+)
 from harness.report.text import code, escape, table
 from harness.specs import FAILURES, TrialResult
 
@@ -22,7 +30,8 @@ CPU_NOTE = (
 
 
 TIMELINE_NOTE = (
-    "One step of each cell that has stages, traced after the timed blocks. A stage's backward is timed from its "
+    "One step of each cell that can be traced stage by stage, after the timed blocks (programs that are one for all "
+    "devices, and processes of their own, cannot). A stage's backward is timed from its "
     "output's gradient to its input's; the first stage's input gets a gradient for this alone."
 )
 
@@ -80,16 +89,12 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     return lines
 
 
-def same(cell: Cell) -> bool:
-    """Whether the cell claims to train like a single device: only such cells are put in an order."""
-    return cell.spec.algorithm == "synchronous"
-
-
 def _proved(ran: Sequence[Cell]) -> list[str]:
     """What the gate showed of the cells that ran: the same training, nearly the same, or another algorithm."""
-    exact = [cell for cell in ran if same(cell) and cell.spec.band == "exact"]
-    nearly = [cell for cell in ran if same(cell) and cell.spec.band != "exact"]
-    different = [cell for cell in ran if not same(cell)]
+    same = [cell for cell in ran if same_training(cell.spec)]
+    exact = [cell for cell in same if cell.spec.band == "exact"]
+    nearly = [cell for cell in same if cell.spec.band != "exact"]
+    different = [cell for cell in ran if cell not in same]
     lines = []
     if exact:
         lines.append(
@@ -103,9 +108,9 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
         )
     if different:
         lines.append(
-            f"{', '.join(cell.title for cell in different)}: a different algorithm, proved against a reference of its "
-            f"own (worst relative error {_worst(different):.0e}). It takes other steps to other weights, so its speed "
-            "is not compared with the others'."
+            f"{', '.join(cell.title for cell in different)}: a different algorithm or rate, proved against a reference "
+            f"of its own (worst relative error {_worst(different):.0e}). It takes other steps to other weights, so its "
+            "speed is not compared with the others'."
         )
     return lines
 
@@ -117,7 +122,7 @@ def _worst(cells: Sequence[Cell]) -> float:
 def _fastest(ran: Sequence[Cell]) -> list[str]:
     lines = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in ran):
-        group = [cell for cell in ran if (cell.spec.workload, cell.spec.size) == workload and same(cell)]
+        group = [cell for cell in ran if (cell.spec.workload, cell.spec.size) == workload and same_training(cell.spec)]
         if not group:
             continue
         ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)

@@ -96,7 +96,7 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     spec = cells[0].spec
     caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
     if len(goldens) > 1:
-        caption += "; BatchNorm makes the golden curve depend on which samples a strategy normalizes together"
+        caption += "; BatchNorm over other samples, another algorithm or another rate has a golden curve of its own"
     return caption + ("; right, their distance from the golden curve." if goldens else ".")
 
 

@@ -25,8 +25,8 @@ file, `<framework>_impl/strategies/<strategy>.py`, to be read as a lesson.
 ## What each holds, sends and waits for
 
 **Bytes a step**: what the busiest device sends, by the formula of its kind (below), for `{name}` in float32
-({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options; what BatchNorm and the
-loss add is not counted.
+({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options; the batch itself, its
+outputs, BatchNorm's statistics and the loss are not counted.
 """
 
 PROPERTIES = """

@@ -106,7 +106,7 @@ def _cell(launches: list[TrialResult]) -> Cell:
 
 
 def _with_speedup(cell: Cell, base: float | None) -> Cell:
-    if cell.throughput is None or base is None or cell.spec.algorithm != "synchronous":
+    if cell.throughput is None or base is None or not same_training(cell.spec):
         return cell  # a different training is not the same one made faster
     return Cell(**{**cell.__dict__, "speedup": cell.throughput / base})
 
@@ -173,10 +173,20 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("-")
 
 
+def same_training(spec: TrialSpec) -> bool:
+    """Whether it claims to train like a single device: only such cells get a speed-up, and a place in an order."""
+    return same_algorithm(spec) and spec.optimizer.scaled_by == 1
+
+
 def _training(spec: TrialSpec) -> str:
     """Whether it is the training of a single device, in words."""
     words, scale = TRAINING[spec.algorithm], spec.optimizer.scaled_by
-    return f"{words}, at {scale} times the rate" if scale > 1 else words
+    return f"different: {scale} times the rate" if scale > 1 and same_algorithm(spec) else words
+
+
+def same_algorithm(spec: TrialSpec) -> bool:
+    """Whether it takes the steps that a single device would take, whatever their rate."""
+    return spec.algorithm == "synchronous"
 
 
 def _normalizes(spec: TrialSpec) -> bool:

@@ -112,8 +112,10 @@ class Pipeline:
         return step
 
     def on_one_device(self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
-        """All ticks of one device, from its rows; x and y have a leading axis of micro-batches. Returns what it has of
-        the loss, and its new running statistics."""
+        """All ticks of one device, from its rows, each (1, longest); x and y have a leading axis of micro-batches.
+
+        Returns what it has of the loss, and its new running statistics.
+        """
         stage, last, count = jax.lax.axis_index(AXIS), len(self.stages) - 1, len(x)
         work = jax.checkpoint(self.make_work(x, y), prevent_cse=False)  # a loop's ticks are kept apart anyway
 

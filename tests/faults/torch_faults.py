@@ -20,6 +20,7 @@ CELLS = {
     "torch single scheduled": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=step,step_size=1,gamma=0.5,warmup_steps=1"}
     ),
+    "torch single deep": Cell("single", workload="resnet50"),
     "torch single adamw": Cell("single", known={"optimizer": "adamw:learning_rate=0.01,weight_decay=0.1"}),
     "torch single nesterov": Cell("single", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
     "torch single accumulating": Cell("single", known={"accumulation_steps": 2}),
@@ -488,6 +489,28 @@ def micro_batches_weighted_alike():
         return build
 
     replaced(Pipeline, "__init__", change)
+
+
+@planted("torch single deep")
+def layer_of_a_deep_network_in_float32():
+    """One convolution of ResNet-50 computes in float32: visible behind all its amplified rounding."""
+    import torch
+
+    from torch_impl import models
+
+    class In32(torch.nn.Conv2d):
+        def forward(self, input):
+            return self._conv_forward(input.float(), self.weight.float(), None).double()
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            model.conv1.__class__ = In32
+            return model
+
+        return build
+
+    replaced(models, "build", change)
 
 
 @planted("torch model_parallel")

@@ -13,7 +13,7 @@ BatchNorm sees each worker's share; the running averages are the server's, and a
 
 Rank 0 is also the coordinator: it has the graph of a push, and sends it to the workers to run. ClusterCoordinator hands
 a function to whichever worker is free ("there is no support of worker assignment", as `schedule` says). Here the
-shares wait on their workers' devices, so each worker has a thread that calls the same graph under its own `tf.device`,
+shares lie on their workers' devices, so each worker has a thread that calls the same graph under its own `tf.device`,
 which is what ClusterCoordinator does inside. In the parity phase each push waits for the one before, in the order of
 the ranks: then what is computed is known.
 """

@@ -6,6 +6,10 @@ the batch with that copy, then takes the lock, makes one update of the shared pa
 on: nobody waits but for the lock. While a rank computed, others may have made updates, so its gradient is of parameters
 that are no longer there; how stale it is depends on who came when.
 
+    shared  | u0 | u1 |    | u0 |    | u1 | u0 | ...     one update for each push, in the order of arrival
+    rank 0  | part of step 0 | step 1     | step 2 ...   gradient of its copy, then push and pull under the lock
+    rank 1  | part of step 0  | step 1       | step 2 ...
+
 It is a different algorithm (Dean et al. 2012, "Large scale distributed deep networks"): N ranks make N updates in the
 time of one, each from 1/N of the samples, some of them stale. The suite proves it all the same: in the parity phase
 each push notes which version of the parameters it had seen, and the golden reference repeats exactly that history.
@@ -138,7 +142,8 @@ class AsyncSGD(SingleDevice):
 
     @torch.no_grad()
     def pull(self) -> None:
-        """Copy the shared parameters to this rank's device. Call it with the lock."""
+        """Copy the shared parameters to this rank's device. Call it with the lock: outside it, others' updates would be
+        under way, and the copy of no version that ever was."""
         for ours, theirs in zip(self.shared.parameters(), self.model.parameters(), strict=True):
             theirs.copy_(ours)
         self.seen = int(self.updates.item())
