@@ -59,7 +59,10 @@ def make_step(job: Job, *, axis_name: str | None = None, objective: Objective | 
     differentiate = jax.value_and_grad(objective or make_objective(job, axis_name=shared), has_aux=True)
 
     def accumulate(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
-        """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory."""
+        """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory.
+
+        On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+        """
 
         def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             batch_stats, *totals = sums
