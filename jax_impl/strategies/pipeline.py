@@ -21,9 +21,9 @@ device's program holds all stages, and every device gets the batch though only t
 tick's input and runs its forward again (jax.checkpoint; so does GPipe): otherwise the switch would keep, in every tick,
 room for the intermediate values of all stages. BatchNorm sees one micro-batch at a time.
 
-XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four of mnist_cnn's
-second one with their gradients on one core: 6 ms unrolled, 116 ms in a scan), so on CPU devices this file is slow for a
-reason that is not its own.
+XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four of
+mnist_cnn's second one with their gradients on one core: 6 ms unrolled, 116 ms in a scan), so on CPU devices this file is
+slow for a reason that is not its own.
 """
 
 from __future__ import annotations
