@@ -31,6 +31,7 @@ class Metrics(NamedTuple):
 
 
 Objective = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+Accumulation = Callable[[State, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
 Step = Callable[[State, jax.Array, jax.Array], tuple[State, Metrics]]
 
 
@@ -51,19 +52,14 @@ def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
     return objective
 
 
-def make_step(job: Job, *, axis_name: str | None = None, objective: Objective | None = None) -> Step:
-    """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it: once, however many
-    accumulation steps there are. `objective` is that of the job by default."""
-    optimizer = optim.build(job.optimizer)
-    shared = axis_name if job.normalization == "global" else None
-    differentiate = jax.value_and_grad(objective or make_objective(job, axis_name=shared), has_aux=True)
+def make_accumulation(job: Job, *, objective: Objective | None = None) -> Accumulation:
+    """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory.
+
+    On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+    """
+    differentiate = jax.value_and_grad(objective or make_objective(job), has_aux=True)
 
     def accumulate(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
-        """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory.
-
-        On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
-        """
-
         def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             batch_stats, *totals = sums
             (loss, batch_stats), gradients = differentiate(state.params, batch_stats, *part)
@@ -73,6 +69,25 @@ def make_step(job: Job, *, axis_name: str | None = None, objective: Objective | 
         (batch_stats, *totals), _ = jax.lax.scan(add, (state.batch_stats, *zeros), (x, y))
         loss, gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
         return (loss, batch_stats), gradients
+
+    return accumulate
+
+
+def make_step(
+    job: Job,
+    *,
+    axis_name: str | None = None,
+    objective: Objective | None = None,
+    accumulation: Accumulation | None = None,
+) -> Step:
+    """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it: once, however many
+    accumulation steps there are. `objective` is that of the job by default; `accumulation` is the loop over several
+    accumulation steps."""
+    optimizer = optim.build(job.optimizer)
+    shared = axis_name if job.normalization == "global" else None
+    objective = objective or make_objective(job, axis_name=shared)
+    differentiate = jax.value_and_grad(objective, has_aux=True)
+    accumulate = accumulation or make_accumulation(job, objective=objective)
 
     def step(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
         if job.accumulation_steps > 1:

@@ -9,12 +9,11 @@ devices) is kept whole by every device. So is the batch cut, by samples. In a st
 
 What it saves is memory: a device keeps one part of parameters, gradients and optimizer state. What it pays is half as
 much traffic again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other
-in every one of them. With accumulation gradients are scattered in every accumulation step: their sum over the steps has
-room as parts only.
+in every one of them. With accumulation the whole tensors are gathered once, and every device adds up whole gradients
+until one all-reduce behind the last accumulation step: the devices synchronize once, for the memory of both.
 
 Where tensors are gathered and cut is said here, by sharding constraints. By which collectives, and when, is XLA's
-choice: its CPU compiler makes the reduce-scatter an all-reduce of which each device keeps its part, and it takes
-forward's gathers out of a loop over accumulation steps, so that there the whole tensors stay.
+choice: its CPU compiler makes the reduce-scatter an all-reduce of which each device keeps its part.
 """
 
 from __future__ import annotations

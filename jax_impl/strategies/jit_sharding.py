@@ -8,9 +8,9 @@ the whole batch for that reason. All devices wait for each other in each of thes
 With per_device normalization the batch gets a second axis, (devices, batch / devices, ...), and the objective is mapped
 over the first with jax.vmap: then no sum but the gradients' and the loss's crosses devices.
 
-With accumulation the gradients' all-reduce is written inside the loop over its steps: no axis has a name here, so the
-code cannot say "not yet". XLA's GPU compiler moves it behind the loop (its pass while-loop-all-reduce-code-motion), so
-that the devices synchronize once; its CPU compiler does not.
+With accumulation the gradients must not be summed over the devices before the last of its steps, and code in which no
+axis has a name cannot say "not yet": XLA would put an all-reduce into the loop. So the loop over accumulation steps,
+and it alone, is written for one device (jax.shard_map, see shard_map.py), with one pmean behind it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from harness.contract import Arrays, Job
 from jax_impl import placement, training, weights
 from jax_impl.placement import AXIS
-from jax_impl.training import Objective, State
+from jax_impl.training import Accumulation, Objective, State
 
 
 class JitSharding:
@@ -54,7 +54,7 @@ class JitSharding:
     def compile(self) -> Any:
         # Without out_shardings XLA would be free to hand the new state back cut otherwise.
         return jax.jit(
-            training.make_step(self.job, objective=self.objective()),
+            training.make_step(self.job, objective=self.objective(), accumulation=self.accumulation()),
             out_shardings=(self.shardings, self.replicated),
             donate_argnums=0,
         )
@@ -62,6 +62,31 @@ class JitSharding:
     def objective(self) -> Objective:
         whole = training.make_objective(self.job)
         return each_device(whole, self.mesh.size) if self.own_statistics else whole
+
+    def accumulation(self) -> Accumulation:
+        """The loop over accumulation steps on each device's own samples; the devices synchronize once, behind it."""
+        shared = None if self.own_statistics else AXIS
+        loop = training.make_accumulation(self.job, objective=training.make_objective(self.job, axis_name=shared))
+
+        def on_one_device(state: State, x: jax.Array, y: jax.Array) -> Any:
+            if self.own_statistics:
+                state = state._replace(batch_stats=jax.tree.map(lambda a: a[0], state.batch_stats))
+            (loss, batch_stats), gradients = loop(state, x, y)
+            if self.own_statistics:
+                batch_stats = jax.tree.map(lambda a: a[None], batch_stats)
+            loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
+            return (loss, batch_stats), gradients
+
+        everywhere, samples = PartitionSpec(), placement.sample_spec(self.job)
+        statistics = PartitionSpec(AXIS) if self.own_statistics else everywhere
+        state = State(everywhere, everywhere, statistics)  # pyright: ignore[reportArgumentType]
+        return jax.shard_map(
+            on_one_device,
+            mesh=self.mesh,
+            in_specs=(state, samples, samples),
+            out_specs=((everywhere, statistics), everywhere),
+            check_vma=False,  # pmean is written by hand
+        )
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = training.parts(batch, self.job)

@@ -22,8 +22,8 @@ tick's input and runs its forward again (jax.checkpoint; so does GPipe): otherwi
 room for the intermediate values of all stages. BatchNorm sees one micro-batch at a time.
 
 XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four of
-mnist_cnn's second one with their gradients on one core: 6 ms unrolled, 116 ms in a scan), so on CPU devices this file is
-slow for a reason that is not its own.
+mnist_cnn's second one with their gradients on one core: 6 ms unrolled, 116 ms in a scan), so on CPU devices this file
+is slow for a reason that is not its own.
 """
 
 from __future__ import annotations
