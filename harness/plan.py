@@ -1,4 +1,7 @@
-"""From a request to the ordered list of trials, and the cells that cannot run, with reasons. Launches nothing."""
+"""From a request to the ordered list of trials, and the cells that cannot run, with reasons. Launches nothing.
+
+Long because every reason why a cell cannot run stands beside the making of cells.
+"""
 
 from __future__ import annotations
 

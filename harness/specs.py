@@ -1,7 +1,8 @@
 """The nouns of the suite: what is trained, by which strategy, in which trial, and what came of it.
 
 Frozen data and nothing else. Workers read and write these as JSON with the standard library alone, so that an
-interpreter needs only numpy and its own framework; `harness.store` validates them on the way back in.
+interpreter needs only numpy and its own framework; `harness.store` validates them on the way back in. Long because
+every field says what it means.
 """
 
 from __future__ import annotations

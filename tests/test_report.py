@@ -226,3 +226,16 @@ def test_tables_align_numbers_right_and_escape_headers():
 )
 def test_numbers(value, text):
     assert summary.number(value) == text
+
+
+def test_pictures_name_options_only_where_cells_would_be_alike():
+    from harness.report.plots import labels
+
+    alike = [cell(strategy="pipeline", devices=2, spec={"variant": f"split_size={n}"}) for n in (2, 5)]
+    cells = summary.summarize([cell(), *alike, cell(framework="jax", strategy="pipeline", devices=2)])
+    assert labels(cells) == [
+        "PyTorch single ×1",
+        "PyTorch pipeline ×2\nsplit_size=2",
+        "PyTorch pipeline ×2\nsplit_size=5",
+        "JAX pipeline ×2",
+    ]

@@ -1,4 +1,7 @@
-"""report.md: the words, the tables and the pictures, in the order in which a reader asks."""
+"""report.md: the words, the tables and the pictures, in the order in which a reader asks.
+
+Long because it is one document, and its sections are read in this order.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import matplotlib
 
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell
+from harness.report.summary import Cell, options_text
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -46,15 +46,24 @@ def draw(folder: Path, cells: Sequence[Cell]) -> dict[str, str]:
     return pictures
 
 
+def labels(cells: Sequence[Cell]) -> list[str]:
+    """Names for a picture: with their options, on a line of their own, only where they would else be the same."""
+    plain = [cell.plain_title for cell in cells]
+    return [
+        name if plain.count(name) == 1 or not options_text(cell.spec) else f"{name}\n{options_text(cell.spec)}"
+        for name, cell in zip(plain, cells, strict=True)
+    ]
+
+
 def _throughput(path: Path, cells: Sequence[Cell]) -> str:
-    figure, axes = plt.subplots(figsize=(7.5, 1.2 + 0.42 * len(cells)))
+    figure, axes = plt.subplots(figsize=(8.5, 1.2 + 0.42 * len(cells)), layout="constrained")
     for row, cell in enumerate(reversed(cells)):
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
         axes.hlines(row, cell.low or 0, cell.high or 0, color=colour, linewidth=2)
         points = cell.throughputs if len(cell.throughputs) > 1 else ()
         axes.plot(points, [row] * len(points), "|", color=colour, markersize=9)
         axes.plot([cell.throughput or 0], [row], "o", color=colour, markersize=6)
-    axes.set_yticks(range(len(cells)), [cell.title for cell in reversed(cells)])
+    axes.set_yticks(range(len(cells)), list(reversed(labels(cells))))
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(cells) - 0.3)
     axes.set_xlabel(f"{cells[0].first.unit}s per second")
@@ -67,8 +76,8 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
 def _losses(path: Path, cells: Sequence[Cell]) -> str:
     # one golden curve for each way to share BatchNorm statistics; without BatchNorm there is only one
     goldens = list(dict.fromkeys(cell.first.golden_losses for cell in cells if cell.first.golden_losses))
-    figure, panels = plt.subplots(1, 2 if goldens else 1, figsize=(11 if goldens else 7, 4.5), squeeze=False)
-    left = panels[0][0]
+    figure, panels = plt.subplots(1, 2 if goldens else 1, figsize=(11 if goldens else 7, 5.5), squeeze=False)
+    left, names = panels[0][0], labels(cells)
     for index, golden in enumerate(goldens):
         label = "golden (NumPy float64)" if index == 0 else None
         left.plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
@@ -78,14 +87,14 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
         # dashes and markers shift from curve to curve, so that equal ones stay visible under one another
         dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
-        left.plot(range(1, len(losses) + 1), losses, label=cell.title, **dashes, **style)
+        left.plot(range(1, len(losses) + 1), losses, label=names[index], **dashes, **style)
         if golden:
             off = [max(abs(a - b) / abs(b), 1e-17) for a, b in zip(losses, golden, strict=False)]
             panels[0][1].plot(range(1, len(off) + 1), off, alpha=0.8, **style)
     left.set_ylabel("loss")
     if goldens:
         panels[0][1].set_yscale("log")
-        panels[0][1].set_ylabel("relative distance from its golden curve")
+        panels[0][1].set_ylabel("relative distance from golden")
     for axes in panels[0]:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
@@ -187,7 +196,7 @@ def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:
     title = f"{spec.workload} ({spec.size}), batch {spec.global_batch}, {spec.precision}"
     if spec.platform == "cpu":
         title += f" -- {CPU_STAMP}"
-    axes.set_title(title, fontsize=10, loc="left")
+    figure.suptitle(title, fontsize=10)  # over the figure: narrow axes would cut it
     if figure.get_layout_engine() is None:
         figure.tight_layout()
     figure.savefig(path, dpi=130, metadata={"Software": None})

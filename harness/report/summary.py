@@ -50,9 +50,14 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """ "PyTorch ddp ×2", with the options that are not the strategy's defaults."""
+        """ "PyTorch ddp ×2", with the options that tell it from others."""
         options = f" ({options_text(self.spec)})" if options_text(self.spec) else ""
         return f"{framework_title(self.spec.framework)} {self.spec.strategy}{options} ×{self.spec.devices}"
+
+    @property
+    def plain_title(self) -> str:
+        """The title without options."""
+        return f"{framework_title(self.spec.framework)} {self.spec.strategy} ×{self.spec.devices}"
 
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:
