@@ -63,16 +63,41 @@ class Program(Protocol):
         """Takes the GLOBAL batch ("x", "y") and puts this process's share on its devices."""
         ...
 
-    def step(self, placed: Any) -> None:
-        """One update. May return before the devices are done. The placed batch stays usable."""
+    def step(self, placed: Any) -> Any:
+        """One update. May return before the devices are done. The placed batch stays usable.
+
+        Returns its loss as it is on the devices, for `loss` to read later without waiting now.
+        """
         ...
 
     def sync(self) -> None:
         """Waits until every device that this process drives is idle."""
         ...
 
-    def loss(self) -> float:
-        """Mean loss of the last step over all samples of the global batch, the same on every rank."""
+    def loss(self, of: Any = None) -> float:
+        """Mean loss over all samples of the global batch, the same on every rank: of the last step, or of the one that
+        returned `of`."""
+        ...
+
+    def evaluate(self, placed: Any) -> tuple[float, float]:
+        """Mean loss and accuracy over a placed batch's samples, the same on every rank; nothing is updated.
+
+        All devices share the work. BatchNorm normalizes with its running statistics: their mean over the devices, where
+        these have their own. Accuracy is the share of samples whose largest output is their class's.
+        """
+        ...
+
+    def state(self) -> Arrays | None:
+        """All that training has changed, in its own number format; all ranks call it together, rank 0's is kept.
+
+        "model/<canonical name>": parameters. "running/<layer>.mean" and ".var": BatchNorm's running statistics, one for
+        all devices. "optimizer/...": the rest, under names of the strategy's own.
+        """
+        ...
+
+    def load_state(self, state: Arrays) -> None:
+        """Take up a state, each rank the whole of it. Of another strategy's or framework's only "model" and "running"
+        are given: then the optimizer is as new."""
         ...
 
     def gradients(self) -> Arrays | None:

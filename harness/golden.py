@@ -7,7 +7,7 @@ like a single device are held against it; `train_locally` and `replay` define th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,16 +59,17 @@ def train(
     batches: Iterable[Arrays],
     *,
     optimizer: OptimizerSpec,
-    groups: Sequence[int] | None = None,
+    groups: Callable[[int], Sequence[int]] | None = None,
 ) -> Golden:
     """Train on each batch once.
 
-    `groups` are the sizes of the parts of a batch that share normalization statistics, the whole batch by default; the
-    loss is the mean over all samples whatever the groups. Raises ValueError if they do not add up to the batch.
+    `groups` gives, of a batch's size, the sizes of its parts that share normalization statistics, the whole batch by
+    default; the loss is the mean over all samples whatever the groups. Raises ValueError if they do not add up to it.
     """
     initial, losses, first_gradients, state = dict(params), [], {}, {}
     for step, batch in enumerate(batches):
-        loss, gradients = loss_and_gradients(workload, params, batch, groups=groups)
+        parts = None if groups is None else groups(len(batch["x"]))
+        loss, gradients = loss_and_gradients(workload, params, batch, groups=parts)
         losses.append(loss)
         if step == 0:
             first_gradients = gradients
@@ -85,18 +86,20 @@ def train_locally(
     workers: int,
     sync_every: int,
     accumulation_steps: int = 1,
-    groups: Sequence[int] | None = None,
+    groups: Callable[[int], Sequence[int]] | None = None,
 ) -> Golden:
     """Local SGD (Stich 2019, arXiv:1805.09767): each worker trains on its own share of every batch with an optimizer of
     its own; after every `sync_every` steps the workers' parameters, not their optimizers' states, are averaged.
 
-    `groups` are the sizes of the parts of the whole batch that share normalization statistics, each of them within one
-    worker's share. The parameters that come out are the workers' mean; after a meeting that is what each of them has.
+    `groups` gives, of a whole batch's size, the sizes of its parts that share normalization statistics, each of them
+    within one worker's share. The parameters that come out are the workers' mean; after a meeting that is what each of
+    them has.
     """
     replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
-    own_groups = [None if groups is None else groups[w::workers] for w in range(workers)]
     losses, first_gradients = [], {}
     for step, batch in enumerate(batches):
+        of_all = None if groups is None else groups(len(batch["x"]))
+        own_groups = [None if of_all is None else of_all[w::workers] for w in range(workers)]
         own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
         found = [loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w]) for w in range(workers)]
         losses.append(np.mean([loss for loss, _ in found]))
@@ -183,14 +186,34 @@ def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> t
     """Mean loss of a batch and its gradient with respect to the outputs.
 
     "mse" averages over samples and output elements. "cross_entropy" takes logits, "nll" log-probabilities; both average
-    over samples.
+    over samples. Targets of harness.data.padded say what each sample's loss is multiplied with before that.
     """
+    targets, factors = split_targets(loss, outputs, targets)
     if loss == "mse":
         difference = outputs - targets
-        return float(np.mean(difference**2)), 2 * difference / difference.size
+        weighted = difference * factors[:, None]
+        return float(np.mean(weighted * difference)), 2 * weighted / difference.size
     rows, count = np.arange(len(targets)), len(targets)
     log_probabilities = log_softmax(outputs) if loss == "cross_entropy" else outputs
     one_hot = np.zeros_like(outputs)
     one_hot[rows, targets] = 1
     gradient = np.exp(log_probabilities) - one_hot if loss == "cross_entropy" else -one_hot
-    return float(-log_probabilities[rows, targets].mean()), gradient / count
+    return float(-np.mean(factors * log_probabilities[rows, targets])), factors[:, None] * gradient / count
+
+
+def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Targets as the loss takes them, and each sample's factor: 1 but in targets of harness.data.padded."""
+    labels = loss != "mse"
+    if targets.ndim == (1 if labels else outputs.ndim) and (labels or targets.shape == outputs.shape):
+        return targets, np.ones(len(targets), outputs.dtype)
+    known, factors = targets[:, :-1], targets[:, -1]
+    return (known[:, 0].astype(np.int64) if labels else known), factors
+
+
+def evaluate(workload: Workload, params: Arrays, batch: Arrays) -> tuple[float, float]:
+    """Mean loss and accuracy over a batch, for networks without BatchNorm: there are no running statistics here."""
+    outputs, _ = chain_forward(workload.layers, params, batch["x"])
+    targets, factors = split_targets(workload.loss, outputs, batch["y"])
+    classes = targets if targets.ndim == 1 else targets.argmax(1)
+    loss, _ = loss_and_gradient(workload.loss, outputs, batch["y"])
+    return loss, float(np.mean(factors * (outputs.argmax(1) == classes)))

@@ -19,12 +19,17 @@ def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> l
     As a loop over a loader draws them: the batch is `steps` global micro-batches, one after another, and of each every
     rank takes an equal part, in the order of the ranks. Raises ValueError if it cannot be cut so.
     """
-    count = len(batch["x"])
+    rows = share_rows(len(batch["x"]), steps=steps, rank=rank, ranks=ranks)
+    return [{name: array[part.start : part.stop] for name, array in batch.items()} for part in rows]
+
+
+def share_rows(count: int, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[range]:
+    """Which rows of a batch of `count` those are. Raises ValueError if it cannot be cut so."""
     size, rest = divmod(count, steps * ranks)
     if rest:
         raise ValueError(f"a batch of {count} cannot be cut into {steps} steps of {ranks} equal shares")
     starts = [(step * ranks + rank) * size for step in range(steps)]
-    return [{name: array[start : start + size] for name, array in batch.items()} for start in starts]
+    return [range(start, start + size) for start in starts]
 
 
 def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:

@@ -59,8 +59,8 @@ class References:
         if spec.protocol == "from_host":
             return ()  # its batches are made on the spot
         workload = workloads.get(spec.workload, spec.size)
-        groups = self.groups(spec, batch=spec.global_batch, options=spec.options)
-        key = (*_reference_key(spec, spec.options), spec.optimizer, groups)
+        groups = self.groups(spec, spec.options)
+        key = (*_reference_key(spec, spec.options), spec.optimizer, groups(spec.global_batch))
         if key not in self.curves:
             step_flops = workload.flops_per_unit() * spec.global_batch
             affordable = int(GOLDEN_FLOPS // step_flops)
@@ -85,8 +85,8 @@ class References:
 
         Raises UsageError if the reference itself diverges: then no program can be judged.
         """
-        groups = self.groups(spec, batch=spec.parity_batch, options=spec.parity_options)
-        key = (*_reference_key(spec, spec.parity_options), spec.parity_optimizer, groups)
+        groups = self.groups(spec, spec.parity_options)
+        key = (*_reference_key(spec, spec.parity_options), spec.parity_optimizer, groups(spec.parity_batch))
         if key not in self.files:
             self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
             params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
@@ -101,13 +101,13 @@ class References:
                 )
             self.files[key] = self.work / f"golden-{len(self.files)}.npz"
             found.save(self.files[key])
-        return self.files[key], groups
+        return self.files[key], groups(spec.parity_batch)
 
-    def groups(self, spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """A cell's normalization groups; where nothing normalizes one for all strategies, which is computed once."""
+    def groups(self, spec: TrialSpec, options: Mapping[str, Any]) -> Callable[[int], tuple[int, ...]]:
+        """A cell's normalization groups of a batch of some size; where nothing normalizes one for all strategies."""
         if not workloads.get(spec.workload, spec.size).normalizes:
-            return (batch,)
-        return normalization_groups(spec, batch=batch, options=options)
+            return lambda batch: (batch,)
+        return lambda batch: normalization_groups(spec, batch=batch, options=options)
 
 
 def training(
@@ -115,7 +115,7 @@ def training(
     optimizer: OptimizerSpec,
     options: Mapping[str, Any],
     samples: Sequence[Arrays],
-    groups: Sequence[int],
+    groups: Callable[[int], Sequence[int]],
 ) -> Callable[[Arrays], golden.Golden]:
     """The golden loop that a cell is held against, as a function of the initial weights alone."""
     workload = workloads.get(spec.workload, spec.size)

@@ -20,6 +20,8 @@ Band = Literal["exact", "bf16_gradients"]  # how near to the golden reference: h
 # what crosses devices in a step: harness/traffic.py
 Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "every_tick", "push_pull"]
 Schedule = Literal["constant", "step", "cosine"]
+LastBatch = Literal["exact", "pad", "drop"]  # what becomes of an epoch's last batch: harness/data/__init__.py
+Input = Literal["resident", "loader"]
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]

@@ -251,9 +251,16 @@ def test_local_workers_take_accumulation_steps_as_everybody_does():
     params = workload.init_params(0)
     # meeting at every step under plain SGD: the same as synchronous training with the same normalization groups
     local = golden.train_locally(
-        workload, params, batches, optimizer=SGD, workers=2, sync_every=1, accumulation_steps=2, groups=(2, 2, 2, 2)
+        workload,
+        params,
+        batches,
+        optimizer=SGD,
+        workers=2,
+        sync_every=1,
+        accumulation_steps=2,
+        groups=lambda size: (2, 2, 2, 2),
     )
-    synchronous = golden.train(workload, params, batches, optimizer=SGD, groups=(2, 2, 2, 2))
+    synchronous = golden.train(workload, params, batches, optimizer=SGD, groups=lambda size: (2, 2, 2, 2))
     np.testing.assert_allclose(local.losses, synchronous.losses, rtol=1e-9)
 
 

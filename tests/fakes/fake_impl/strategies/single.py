@@ -1,11 +1,13 @@
 """The golden reference's own mathematics, as a program. Every rank trains on the whole batch."""
 
+import numpy as np
+
 from harness import golden, optimizers
 
 
 class Fake:
     def __init__(self, job):
-        self.job, self.params, self.state, self.steps = job, dict(job.params), {}, 0
+        self.job, self.params, self.moments, self.steps = job, dict(job.params), {}, 0
         self.last_loss, self.last_gradients = 0.0, {}
         self.timing = not job.keep_gradients
 
@@ -15,15 +17,33 @@ class Fake:
     def step(self, placed):
         self.last_loss, self.last_gradients = golden.loss_and_gradients(self.job.workload, self.params, placed)
         self.params = optimizers.update(
-            self.job.optimizer, self.params, self.last_gradients, self.state, step=self.steps
+            self.job.optimizer, self.params, self.last_gradients, self.moments, step=self.steps
         )
         self.steps += 1
+        return self.last_loss
 
     def sync(self):
         pass
 
-    def loss(self):
-        return self.last_loss
+    def loss(self, of=None):
+        return self.last_loss if of is None else of
+
+    def evaluate(self, placed):
+        return golden.evaluate(self.job.workload, self.params, placed)
+
+    def state(self):
+        moments = {f"optimizer/{slot}/{name}": a for (name, slot), a in self.moments.items()}
+        model = {f"model/{name}": a for name, a in self.params.items()}
+        return model | moments | {"optimizer/steps": np.array(self.steps)}
+
+    def load_state(self, state):
+        self.params = {key.removeprefix("model/"): a for key, a in state.items() if key.startswith("model/")}
+        self.steps = int(state.get("optimizer/steps", 0))
+        self.moments = {}
+        for key, array in state.items():
+            if key.startswith("optimizer/") and key.count("/") == 2:
+                _, slot, name = key.split("/")
+                self.moments[name, slot] = array
 
     def gradients(self):
         return self.last_gradients
