@@ -1,12 +1,12 @@
 """The door between the harness and a framework package: what it is handed (Job) and what it hands back (Program).
 
 A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Nothing else is called, except
-`<package>/runtime.py`: start, barrier, peak_bytes, versions.
+`<package>/runtime.py` (start, barrier, peak_bytes, versions) and `<package>/input.py` (make_loader).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -111,4 +111,20 @@ class Program(Protocol):
 
     def export(self) -> Iterable[Arrays]:
         """Current parameters, canonical: one mapping for each replica that this process holds."""
+        ...
+
+
+class Loader(Protocol):
+    """A framework's own input pipeline: `<package>/input.py` has `make_loader(program, job, epochs, *, workers)`.
+
+    It reads this process's share of the samples, transforms them and brings them to the devices while the program
+    trains on those before. `workers`: so many processes or threads read ahead; 0 means none, on the spot.
+    """
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """What `program.step` takes, for each of `epochs.steps(number)` in order."""
+        ...
+
+    def close(self) -> None:
+        """End all workers."""
         ...

@@ -91,6 +91,7 @@ class StrategySpec:
     normalization: Normalization = "per_device"
     other_normalizations: dict[Normalization, str] = field(default_factory=dict)
     accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
+    fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
     options: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     options_need_gpu: dict[str, str] = field(default_factory=dict)

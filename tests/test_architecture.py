@@ -92,13 +92,16 @@ def test_every_strategy_of_a_manifest_has_its_file_and_the_other_way_round(packa
         assert "build" in public_functions(ROOT / package / "strategies" / f"{file}.py")
 
 
-@pytest.mark.parametrize("room", ["runtime.py", "weights.py", "optim.py", "losses.py", "models/__init__.py"])
+@pytest.mark.parametrize(
+    "room", ["runtime.py", "weights.py", "optim.py", "losses.py", "input.py", "models/__init__.py"]
+)
 def test_the_three_implementations_mirror_each_other(room):
     required = {
         "runtime.py": {"start", "barrier", "peak_bytes", "versions"},
         "weights.py": {"load", "parameters"},
         "optim.py": {"build"},
-        "losses.py": {"get"},
+        "losses.py": {"get", "accuracy"},
+        "input.py": {"make_loader"},
         "models/__init__.py": {"build"},
     }[room]
     for package in PACKAGES:

@@ -1,5 +1,7 @@
 """The golden reference's own mathematics, as a program. Every rank trains on the whole batch."""
 
+from typing import Any
+
 import numpy as np
 
 from harness import golden, optimizers
@@ -14,7 +16,7 @@ class Fake:
     def place(self, batch):
         return batch
 
-    def step(self, placed):
+    def step(self, placed) -> Any:
         self.last_loss, self.last_gradients = golden.loss_and_gradients(self.job.workload, self.params, placed)
         self.params = optimizers.update(
             self.job.optimizer, self.params, self.last_gradients, self.moments, step=self.steps
