@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from harness import partition
 from harness.contract import Arrays, Job
 from jax_impl import runtime, training
+from jax_impl.training import State
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many
 
@@ -78,6 +79,21 @@ def block_seconds(job: Job) -> list[float]:
             times.append(time.perf_counter() - start)
         seconds.append(min(times))
     return seconds
+
+
+def map_layers(function: Callable[[dict[str, Any]], Any], state: State) -> Any:
+    """The state with `function` of its every tree by layers: parameters, running statistics, and what the optimizer
+    keeps for each parameter. These are dicts, and nothing else is: the counters between them stay."""
+
+    def is_tree(node: Any) -> bool:
+        return isinstance(node, dict)
+
+    return jax.tree.map(lambda node: function(node) if is_tree(node) else node, state, is_leaf=is_tree)
+
+
+def joined(trees: list[dict[str, Any]]) -> dict[str, Any]:
+    """One tree by layers of those of all stages."""
+    return {layer: leaves for tree in trees for layer, leaves in tree.items()}
 
 
 def _stage(job: Job, start: int, end: int) -> Stage:

@@ -31,7 +31,7 @@ class Metrics(NamedTuple):
 
 
 Objective = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
-Accumulation = Callable[[State, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
+Differentiation = Callable[[State, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
 Step = Callable[[State, jax.Array, jax.Array], tuple[State, Metrics]]
 
 
@@ -52,14 +52,19 @@ def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
     return objective
 
 
-def make_accumulation(job: Job, *, objective: Objective | None = None) -> Accumulation:
-    """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory.
+def make_differentiation(job: Job, *, objective: Objective) -> Differentiation:
+    """Loss, new running statistics and gradients of what a step takes; with accumulation, means over its steps."""
+    differentiate = jax.value_and_grad(objective, has_aux=True)
 
-    On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
-    """
-    differentiate = jax.value_and_grad(objective or make_objective(job), has_aux=True)
+    def at_once(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
+        return differentiate(state.params, state.batch_stats, x, y)
 
     def accumulate(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
+        """The accumulation steps are the leading axis of x and y; one at a time is in memory.
+
+        On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+        """
+
         def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             batch_stats, *totals = sums
             (loss, batch_stats), gradients = differentiate(state.params, batch_stats, *part)
@@ -70,7 +75,7 @@ def make_accumulation(job: Job, *, objective: Objective | None = None) -> Accumu
         loss, gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
         return (loss, batch_stats), gradients
 
-    return accumulate
+    return at_once if job.accumulation_steps == 1 else accumulate
 
 
 def make_step(
@@ -78,22 +83,17 @@ def make_step(
     *,
     axis_name: str | None = None,
     objective: Objective | None = None,
-    accumulation: Accumulation | None = None,
+    differentiate: Differentiation | None = None,
 ) -> Step:
     """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it: once, however many
-    accumulation steps there are. `objective` is that of the job by default; `accumulation` is the loop over several
-    accumulation steps."""
+    accumulation steps there are. `objective` and `differentiate` are those of the job by default."""
     optimizer = optim.build(job.optimizer)
-    shared = axis_name if job.normalization == "global" else None
-    objective = objective or make_objective(job, axis_name=shared)
-    differentiate = jax.value_and_grad(objective, has_aux=True)
-    accumulate = accumulation or make_accumulation(job, objective=objective)
+    if differentiate is None:
+        shared = axis_name if job.normalization == "global" else None
+        differentiate = make_differentiation(job, objective=objective or make_objective(job, axis_name=shared))
 
     def step(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-        if job.accumulation_steps > 1:
-            (loss, batch_stats), gradients = accumulate(state, x, y)
-        else:
-            (loss, batch_stats), gradients = differentiate(state.params, state.batch_stats, x, y)
+        (loss, batch_stats), gradients = differentiate(state, x, y)
         if axis_name is not None:
             loss, gradients = jax.lax.pmean((loss, gradients), axis_name)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)

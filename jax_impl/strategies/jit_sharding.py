@@ -23,12 +23,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 from harness.contract import Arrays, Job
 from jax_impl import placement, training, weights
 from jax_impl.placement import AXIS
-from jax_impl.training import Accumulation, Objective, State
+from jax_impl.program import Program
+from jax_impl.training import Differentiation, Objective, State
 
 
-class JitSharding:
+class JitSharding(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self.own_statistics = self.has_own_statistics(job)
         self.mesh = placement.mesh(job)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
@@ -38,9 +39,8 @@ class JitSharding:
         if self.own_statistics:
             state = state._replace(batch_stats=placement.stacked(state.batch_stats, self.mesh.size))
         self.shardings = self.arrange(state)
-        self.state = jax.device_put(state, self.shardings)
+        self.held = jax.device_put(state, self.shardings)
         self.compiled = self.compile()
-        self.metrics: Any = None
 
     def has_own_statistics(self, job: Job) -> bool:
         """Whether each device has running statistics of its own: entries of a leading axis."""
@@ -54,7 +54,7 @@ class JitSharding:
     def compile(self) -> Any:
         # Without out_shardings XLA would be free to hand the new state back cut otherwise.
         return jax.jit(
-            training.make_step(self.job, objective=self.objective(), accumulation=self.accumulation()),
+            training.make_step(self.job, differentiate=self.differentiation()),
             out_shardings=(self.shardings, self.replicated),
             donate_argnums=0,
         )
@@ -63,17 +63,22 @@ class JitSharding:
         whole = training.make_objective(self.job)
         return each_device(whole, self.mesh.size) if self.own_statistics else whole
 
-    def accumulation(self) -> Accumulation:
+    def differentiation(self) -> Differentiation:
+        if self.job.accumulation_steps == 1:
+            return training.make_differentiation(self.job, objective=self.objective())
+        return self.accumulation()
+
+    def accumulation(self) -> Differentiation:
         """The loop over accumulation steps on each device's own samples; the devices synchronize once, behind it."""
         shared = None if self.own_statistics else AXIS
-        loop = training.make_accumulation(self.job, objective=training.make_objective(self.job, axis_name=shared))
+        loop = training.make_differentiation(self.job, objective=training.make_objective(self.job, axis_name=shared))
 
         def on_one_device(state: State, x: jax.Array, y: jax.Array) -> Any:
             if self.own_statistics:
-                state = state._replace(batch_stats=jax.tree.map(lambda a: a[0], state.batch_stats))
+                state = state._replace(batch_stats=placement.entry(state.batch_stats))
             (loss, batch_stats), gradients = loop(state, x, y)
             if self.own_statistics:
-                batch_stats = jax.tree.map(lambda a: a[None], batch_stats)
+                batch_stats = placement.as_entry(batch_stats)
             loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
             return (loss, batch_stats), gradients
 
@@ -88,21 +93,8 @@ class JitSharding:
             check_vma=False,  # pmean is written by hand
         )
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        x, y = training.parts(batch, self.job)
-        return jax.block_until_ready(jax.device_put((x, y), self.by_sample))  # the copies are not to be timed
-
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.metrics = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.metrics))
-
-    def loss(self) -> float:
-        return float(self.metrics.loss)
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(self.metrics.gradients)
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        return jax.device_put(training.parts(batch, self.job), self.by_sample)
 
     def export(self) -> list[Arrays]:
         """As each device has it. A replicated array claims that its copies are equal, and is read from one of them:
@@ -112,7 +104,7 @@ class JitSharding:
             return array.addressable_shards[index].data if array.is_fully_replicated else array
 
         return [
-            weights.parameters(jax.tree.map(lambda a, i=i: on_device(a, i), self.state.params))
+            weights.parameters(jax.tree.map(lambda a, i=i: on_device(a, i), self.held.params))
             for i in range(self.mesh.size)
         ]
 

@@ -28,19 +28,16 @@ from harness import partition
 from harness.contract import Arrays, Job
 from harness.specs import Span
 from jax_impl import losses, optim, runtime, stages, training, weights
-from jax_impl.training import State
+from jax_impl.program import Program
+from jax_impl.training import Metrics
 
 
 class StageOnDevice:
-    """One stage's state, and its programs."""
+    """One stage's programs, for its device."""
 
-    def __init__(self, stage: stages.Stage, job: Job, whole: State, device: Any, *, first: bool) -> None:
+    def __init__(self, stage: stages.Stage, job: Job, device: Any, *, first: bool) -> None:
         self.device = device
         optimizer = optim.build(job.optimizer)
-        params = stage.own(whole.params)
-        state = State(params, optimizer.init(params), stage.own(whole.batch_stats))
-        self.state = jax.device_put(state, device)
-        self.gradients: Any = None
 
         @jax.jit
         def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any, Any]:
@@ -60,60 +57,54 @@ class StageOnDevice:
         self.backward = jax.jit(lambda pullback, dy: pullback(dy))
 
 
-class ModelParallel:
+class ModelParallel(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         whole, devices = training.initial_state(job), runtime.devices(job.world)
         points = stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
+        cut = stages.split(job, points)
         self.stages = [
-            StageOnDevice(stage, job, whole, device, first=index == 0)
-            for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))
+            StageOnDevice(stage, job, device, first=index == 0)
+            for index, (stage, device) in enumerate(zip(cut, devices, strict=True))
+        ]
+        # a state for each stage, on its device
+        self.held = [
+            jax.device_put(stages.map_layers(stage.own, whole), device)
+            for stage, device in zip(cut, devices, strict=True)
         ]
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
-        self.last_loss: Any = None
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = training.cast(batch, self.job)
-        # targets wait where the loss is taken; the copies are not to be timed
-        return jax.block_until_ready(
-            (jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device))
-        )
+        # targets wait where the loss is taken
+        return jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device)
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
         self.visit(placed, run=lambda _, __, function, *given: function(*given))
 
     def visit(self, placed: tuple[jax.Array, jax.Array], run: Callable) -> None:
         """One update. `run(stage, phase, function, *arguments)` calls a stage's program."""
-        (x, y), pullbacks = placed, []
+        (x, y), pullbacks, gradients = placed, [], []
         for index, stage in enumerate(self.stages):
-            params, _, batch_stats = stage.state
+            held = self.held[index]
             x = jax.device_put(x, stage.device)
-            x, pullback, batch_stats = run(index, "forward", stage.forward, params, batch_stats, x)
+            x, pullback, batch_stats = run(index, "forward", stage.forward, held.params, held.batch_stats, x)
             pullbacks.append(pullback)
-            stage.state = stage.state._replace(batch_stats=batch_stats)
-        self.last_loss, dy = self.loss_and_gradient(x, y)
+            self.held[index] = held._replace(batch_stats=batch_stats)
+        loss, dy = self.loss_and_gradient(x, y)
         for index, stage in reversed(list(enumerate(self.stages))):
             dy = jax.device_put(dy, stage.device)
-            stage.gradients, *dx = run(index, "backward", stage.backward, pullbacks.pop(), dy)
+            own, *dx = run(index, "backward", stage.backward, pullbacks.pop(), dy)
+            gradients.insert(0, own)
             dy = dx[0] if dx else None
-        for stage in self.stages:
-            params, opt_state = stage.update(stage.state.params, stage.state.opt_state, stage.gradients)
-            stage.state = stage.state._replace(params=params, opt_state=opt_state)
-            if not self.job.keep_gradients:
-                stage.gradients = None
-
-    def sync(self) -> None:
-        jax.block_until_ready(([stage.state for stage in self.stages], self.last_loss))
-
-    def loss(self) -> float:
-        return float(self.last_loss)
-
-    def gradients(self) -> Arrays | None:
-        return {name: a for stage in self.stages for name, a in weights.parameters(stage.gradients).items()}
+        for index, stage in enumerate(self.stages):
+            params, opt_state = stage.update(self.held[index].params, self.held[index].opt_state, gradients[index])
+            self.held[index] = self.held[index]._replace(params=params, opt_state=opt_state)
+        self.metrics = Metrics(loss, stages.joined(gradients) if self.job.keep_gradients else None)
 
     def export(self) -> list[Arrays]:
-        return [{name: a for stage in self.stages for name, a in weights.parameters(stage.state.params).items()}]
+        return [weights.parameters(stages.joined([held.params for held in self.held]))]
 
     def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
         """One step with the host's clock around each stage. It waits after each of them, which costs nothing here: no

@@ -36,7 +36,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -44,6 +43,8 @@ from harness import partition
 from harness.contract import Arrays, Job
 from jax_impl import losses, optim, placement, runtime, stages, training, weights
 from jax_impl.placement import AXIS
+from jax_impl.program import Program
+from jax_impl.training import State
 
 
 class Rows(NamedTuple):
@@ -53,9 +54,9 @@ class Rows(NamedTuple):
     unflatten: list[Callable[[jax.Array], Any]]  # a padded row to its stage's tree
 
 
-class Pipeline:
+class Pipeline(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self.mesh = placement.mesh(job)
         points = stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
@@ -65,14 +66,13 @@ class Pipeline:
         self.batch_stats = rows([stage.own(whole.batch_stats) for stage in self.stages])
         self.input_shapes = self.find_input_shapes()
         opt_state = optim.build(job.optimizer).init(self.params.array)  # each stage's row is updated like any array
-        state = (self.params.array, opt_state, self.batch_stats.array)
+        state = State(self.params.array, opt_state, self.batch_stats.array)  # pyright: ignore[reportArgumentType]
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
         # what the optimizer keeps for each parameter lies with it; its counter is everywhere
         shardings = jax.tree.map(lambda leaf: by_stage if np.ndim(leaf) == 2 else self.replicated, state)
-        self.state = jax.device_put(state, shardings)
+        self.held = jax.device_put(state, shardings)
         self.compiled = jax.jit(self.make_step(), out_shardings=(shardings, None), donate_argnums=0)
-        self.last: Any = None  # loss and gradients of the last step
 
     def find_input_shapes(self) -> list[tuple[int, ...]]:
         """Of each stage's input, for one micro-batch."""
@@ -89,8 +89,7 @@ class Pipeline:
         own = self.params.unflatten[index](params), self.batch_stats.unflatten[index](batch_stats)
         return self.stages[index].forward(*own, x)
 
-    def make_step(self) -> Callable:
-        job, optimizer = self.job, optim.build(self.job.optimizer)
+    def make_step(self) -> training.Step:
         stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
         pipeline = jax.shard_map(
             self.on_one_device,
@@ -101,19 +100,11 @@ class Pipeline:
             check_vma=False,
         )
 
-        def objective(params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
+        def objective(params: Any, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
             by_device, batch_stats = pipeline(params, batch_stats, x, y)
             return by_device.sum(), batch_stats  # all but the last device's are 0
 
-        def step(state: Any, x: jax.Array, y: jax.Array) -> Any:
-            params, opt_state, batch_stats = state
-            differentiate = jax.value_and_grad(objective, has_aux=True)
-            (loss, batch_stats), gradients = differentiate(params, batch_stats, x, y)
-            updates, opt_state = optimizer.update(gradients, opt_state, params)
-            new = (optax.apply_updates(params, updates), opt_state, batch_stats)
-            return new, (loss, gradients if job.keep_gradients else None)
-
-        return step
+        return training.make_step(self.job, objective=objective)
 
     def on_one_device(self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
         """All ticks of one device, from its rows, each (1, longest); x and y have a leading axis of micro-batches.
@@ -155,30 +146,21 @@ class Pipeline:
         branches = [bubble, *(partial(work, index) for index in range(len(self.stages)))]
         return lambda branch, *given: jax.lax.switch(branch, branches, *given)
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         count = self.job.options["micro_batches"]
         x, y = (a.reshape(count, -1, *a.shape[1:]) for a in training.cast(batch, self.job))
-        return jax.block_until_ready(jax.device_put((x, y), self.replicated))  # the copies are not to be timed
-
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.last = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.last))
-
-    def loss(self) -> float:
-        return float(self.last[0])
+        return jax.device_put((x, y), self.replicated)
 
     def gradients(self) -> Arrays | None:
-        return self.canonical(self.last[1])
+        return self.canonical(self.metrics.gradients)
 
     def export(self) -> list[Arrays]:
-        return [self.canonical(self.state[0])]
+        return [self.canonical(self.held.params)]
 
     def canonical(self, array: jax.Array) -> Arrays:
         """By name, from the rows of all stages."""
         trees = [unflatten(row) for unflatten, row in zip(self.params.unflatten, np.asarray(array), strict=True)]
-        return {name: a for tree in trees for name, a in weights.parameters(tree).items()}
+        return weights.parameters(stages.joined(trees))
 
 
 def busy(micro_batch: jax.Array, count: int) -> jax.Array:

@@ -36,9 +36,8 @@ class ShardMap(JitSharding):
         step = training.make_step(self.job, axis_name=AXIS)
 
         def on_one_device(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-            own = state._replace(batch_stats=jax.tree.map(lambda a: a[0], state.batch_stats))
-            new, metrics = step(own, x, y)
-            return new._replace(batch_stats=jax.tree.map(lambda a: a[None], new.batch_stats)), metrics
+            new, metrics = step(state._replace(batch_stats=placement.entry(state.batch_stats)), x, y)
+            return new._replace(batch_stats=placement.as_entry(new.batch_stats)), metrics
 
         everywhere, samples = PartitionSpec(), placement.sample_spec(self.job)
         state = State(everywhere, everywhere, PartitionSpec(AXIS))  # pyright: ignore[reportArgumentType]

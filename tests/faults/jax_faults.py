@@ -149,7 +149,7 @@ def copies_begin_apart():
     def change(original):
         def build(self, job):
             original(self, job)
-            self.state = self.state._replace(params=jax.tree.map(apart, self.state.params))
+            self.held = self.held._replace(params=jax.tree.map(apart, self.held.params))
 
         return build
 
