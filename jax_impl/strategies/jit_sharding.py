@@ -30,21 +30,22 @@ from jax_impl.training import Differentiation, Objective, State
 class JitSharding(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self.own_statistics = self.has_own_statistics(job)
+        self.own_statistics = self.has_own_statistics()
         self.mesh = placement.mesh(job)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self.by_device = NamedSharding(self.mesh, PartitionSpec(AXIS))
         self.by_sample = NamedSharding(self.mesh, placement.sample_spec(job))
-        state = training.initial_state(job)
-        if self.own_statistics:
-            state = state._replace(batch_stats=placement.stacked(state.batch_stats, self.mesh.size))
+        state = self.initial()
         self.shardings = self.arrange(state)
-        self.held = jax.device_put(state, self.shardings)
+        self.held = self.spread(state)
         self.compiled = self.compile()
+        self.evaluation = jax.jit(self.evaluate_sharded, out_shardings=self.replicated)
 
-    def has_own_statistics(self, job: Job) -> bool:
-        """Whether each device has running statistics of its own: entries of a leading axis."""
-        return job.normalization == "per_device"
+    def has_own_statistics(self) -> bool:
+        return self.job.normalization == "per_device"
+
+    def spread(self, whole: State) -> State:
+        return jax.device_put(whole, self.shardings)
 
     def arrange(self, state: State) -> Any:
         """How the state lies: shardings in the state's form, each for all that is below it."""
@@ -58,6 +59,16 @@ class JitSharding(Program):
             out_shardings=(self.shardings, self.replicated),
             donate_argnums=0,
         )
+
+    def evaluate_sharded(self, params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss and accuracy. XLA shares the samples out as in a step, and averages the devices' own statistics."""
+        if self.own_statistics:
+            batch_stats = jax.tree.map(lambda a: a.mean(0), batch_stats)
+        return training.make_evaluation(self.job)(self.gathered(params), batch_stats, x, y)
+
+    def gathered(self, params: weights.Params) -> weights.Params:
+        """Inside a compiled program: the whole tensors."""
+        return params
 
     def objective(self) -> Objective:
         whole = training.make_objective(self.job)

@@ -22,21 +22,22 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import optax
 
 from harness import partition
 from harness.contract import Arrays, Job
 from harness.specs import Span
-from jax_impl import losses, optim, runtime, stages, training, weights
+from jax_impl import losses, optim, runtime, stages, training
 from jax_impl.program import Program
-from jax_impl.training import Metrics
+from jax_impl.training import Metrics, State
 
 
 class StageOnDevice:
     """One stage's programs, for its device."""
 
     def __init__(self, stage: stages.Stage, job: Job, device: Any, *, first: bool) -> None:
-        self.device = device
+        self.device, self.own = device, stage.own
         optimizer = optim.build(job.optimizer)
 
         @jax.jit
@@ -53,35 +54,44 @@ class StageOnDevice:
             updates, opt_state = optimizer.update(gradients, opt_state, params)
             return optax.apply_updates(params, updates), opt_state
 
-        self.forward, self.update = forward, update
+        self.forward, self.update, self.infer = forward, update, jax.jit(stage.infer)
         self.backward = jax.jit(lambda pullback, dy: pullback(dy))
 
 
 class ModelParallel(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        whole, devices = training.initial_state(job), runtime.devices(job.world)
-        points = stages.cut_points(job)
+        points, devices = stages.cut_points(job), runtime.devices(job.world)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
-        cut = stages.split(job, points)
         self.stages = [
             StageOnDevice(stage, job, device, first=index == 0)
-            for index, (stage, device) in enumerate(zip(cut, devices, strict=True))
+            for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))
         ]
-        # a state for each stage, on its device
-        self.held = [
-            jax.device_put(stages.map_layers(stage.own, whole), device)
-            for stage, device in zip(cut, devices, strict=True)
-        ]
+        self.held = self.spread(self.initial())
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
+        self.evaluation = jax.jit(losses.evaluation(job.workload.loss))
+
+    def spread(self, whole: State) -> list[State]:
+        return [jax.device_put(stages.map_trees(stage.own, whole), stage.device) for stage in self.stages]
+
+    def whole(self) -> State:
+        return stages.map_trees(stages.joined, *self.held)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = training.cast(batch, self.job)
         # targets wait where the loss is taken
         return jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device)
 
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
+    def step(self, placed: tuple[jax.Array, jax.Array]) -> jax.Array:
         self.visit(placed, run=lambda _, __, function, *given: function(*given))
+        return self.metrics.loss
+
+    def evaluate(self, placed: tuple[jax.Array, jax.Array]) -> tuple[float, float]:
+        x, y = placed
+        for stage, held in zip(self.stages, self.held, strict=True):
+            x, _ = stage.infer(held.params, held.batch_stats, jax.device_put(x, stage.device))
+        loss, accuracy = np.asarray(self.evaluation(x, y))
+        return float(loss), float(accuracy)
 
     def visit(self, placed: tuple[jax.Array, jax.Array], run: Callable) -> None:
         """One update. `run(stage, phase, function, *arguments)` calls a stage's program."""
@@ -101,10 +111,7 @@ class ModelParallel(Program):
         for index, stage in enumerate(self.stages):
             params, opt_state = stage.update(self.held[index].params, self.held[index].opt_state, gradients[index])
             self.held[index] = self.held[index]._replace(params=params, opt_state=opt_state)
-        self.metrics = Metrics(loss, stages.joined(gradients) if self.job.keep_gradients else None)
-
-    def export(self) -> list[Arrays]:
-        return [weights.parameters(stages.joined([held.params for held in self.held]))]
+        self.metrics = Metrics(loss, stages.joined(*gradients) if self.job.keep_gradients else None)
 
     def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
         """One step with the host's clock around each stage. It waits after each of them, which costs nothing here: no

@@ -18,6 +18,7 @@ from harness.contract import Arrays, Job
 from jax_impl import placement, runtime, training, weights
 from jax_impl.placement import AXIS
 from jax_impl.program import Program
+from jax_impl.training import State
 
 
 class Pmap(Program):
@@ -25,11 +26,22 @@ class Pmap(Program):
         super().__init__(job)
         self.devices = runtime.devices(job.world)
         self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
-        copies = placement.stacked(training.initial_state(job), len(self.devices))
-        self.held = jax.device_put(copies, self.one_entry_each)
-        step = training.make_step(job, axis_name=AXIS)
+        self.held = self.spread(self.initial())
+        step, evaluate = training.make_step(job, axis_name=AXIS), training.make_evaluation(job, axis_name=AXIS)
         # the metrics are averaged already, and equal everywhere: they come back without the leading axis
         self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0, out_axes=(0, None))
+        self.evaluation = jax.pmap(evaluate, axis_name=AXIS, devices=self.devices, out_axes=None)
+
+    def has_own_statistics(self) -> bool:
+        return True
+
+    def spread(self, whole: State) -> State:
+        params, opt_state = placement.stacked((whole.params, whole.opt_state), len(self.devices))
+        return jax.device_put(State(params, opt_state, whole.batch_stats), self.one_entry_each)
+
+    def whole(self) -> State:
+        params, opt_state = placement.entry((self.held.params, self.held.opt_state))  # the copies are equal
+        return State(params, opt_state, self.held.batch_stats)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = jax.device_put([self.cut(array) for array in training.parts(batch, self.job)], self.one_entry_each)

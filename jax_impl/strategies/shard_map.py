@@ -29,7 +29,7 @@ from jax_impl.training import Metrics, State
 class ShardMap(JitSharding):
     """Arrays lie, come and go as with jit: only the compiled step is another."""
 
-    def has_own_statistics(self, job: Job) -> bool:
+    def has_own_statistics(self) -> bool:
         return True  # as under pmap, also where they are equal
 
     def compile(self) -> Any:

@@ -230,8 +230,8 @@ def sum_of_the_micro_batches():
     from jax_impl.strategies.pipeline import Pipeline
 
     def change(original):
-        def on_one_device(self, params, batch_stats, x, y):
-            loss, batch_stats = original(self, params, batch_stats, x, y)
+        def on_one_device(self, params, batch_stats, x, y, **known):
+            loss, batch_stats = original(self, params, batch_stats, x, y, **known)
             return loss * len(x), batch_stats
 
         return on_one_device
