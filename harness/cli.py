@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -298,28 +299,41 @@ def list_(
 
 @app.command
 def report(
-    folder: Path,
-    /,
-    *,
+    *folders: Path,
+    out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Write report.md and its plots anew, from the run's results.jsonl alone.
+    """Write report.md and its plots anew, from results.jsonl alone; of several runs one report, e.g. speed and accuracy.
+
+    python -m harness report reports/<run>
+    python -m harness report reports/<run> reports/<training> --out reports/both
 
     Parameters
     ----------
-    folder
-        The folder of a run.
+    folders
+        The folders of one or several runs on one machine.
+    out
+        A new folder for the report and the runs' results together. Default: the run's own; needed for several.
     as_json
         Print the results as one JSON document instead of writing.
     """
     from harness import report as reporting
     from harness import store
 
-    results = store.read(folder)
+    if not folders:
+        raise UsageError("report: names no run; give one folder, or several and --out")
+    if len(folders) > 1 and out is None and not as_json:
+        raise UsageError(f"report of {len(folders)} runs: belongs in a folder of its own; name a new one by --out")
+    results = store.merge([store.read(folder) for folder in folders])
     if as_json:
         write(json.dumps(store.dump(results), indent=2))
         return 0
-    target = folder if folder.is_dir() else folder.parent
+    first = next(iter(folders))
+    target = first if first.is_dir() else first.parent
+    if out is not None:
+        target = store.create_run_folder(out, root=Path("reports"), slug="", now=datetime.now())
+        for result in results:
+            store.append(target, result)
     reporting.write(target, results)
     reporting.show(results, target)
     return 0

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -98,6 +98,25 @@ def read(folder: Path) -> list[TrialResult]:
         raise UsageError(f"{path}: holds no results")
     last = {(result.spec.cell, result.spec.launch): result for result in results}
     return list(last.values())
+
+
+def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
+    """The results of several runs as those of one: launches of the same cell are counted on.
+
+    Raises UsageError for runs on different machines, whose numbers must not stand in one table.
+    """
+    machines = {json.dumps({**run[0].machine, "python": ""}, sort_keys=True) for run in runs}
+    if len(machines) > 1:
+        raise UsageError(f"the {len(runs)} runs are of {len(machines)} machines: their numbers do not compare")
+    merged: list[TrialResult] = []
+    for run in runs:
+        first: dict[str, int] = {}
+        for result in merged:
+            first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
+        for result in run:
+            launch = result.spec.launch + first.get(result.spec.cell, 0)
+            merged.append(replace(result, spec=replace(result.spec, launch=launch)))
+    return merged
 
 
 def write_intent(folder: Path, intent: Intent) -> None:
