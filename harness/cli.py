@@ -303,7 +303,7 @@ def report(
     out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Write report.md and its plots anew, from results.jsonl alone; of several runs one report, e.g. speed and accuracy.
+    """Write report.md and its plots anew, from results.jsonl alone; of several runs one report.
 
     python -m harness report reports/<run>
     python -m harness report reports/<run> reports/<training> --out reports/both

@@ -155,7 +155,7 @@ class Run:
             return launch(order, self.machine, on_progress=self.display.detail)
         finally:
             logs = self.folder / "logs" / name
-            logs.mkdir(parents=True)
+            logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):
                 shutil.copy(path, logs)
             shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness import checkpoints, timing
 from harness.contract import Loader, Program
-from harness.data import Batches, Step, epochs_of, test_batches
+from harness.data import Batches, Step, epochs_of, evaluation_batches
 from harness.phases import Agreement, check_loss
 from harness.specs import CHECKED_LOSSES, Epoch, TrialSpec
 
@@ -183,7 +183,7 @@ class Trainer:
         """Mean loss and accuracy over the test set: every sample once, all devices at work."""
         self.progress(f"evaluating after epoch {max(0, len(self.position.epochs) - 1)}/{self.training.epochs}")
         loss = accuracy = 0.0
-        for count, batch in test_batches(self.test, self.spec.global_batch, dtype=self.dtype):
+        for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
             mean_loss, mean_accuracy = self.program.evaluate(self.program.place(batch))
             loss, accuracy = loss + count * mean_loss, accuracy + count * mean_accuracy
         return loss / len(self.test), accuracy / len(self.test)

@@ -163,7 +163,9 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
     }
 
 
-def test_batches(batches: Batches, global_batch: int, *, dtype: type = np.float32) -> Iterator[tuple[int, Arrays]]:
+def evaluation_batches(
+    batches: Batches, global_batch: int, *, dtype: type = np.float32
+) -> Iterator[tuple[int, Arrays]]:
     """All samples, each once, in their order: how many are true, and a batch of `global_batch` rows, always `padded`,
     so that one compiled program serves them all."""
     epochs = Epochs(batches=batches, global_batch=global_batch, last_batch="pad", shuffle=False)
