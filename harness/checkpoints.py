@@ -33,7 +33,7 @@ def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    whole = {name: np.ascontiguousarray(array) for name, array in state.items()}
+    whole = {name: np.array(array, order="C") for name, array in state.items()}  # ascontiguousarray makes 0-d 1-d
     save_file(whole, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})
     _to_disk(temporary)
     temporary.replace(path)
