@@ -1,8 +1,8 @@
 """Input pipeline: threads that gather batches and bring them to the devices, ahead of the step that takes them.
 
 JAX has no loader of its own, and one process here drives all devices, so a pool of threads does: NumPy lets go of the
-interpreter's lock in its large copies, and so does jax.device_put, which returns while its copy is still under way.
-The step that takes the batch waits for it, on the device. At most `workers` batches are in the making and READY more
+interpreter's lock while it gathers and converts samples. jax.device_put returns while its copy is still under way, and
+the step that takes the batch waits for it on the device. At most `workers` batches are in the making and READY more
 behind them, which bounds the memory that waiting batches take, on host and devices.
 """
 
