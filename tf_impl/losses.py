@@ -1,4 +1,8 @@
-"""Losses: each takes outputs and targets, and gives the mean over the samples it sees."""
+"""Losses: each takes outputs and targets, and gives the mean over the samples it sees.
+
+Targets may say in a last column what each sample's loss is multiplied with (harness.data.padded); their shape tells
+which they are while the step is traced, so plain targets cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,45 @@ import tensorflow as tf
 
 from harness.workloads import Loss
 
-
-def _mse(outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.math.squared_difference(outputs, targets))
-
-
-def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+LossFn = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def _nll(log_probabilities: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    return -tf.reduce_mean(tf.gather(log_probabilities, labels, axis=1, batch_dims=1))
+    return -tf.gather(log_probabilities, labels, axis=1, batch_dims=1)
 
 
-LOSSES: dict[Loss, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
-    "mse": _mse,
-    "cross_entropy": _cross_entropy,
-    "nll": _nll,
-}
+def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def get(name: Loss) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+LOSSES: dict[Loss, LossFn] = {"mse": tf.math.squared_difference, "cross_entropy": _cross_entropy, "nll": _nll}
+"""Before the mean: of each sample, or for mse of each of its outputs."""
+
+
+def get(name: Loss) -> LossFn:
     """The loss of that name."""
-    return LOSSES[name]
+
+    def loss(outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        targets, factors = _split(name, outputs, targets)
+        found = LOSSES[name](outputs, targets)
+        if factors is not None:
+            found *= factors[:, tf.newaxis] if name == "mse" else factors
+        return tf.reduce_mean(found)
+
+    return loss
+
+
+def accuracy(name: Loss, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """The share of samples whose largest output is their class's: for mse, that of the largest target."""
+    targets, factors = _split(name, outputs, targets)
+    classes = tf.argmax(targets, axis=1) if name == "mse" else targets
+    right = tf.cast(tf.argmax(outputs, axis=1) == classes, outputs.dtype)
+    return tf.reduce_mean(right if factors is None else factors * right)
+
+
+def _split(name: Loss, outputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Targets as the loss takes them, and each sample's factor if they have any."""
+    if name == "mse":
+        plain = targets.shape[1] == outputs.shape[1]
+        return (targets, None) if plain else (targets[:, :-1], targets[:, -1])
+    return (targets, None) if targets.shape.rank == 1 else (tf.cast(targets[:, 0], tf.int64), targets[:, 1])

@@ -49,6 +49,7 @@ def _adagrad(spec: OptimizerSpec, g: tf.Tensor, slots: Sequence[tf.Variable], t:
 
 
 RULES: dict[str, Rule] = {"sgd": _sgd, "adam": _adam, "adamw": _adam, "adagrad": _adagrad}
+SLOTS = {"sgd": ("velocity",), "adam": ("mean", "square"), "adamw": ("mean", "square"), "adagrad": ("sum",)}
 
 
 class Optimizer:
@@ -56,8 +57,8 @@ class Optimizer:
 
     def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> None:
         self.spec, self.variables = spec, variables
-        count = {"sgd": 1 if spec.momentum else 0, "adagrad": 1}.get(spec.name, 2)
-        self.slots = [[_zeros_like(w) for _ in range(count)] for w in variables]
+        self.kinds = SLOTS[spec.name] if spec.momentum or spec.name != "sgd" else ()
+        self.slots = [[_zeros_like(w) for _ in self.kinds] for w in variables]
         self.updates: tf.Variable | None = None
         if optimizers.scheduled(spec) or spec.name.startswith("adam"):  # nothing else depends on it
             self.updates = tf.Variable(tf.zeros((), tf.float64), trainable=False)
@@ -66,6 +67,15 @@ class Optimizer:
         """All that an update assigns."""
         counter = [] if self.updates is None else [self.updates]
         return [*self.variables, *(slot for slots in self.slots for slot in slots), *counter]
+
+    def remembered(self, names: Sequence[str]) -> dict[str, tf.Variable]:
+        """What passes from update to update, by the names of the variables: "fc.weight/velocity"; and "updates"."""
+        slots = {
+            f"{name}/{kind}": slot
+            for name, own in zip(names, self.slots, strict=True)
+            for kind, slot in zip(self.kinds, own, strict=True)
+        }
+        return slots if self.updates is None else slots | {"updates": self.updates}
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         """Update the variables in place, each on its own device; call it inside a tf.function."""

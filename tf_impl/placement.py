@@ -13,11 +13,16 @@ Parts = tuple[tuple[tf.Tensor, tf.Tensor], ...]
 """A batch, or a device's share of it: x and y for each accumulation step."""
 
 
-def on_device(parts: Sequence[Arrays], device: str, dtype: str) -> Parts:
+def on_host(parts: Sequence[Arrays], dtype: str) -> Parts:
+    """Each part's x and y as tensors in host memory."""
+    with tf.device("CPU:0"):
+        return tuple((_tensor(part["x"], dtype), _tensor(part["y"], dtype)) for part in parts)
+
+
+def on_device(parts: Parts, device: str) -> Parts:
     """Each part's x and y, on `device` before the step asks for them."""
     with tf.device(device):
-        # identity: a constant made from numpy may stay in host memory until first used
-        return tuple((tf.identity(_tensor(p["x"], dtype)), tf.identity(_tensor(p["y"], dtype))) for p in parts)
+        return tuple((tf.identity(x), tf.identity(y)) for x, y in parts)
 
 
 def _tensor(array: np.ndarray, dtype: str) -> tf.Tensor:

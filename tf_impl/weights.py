@@ -7,14 +7,26 @@ import tensorflow as tf
 
 from harness.contract import Arrays
 
-_NAMES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_NAMES = {
+    "kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "moving_mean": "mean",
+    "moving_variance": "var",
+}  # fmt: skip
 
 
 def variables(model: keras.Model) -> dict[str, tf.Variable]:
     """The model's trainable tf.Variables by canonical name (under MirroredStrategy, the mirrored variables)."""
+    return _named(model, "trainable_variables")
+
+
+def running(model: keras.Model) -> dict[str, tf.Variable]:
+    """BatchNorm's running statistics likewise: "bn1.mean" and "bn1.var"."""
+    return _named(model, "non_trainable_variables")
+
+
+def _named(model: keras.Model, which: str) -> dict[str, tf.Variable]:
     found = {}
     for layer in model.layers:
-        for variable in layer.trainable_variables:
+        for variable in getattr(layer, which):
             found[f"{layer.name}.{_NAMES[variable.name]}"] = variable.value
     return found
 
@@ -22,7 +34,7 @@ def variables(model: keras.Model) -> dict[str, tf.Variable]:
 def load(targets: dict[str, tf.Variable], params: Arrays) -> None:
     """Copy canonical `params` into the variables. Raises KeyError or ValueError where names or shapes do not match."""
     if targets.keys() != params.keys():
-        raise KeyError(f"the model's parameters {sorted(targets)} are not the workload's {sorted(params)}")
+        raise KeyError(f"variables {sorted(targets)} cannot take arrays named {sorted(params)}: give one of each name")
     for name, variable in targets.items():
         variable.assign(params[name].astype(variable.dtype.as_numpy_dtype))
 

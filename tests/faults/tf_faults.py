@@ -84,12 +84,12 @@ def keras_optimizer():
 @planted("tf multi_worker_mirrored")
 def batch_not_sharded():
     """Every worker trains on the first worker's share, as when nothing shards the data set."""
-    from tf_impl.strategies import mirrored
+    from tf_impl import training
 
     def change(original):
         return lambda batch, *, steps, rank, ranks: original(batch, steps=steps, rank=0, ranks=ranks)
 
-    replaced(mirrored, "shares", change)
+    replaced(training, "shares", change)
 
 
 @planted("tf model_parallel")

@@ -11,19 +11,20 @@ are NCCL's; "nccl" is the older operation on NCCL; "hierarchical_copy" copies al
 so with an odd number of them TensorFlow leaves one's gradients out, without a word.
 
 BatchNorm sees each device's part; `--batch-norm global` takes Keras' synchronized layer, which sums sums and squares
-over the replicas in every forward pass, and all-reduces their gradients in every backward pass.
+over the replicas in every forward pass, and all-reduces their gradients in every backward pass. To evaluate and
+to save, its running statistics are averaged over the replicas.
 
 The updates are plain assignments in replica context: no Keras optimizer, which would sum gradients, not average them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from harness.contract import Arrays, Job
-from harness.partition import shares
 from tf_impl import models, placement, runtime, weights
 from tf_impl.training import Training
 
@@ -38,9 +39,11 @@ CROSS_DEVICE = {
 class Mirrored(Training):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, devices: list[str]) -> None:
         """`devices`: those of this process, one a replica."""
-        self.strategy = strategy
+        self.strategy, self.ranks = strategy, strategy.num_replicas_in_sync
+        self.own = range(job.world.rank * len(devices), (job.world.rank + 1) * len(devices))
         with strategy.scope():
             super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")], devices)
+        self.compiled_averaging = tf.function(lambda: strategy.run(self.average_running))
 
     def train_step(self, parts: Any) -> tuple[Any, Any]:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
@@ -51,19 +54,45 @@ class Mirrored(Training):
         loss, gradients = super().loss_and_gradients(parts)
         return loss, tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
-    def place(self, batch: Arrays) -> Any:
+    def put(self, own: Sequence[placement.Parts]) -> Any:
         """Each device's share, on its device before the step asks for it."""
-        steps, replicas = self.job.accumulation_steps, self.strategy.num_replicas_in_sync
 
-        def own(context: tf.distribute.ValueContext) -> placement.Parts:
-            index = int(context.replica_id_in_sync_group)
-            device = self.devices[index % len(self.devices)]  # the index counts over all processes
-            return placement.on_device(shares(batch, steps=steps, rank=index, ranks=replicas), device, self.dtype)
+        def of_replica(context: tf.distribute.ValueContext) -> placement.Parts:
+            index = int(context.replica_id_in_sync_group) - self.own[0]  # it counts over all processes
+            return placement.on_device(own[index], self.devices[index])
 
-        return self.strategy.experimental_distribute_values_from_function(own)
+        return self.strategy.experimental_distribute_values_from_function(of_replica)
 
-    def loss(self) -> float:
-        return float(self.strategy.reduce(tf.distribute.ReduceOp.MEAN, self.last[0], axis=None))
+    def evaluation_step(self, parts: Any) -> Any:
+        def of_replica(parts: placement.Parts) -> tf.Tensor:
+            self.average_running()
+            return super(Mirrored, self).evaluation_step(parts)
+
+        return self.strategy.run(of_replica, args=(parts,))
+
+    def average_running(self) -> None:
+        """In replica context: BatchNorm's running statistics become the mean over the replicas. Keras never makes them
+        so: each replica keeps those of its own samples, and what is saved is the first one's."""
+        if self.running:
+            context, variables = tf.distribute.get_replica_context(), list(self.running.values())
+            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, [tf.identity(variable) for variable in variables])
+            for variable, mean in zip(variables, means, strict=True):
+                variable.assign(mean)
+
+    def evaluate(self, placed: Any) -> tuple[float, float]:
+        loss, accuracy = self.mean(self.compiled_evaluation(placed)).numpy()
+        return float(loss), float(accuracy)
+
+    def state(self) -> Arrays | None:
+        self.compiled_averaging()
+        return super().state()
+
+    def mean(self, values: Any) -> tf.Tensor:
+        """Of what each replica has."""
+        return self.strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None)
+
+    def loss(self, of: Any = None) -> float:
+        return float(self.mean(self.last[0] if of is None else of))
 
     def gradients(self) -> Arrays | None:
         first = [self.strategy.experimental_local_results(gradient)[0] for gradient in self.last[1]]

@@ -14,12 +14,13 @@ a tape makes are on the device of the call to `gradient`, or, without one, mostl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from harness import partition
-from harness.contract import Arrays, Job
+from harness.contract import Job
 from tf_impl import models, placement, runtime, stages, weights
 from tf_impl.training import Training
 
@@ -30,7 +31,7 @@ class ModelParallel(Training):
         self.cut_after = partition.cut_text(points, job.workload.blocks)
         super().__init__(job, models.build_stages(job.workload, points, devices), devices)
 
-    def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
         passes, last = [], self.stages[-1]
         for stage, device in zip(self.stages, self.devices, strict=True):
             with tf.device(device), tf.GradientTape() as tape:
@@ -46,11 +47,18 @@ class ModelParallel(Training):
             with tf.device(device):
                 found: Any = tape.gradient(output, [input_, *parameters], output_gradients=passed_back)
             passed_back, gradients = found[0], found[1:] + gradients
-        return x, gradients
+        return [x, *gradients]
 
-    def place(self, batch: Arrays) -> placement.Parts:
-        ((x, _),) = placement.on_device([batch], self.devices[0], self.dtype)
-        ((_, y),) = placement.on_device([batch], self.devices[-1], self.dtype)
+    def evaluate_one_part(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        for stage, device in zip(self.stages, self.devices, strict=True):
+            with tf.device(device):
+                x = stage(x, training=False)
+        with tf.device(self.devices[-1]):
+            return [self.score(x, y)]
+
+    def put(self, own: Sequence[placement.Parts]) -> placement.Parts:
+        ((x, _),) = placement.on_device(own[0], self.devices[0])
+        ((_, y),) = placement.on_device(own[0], self.devices[-1])
         return ((x, y),)
 
 

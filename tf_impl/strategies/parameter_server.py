@@ -20,6 +20,7 @@ the ranks: then what is computed is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +28,6 @@ import numpy as np
 import tensorflow as tf
 
 from harness.contract import Arrays, Job, World
-from harness.partition import shares
 from tf_impl import models, placement, runtime
 from tf_impl.training import Training
 
@@ -40,14 +40,15 @@ class Coordinator(Training):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy) -> None:
         kind, ranks = job.world.platform.upper(), range(job.world.processes)
         devices = [f"/job:worker/replica:0/task:{rank}/device:{kind}:0" for rank in ranks]
+        self.ranks, self.own = len(ranks), ranks
         with strategy.scope():
             super().__init__(job, [models.build(job.workload)], devices)
         with tf.device(SERVER):
             self.turn = tf.CriticalSection()
         self.threads = [ThreadPoolExecutor(1, f"worker {rank}") for rank in ranks]
-        self.graph: Any = None
+        self.graphs: dict[Any, Any] = {}
         self.last: list[Future] = []  # the last step's pushes
-        self.running: list[Future] = []  # all since the last sync
+        self.pushed: list[Future] = []  # all since the last sync
 
     def train_step(self, parts: placement.Parts) -> tuple[Any, Any]:
         loss, gradients = self.loss_and_gradients(parts)
@@ -62,37 +63,56 @@ class Coordinator(Training):
             self.turn.execute(update)
         return loss, gradients if self.job.keep_gradients else []
 
-    def place(self, batch: Arrays) -> list[placement.Parts]:
-        ranks = len(self.devices)
-        return [
-            placement.on_device(shares(batch, rank=rank, ranks=ranks), device, self.dtype)
-            for rank, device in enumerate(self.devices)
-        ]
+    def put(self, own: Sequence[placement.Parts]) -> list[placement.Parts]:
+        return [placement.on_device(parts, device) for parts, device in zip(own, self.devices, strict=True)]
 
-    def step(self, placed: list[placement.Parts]) -> None:
-        if self.graph is None:
-            # one graph for all workers: the tf.function itself would be traced anew on each device
-            self.graph = self.compiled.get_concrete_function(placed[0])
+    def graph(self, function: Any, parts: placement.Parts) -> Any:
+        """One graph of `function` for all workers: the tf.function itself would be traced anew on each device."""
+        key = function, parts[0][1].shape  # the targets' shape also says whether they have factors
+        if key not in self.graphs:
+            self.graphs[key] = function.get_concrete_function(parts)
+        return self.graphs[key]
+
+    def step(self, placed: list[placement.Parts]) -> list[Future]:
+        graph = self.graph(self.compiled, placed[0])
         self.last = []
         for thread, device, parts in zip(self.threads, self.devices, placed, strict=True):
-            self.last.append(thread.submit(self.push, device, parts))
+            self.last.append(thread.submit(self.call, graph, device, parts))
             if self.job.keep_gradients:
                 self.last[-1].result()  # in turn
-        self.running += self.last
+        self.pushed += self.last
+        return self.last
 
-    def push(self, device: str, parts: placement.Parts) -> tuple[tf.Tensor, Any]:
+    def call(self, graph: Any, device: str, parts: placement.Parts) -> Any:
         with tf.device(device):
-            return self.graph(parts)
+            return graph(parts)
 
     def sync(self) -> None:
-        for push in self.running:  # all, so that no error is lost
+        for push in self.pushed:  # all, so that no error is lost
             push.result()  # there when the server has made its update
-        self.running = []
+        self.pushed = []
 
-    def loss(self) -> float:
+    def loss(self, of: Any = None) -> float:
         """The mean of the workers' losses, each of the parameters that it saw."""
-        loss = float(np.mean([push.result()[0].numpy() for push in self.last]))
+        pushes = self.last if of is None else of
+        loss = float(np.mean([push.result()[0].numpy() for push in pushes]))
         return runtime.meeting(self.job.world).exchange(loss)[0]
+
+    def evaluate(self, placed: list[placement.Parts]) -> tuple[float, float]:
+        """Each worker its share, of the parameters as they are when all pushes have been made."""
+        self.sync()
+        graph = self.graph(self.compiled_evaluation, placed[0])
+        calls = [
+            thread.submit(self.call, graph, device, parts)
+            for thread, device, parts in zip(self.threads, self.devices, placed, strict=True)
+        ]
+        scores = np.mean([call.result().numpy() for call in calls], axis=0)
+        loss, accuracy = runtime.meeting(self.job.world).exchange(scores.tolist())[0]
+        return loss, accuracy
+
+    def state(self) -> Arrays | None:
+        self.sync()
+        return super().state()
 
     def gradients(self) -> Arrays | None:
         """The mean of the workers' gradients, each of the parameters that it saw."""
@@ -112,8 +132,16 @@ class Worker:
 
     def sync(self) -> None: ...
 
-    def loss(self) -> float:
+    def loss(self, of: None = None) -> float:
         return runtime.meeting(self.job.world).exchange()[0]
+
+    def evaluate(self, placed: None) -> tuple[float, float]:
+        loss, accuracy = runtime.meeting(self.job.world).exchange()[0]
+        return loss, accuracy
+
+    def state(self) -> None: ...
+
+    def load_state(self, state: Arrays) -> None: ...
 
     def gradients(self) -> None: ...
 

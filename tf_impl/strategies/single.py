@@ -6,10 +6,11 @@ into a graph; later calls run the graph, without XLA, as tf.function does by def
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
-from harness.contract import Arrays, Job
-from harness.partition import shares
+from harness.contract import Job
 from tf_impl import models, placement, runtime
 from tf_impl.training import Training
 
@@ -20,8 +21,8 @@ class SingleDevice(Training):
         with tf.device(device):
             super().__init__(job, [models.build(job.workload)], [device])
 
-    def place(self, batch: Arrays) -> placement.Parts:
-        return placement.on_device(shares(batch, steps=self.job.accumulation_steps), self.devices[0], self.dtype)
+    def put(self, own: Sequence[placement.Parts]) -> placement.Parts:
+        return placement.on_device(own[0], self.devices[0])
 
 
 def build(job: Job) -> SingleDevice:
