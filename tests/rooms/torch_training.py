@@ -61,13 +61,13 @@ def epochs(workload, strategy, *, parts=1):
     return Epochs(batches=batches, global_batch=BATCH, unit=ranks * parts, last_batch=last)
 
 
-def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, **more):
+def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, options=(), **more):
     """The strategy's program and its job."""
-    options = {name: OPTIONS.get(name, default) for name, default in strategy.options.items()}
+    filled = {name: OPTIONS.get(name, default) for name, default in strategy.options.items()} | dict(options)
     job = Job(
         world=World(devices=1 if strategy.name == "single" else 2, **known), workload=workload, precision=precision,
         params=workload.init_params(0), optimizer=parse(optimizer, workload.optimizer), global_batch=BATCH,
-        normalization=strategy.normalization, options=options | more.pop("options", {}), **more,
+        normalization=strategy.normalization, options=filled, **more,
     )  # fmt: skip
     return importlib.import_module(f"torch_impl.strategies.{strategy.name}").build(job), job
 
@@ -99,11 +99,11 @@ def relative(found, right):
     return float(np.abs(np.asarray(found) - right).max() / np.abs(right).max())
 
 
-def errors(strategy, workload, **more):
+def errors(strategy, workload, options=()):
     """Of a step on a short batch, of a loss that was kept, of evaluation, and of running statistics."""
     data = epochs(workload, strategy)
     whole, _, short = (data.whole(taken, dtype=np.float64) for taken in data.steps(0))
-    program, _ = built(strategy, workload, **more)
+    program, _ = built(strategy, workload, options=options)
     kept = step(program, short)  # first: no program must be made for its size
     loss, gradients = golden.loss_and_gradients(workload, workload.init_params(0), short)
     read, found = program.loss(), {}
@@ -129,7 +129,7 @@ def errors(strategy, workload, **more):
     return found
 
 
-def resumed(strategy, workload, *, optimizer="", **more):
+def resumed(strategy, workload, options=(), *, optimizer=""):
     """What differs between a program that trained on, and one that took up its state, in float32."""
     optimizer = optimizer or OPTIMIZERS.get(strategy.name, MOMENTUM)
     data = epochs(workload, strategy)
@@ -137,7 +137,7 @@ def resumed(strategy, workload, *, optimizer="", **more):
     shown = padded(data.batches.gather(data.steps(0)[2].chosen), BATCH)
 
     def anew():
-        return built(strategy, workload, precision="fp32", optimizer=optimizer, **more)[0]
+        return built(strategy, workload, precision="fp32", optimizer=optimizer, options=options)[0]
 
     def trained(program, begin=0, *, look=False):
         states = [state(program)]
@@ -220,10 +220,10 @@ def visit():
         if strategy.needs_gpu or (strategy.processes == "one") != (ranks == 1):
             continue
         for chosen in strategy.choices.get("schedule", [""]):
-            more = {"options": {"schedule": chosen}} if chosen else {}
+            options = {"schedule": chosen} if chosen else {}
             row = {"strategy": f"{strategy.name} {chosen}".strip()}
-            yield row | {"errors": errors(strategy, cnn, **more) | {"deep": errors(strategy, deep, **more)}}
-            yield row | {"different": resumed(strategy, cnn, **more)}
+            yield row | {"errors": errors(strategy, cnn, options) | {"deep": errors(strategy, deep, options)}}
+            yield row | {"different": resumed(strategy, cnn, options)}
         yield {"strategy": strategy.name, "loader": loaded(strategy, cnn)}
         if strategy.name in ("single", "ddp"):
             yield {"strategy": strategy.name, "loader": loaded(strategy, cnn, workers=2, parts=2)}
