@@ -47,7 +47,7 @@ class Loader:
     def close(self) -> None:
         """End all threads."""
         self.leave()
-        self.thread.shutdown()
+        self.thread.shutdown(cancel_futures=True)
 
     def leave(self) -> None:
         """End the current epoch: what it has read ahead is let go."""
