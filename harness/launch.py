@@ -17,7 +17,7 @@ from harness.devices import Machine
 from harness.specs import Status, TrialSpec
 
 POLL_SECONDS = 0.1
-STALL_SHARE = 0.5  # of the time limit: that long without a sign of progress counts as hung
+STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # of the time limit, and at most: so long without progress counts as hung
 KILL_SECONDS = 20.0  # that long the supervisor may take to end its processes
 
 
@@ -26,11 +26,15 @@ class Order:
     """One phase to launch. `inputs` and `golden` are files that the worker reads."""
 
     spec: TrialSpec
-    phase: Literal["parity", "timing"]
+    phase: Literal["parity", "timing", "training"]
     interpreter: str
     folder: Path
     inputs: Path
     golden: Path
+    test: Path | None = None  # training: the test set,
+    run_folder: Path | None = None  # where checkpoints go,
+    checkpoint: Path | None = None  # the one that training goes on from,
+    init_from: Path | None = None  # or takes its first weights from
     groups: int = 1
     devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
 
@@ -83,6 +87,10 @@ def launch(
         "inputs": str(order.inputs),
         "golden": str(order.golden),
         "groups": order.groups,
+        "test": str(order.test or ""),
+        "run_folder": str(order.run_folder or ""),
+        "checkpoint": str(order.checkpoint or ""),
+        "init_from": str(order.init_from or ""),
     }
     command = [order.interpreter, "-m", worker, str(folder), "--rank"]
     ranks = [
@@ -90,7 +98,7 @@ def launch(
         {"command": [*command, str(rank)], "environment": variables, "cores": share if spec.platform == "cpu" else []}
         for rank, share in enumerate(shares)
     ]
-    limits = {"timeout_seconds": spec.timeout_seconds, "stall_seconds": spec.timeout_seconds * STALL_SHARE}
+    limits = {"timeout_seconds": spec.timeout_seconds, "stall_seconds": stall_seconds(spec)}
     (folder / "job.json").write_text(json.dumps(job))
     (folder / "group.json").write_text(json.dumps({"ranks": ranks} | limits))
     ended = _supervise(folder, on_progress, limits["timeout_seconds"])
@@ -105,6 +113,11 @@ def launch(
         answers=tuple(answers),
         cores=len(shares[0]),
     )
+
+
+def stall_seconds(spec: TrialSpec) -> float:
+    """How long a trial may be without a sign of progress."""
+    return min(spec.timeout_seconds * STALL_SHARE, STALL_SECONDS)
 
 
 def core_shares(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from harness.checkpoints import find
 from harness.errors import UsageError, check_name
-from harness.request import Request
+from harness.request import Request, TrainingRequest
 
 
 def whole_number(type_: type, tokens: Sequence[Token]) -> int:
@@ -22,6 +23,7 @@ def whole_number(type_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
 
 
+TIMEOUT_SECONDS, TRAINING_TIMEOUT_SECONDS = 600.0, 86400.0
 HIDDEN_DEFAULT = Parameter(show_default=False)
 WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 
@@ -59,8 +61,9 @@ class Options:
     "Of the initial weights, the batches and the order of launches."
     preset: str | None = None
     "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
-    timeout: float = 600.0
-    "Seconds that one phase of one trial may take; half of it without progress counts as hung."
+    timeout: float | None = None
+    "Seconds that one phase of one trial may take; half of it, or 300, without progress counts as hung. Default: 600, "
+    "and a day to train."
     option: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     interpreter: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
@@ -68,13 +71,7 @@ class Options:
 
     def arguments(self) -> list[str]:
         """The command-line form of what differs from the defaults, wherever it came from."""
-        given = []
-        for item, default in zip(fields(self), astuple(Options()), strict=True):
-            value = getattr(self, item.name)
-            if value != default:
-                text = ",".join(split(value)) if isinstance(value, list) else str(value)
-                given += [f"--{item.name.replace('_', '-')}", text]
-        return given
+        return _typed(self, Options())
 
     def request(self) -> Request:
         """The request that these options make. Raises UsageError."""
@@ -93,10 +90,63 @@ class Options:
             batch_norm=self.batch_norm,
             seed=self.seed,
             preset=self.preset,
-            timeout_seconds=self.timeout,
+            timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
             options=option_values(split(self.option)),
             interpreters=dict(interpreter(value) for value in split(self.interpreter)),
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What `train` has beside them."""
+
+    epochs: WholeNumber | None = None
+    "Epochs to train, or at most with --target-accuracy. Default: the workload's own; 0 evaluates --init-from."
+    target_accuracy: float | None = None
+    "Stop at this test accuracy, e.g. 0.97. Default: all epochs; the time to the workload's own target is reported."
+    seeds: WholeNumber | None = None
+    "Trainings of each cell: seed, seed + 1, ... Default: the preset's launches."
+    last_batch: str = "exact"
+    "An epoch's last, smaller batch: exact trains on it, pad too but at full size with weights of zero, drop does not."
+    input: str = "resident"
+    "resident: batches wait on the devices. loader: the framework's own input pipeline, in the timed part."
+    num_workers: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
+    "Processes or threads of --input loader, e.g. 2, or 0,2,4 to compare. Default: 0, on the spot."
+    save_every: WholeNumber = 0
+    "Epochs between checkpoints; the last epoch's is then always written. 0: none."
+    init_from: Path | None = None
+    "A checkpoint, or the folder of a run with one, of any framework and strategy: begin with its weights."
+
+    def arguments(self) -> list[str]:
+        """As Options.arguments."""
+        return _typed(self, TrainOptions())
+
+    def request(self, options: Options) -> Request:
+        """The request that these and the shared options make. Raises UsageError."""
+        workers = tuple(dict.fromkeys(integer("--num-workers", value) for value in split(self.num_workers)))
+        training = TrainingRequest(
+            epochs=self.epochs,
+            target_accuracy=self.target_accuracy,
+            seeds=self.seeds,
+            last_batch=self.last_batch,
+            input=self.input,
+            workers=workers or (0,),
+            save_every=self.save_every,
+            init_from=str(find(self.init_from)) if self.init_from else "",
+        )
+        timeout = TRAINING_TIMEOUT_SECONDS if options.timeout is None else options.timeout
+        return replace(options.request(), training=training, timeout_seconds=timeout)
+
+
+def _typed(options: Any, defaults: Any) -> list[str]:
+    given = []
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if value != getattr(defaults, item.name):
+            text = ",".join(split(value)) if isinstance(value, list) else str(value)
+            given += [f"--{item.name.replace('_', '-')}", text]
+    return given
 
 
 def split(values: Sequence[str]) -> list[str]:
@@ -166,7 +216,8 @@ def read_toml(path: Path) -> dict:
 
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises UsageError for a HARNESS_ variable that names no option: a typo must not go unnoticed."""
-    known = [item.name for item in fields(Options)] + ["out", "data", "config", "values", "json"]
+    known = [item.name for kind in (Options, TrainOptions) for item in fields(kind)]
+    known += ["out", "data", "config", "values", "json", "resume"]
     for name in environment:
         if name.startswith("HARNESS_"):
             check_name("environment variable", name, [f"HARNESS_{option.upper()}" for option in known])

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness import parity, timing
 from harness.contract import Job, World
-from harness.data import Batches
+from harness.data import Batches, epochs_of, parity_steps
 from harness.golden import Golden, replay
 from harness.specs import TrialSpec
 
@@ -30,7 +30,9 @@ def prove(
 ) -> None:
     """Train `parity_steps` in float64 and hold everything against the golden reference."""
     losses, gradients = [], None
-    samples = [batches.batch(step, spec.parity_batch) for step in range(spec.parity_steps)]
+    epochs = epochs_of(spec, batches, batch=spec.parity_batch)
+    steps = parity_steps(spec, epochs, normalizes=job.workload.normalizes)
+    samples = [epochs.whole(step, dtype=np.float64) for step in steps]
     for step, batch in enumerate(samples):
         progress(f"parity step {step + 1}/{spec.parity_steps}")
         program.step(program.place(batch))

@@ -76,6 +76,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
     check_name("--preset", preset, PRESETS)
     asking.check_numbers(request)
+    if request.training:
+        asking.check_training(request.training)
     specs = [registry.framework(name) for name in frameworks]
     asking.check_strategies(request.strategies, specs)
     asking.check_options(request, specs)
@@ -86,10 +88,12 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     interpreters = {
         spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
     }
-    absent = {spec.name: registry.missing(spec, interpreters[spec.name]) for spec in specs}
+    saves = bool(request.training and (request.training.save_every or request.training.init_from))
+    beside = ("safetensors",) if saves else ()
+    absent = {spec.name: registry.missing(spec, interpreters[spec.name], beside=beside) for spec in specs}
 
     cells: list[Planned] = []
-    for workload in (asking.workload(name, request) for name in names):
+    for workload in asking.chosen_workloads(names, request):
         for spec in specs:
             for strategy in spec.strategies:
                 if "all" in request.strategies or strategy.name in request.strategies:
@@ -187,17 +191,23 @@ def _cells(
             timeout_seconds=request.timeout_seconds,
             **numbers,
         )
+        unit = parts if strategy.parallelism in ("data", "none") else 0 if strategy.fixed_batch else 1
+        asked = request.training
+        trainings = [None]
+        if asked:
+            trainings = [asking.training_of(workload, asked, batch_unit=unit, workers=n) for n in asked.workers]
         reason = impossible or _why_not(spec, strategy)
         if workload.normalizes:
             reason = reason or _normalization(strategy, request, platform)[1]
         if framework.workloads and workload.name not in framework.workloads:
             reason = f"{framework.title} has no model of {workload.name} here"
-        if reason:
-            cells.append(Planned(spec=spec, status="skipped", reason=reason))
-        elif absent:
-            cells.append(Planned(spec=spec, status="unavailable", reason=absent))
-        else:
-            cells.append(Planned(spec=spec))
+        for training in trainings:
+            cell = Planned(spec=replace(spec, training=training))
+            if reason:
+                cell = replace(cell, status="skipped", reason=reason)
+            elif absent:
+                cell = replace(cell, status="unavailable", reason=absent)
+            cells.append(cell)
     return cells
 
 
@@ -306,7 +316,11 @@ def _interleave(cells: list[Planned], request: Request, preset: str) -> tuple[Pl
     """Cells that will not run once each; then rounds of all others, each round in its own seeded order."""
     trials = [cell for cell in cells if cell.status != "planned"]
     runnable = [cell for cell in cells if cell.status == "planned"]
-    for launch in range(PRESETS[preset]["launches"]):
+    launches, seeds = PRESETS[preset]["launches"], 0
+    if request.training:  # each launch is a training of its own, from other weights and in another order
+        launches, seeds = request.training.seeds or launches, 1
+    for launch in range(launches):
         order = random.Random(f"{request.seed}/{launch}").sample(runnable, len(runnable))
-        trials += [Planned(spec=replace(cell.spec, launch=launch)) for cell in order]
+        seed = request.seed + seeds * launch
+        trials += [Planned(spec=replace(cell.spec, launch=launch, seed=seed)) for cell in order]
     return tuple(trials)

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -66,12 +67,12 @@ def default_interpreter(spec: FrameworkSpec, project: Path = PROJECT) -> str:
     return str(own) if absent and own.is_file() else sys.executable
 
 
-def missing(spec: FrameworkSpec, interpreter: str) -> str:
+def missing(spec: FrameworkSpec, interpreter: str, *, beside: Sequence[str] = ()) -> str:
     """Why the framework cannot run under `interpreter`, or "" if its modules are there. Imports none of them.
 
-    Raises UsageError if the interpreter is no Python.
+    `beside`: modules that are needed, too. Raises UsageError if the interpreter is no Python.
     """
-    needed = ("numpy", *spec.modules)
+    needed = ("numpy", *spec.modules, *beside)
     if interpreter == sys.executable:
         absent = [name for name in needed if importlib.util.find_spec(name) is None]
     else:

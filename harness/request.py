@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness import registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, Normalization, Platform, Precision
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision, TrainingSpec, TrialSpec
 from harness.workloads import Workload
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 NORMALIZATIONS = ("per_device", "global")
 SCALINGS = ("none", "linear")
-MAX_CPU_DEVICES = 64
+LAST_BATCHES = ("exact", "pad", "drop")
+INPUTS = ("resident", "loader")
+MAX_CPU_DEVICES, MAX_WORKERS = 64, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """What `train` asks for beside; None stands for the workload's own."""
+
+    epochs: int | None = None
+    target_accuracy: float | None = None
+    seeds: int | None = None  # how many; the preset's launches where None
+    last_batch: str = "exact"
+    input: str = "resident"
+    workers: tuple[int, ...] = (0,)  # of the loader; several make several cells
+    save_every: int = 0
+    init_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +56,7 @@ class Request:
     timeout_seconds: float = 600.0
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    training: TrainingRequest | None = None  # `train`
 
 
 def expand(option: str, chosen: tuple[str, ...], known) -> list[str]:
@@ -67,6 +84,13 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
     return tuple(dict.fromkeys(request.devices)) or ((most,) if platform == "gpu" else (2,))
 
 
+def check_devices(specs: Sequence[TrialSpec], machine: Machine) -> None:
+    """Raises UsageError if this machine has fewer devices than a plan that was made before needs."""
+    needed = max((spec.devices for spec in specs if spec.platform == "gpu"), default=0)
+    if needed > len(machine.gpus):
+        raise UsageError(f"--resume: the run needs {needed} GPUs, and {len(machine.gpus)} are visible here")
+
+
 def check_numbers(request: Request) -> None:
     if request.global_batch is not None and request.global_batch < 1:
         raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
@@ -76,6 +100,46 @@ def check_numbers(request: Request) -> None:
         raise UsageError(f"--seed {request.seed}: must be at least 0")
     if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
         raise UsageError(f"--timeout {request.timeout_seconds:g}: must be a positive number of seconds")
+
+
+def check_training(asked: TrainingRequest) -> None:
+    check_name("--last-batch", asked.last_batch, LAST_BATCHES)
+    check_name("--input", asked.input, INPUTS)
+    least = {"--epochs": (asked.epochs, 0), "--seeds": (asked.seeds, 1), "--save-every": (asked.save_every, 0)}
+    for option, (value, smallest) in least.items():
+        if value is not None and value < smallest:
+            raise UsageError(f"{option} {value}: must be at least {smallest}")
+    target = asked.target_accuracy
+    if target is not None and not 0 < target <= 1:
+        raise UsageError(f"--target-accuracy {target:g}: must be above 0 and at most 1, e.g. 0.97")
+    for count in asked.workers:
+        if not 0 <= count <= MAX_WORKERS:
+            raise UsageError(f"--num-workers {count}: allowed are 0 to {MAX_WORKERS}")
+    if asked.input == "resident" and asked.workers != (0,):
+        raise UsageError(f"--num-workers {asked.workers[0]}: nothing is loaded; add --input loader")
+    if asked.epochs == 0 and not asked.init_from:
+        raise UsageError("--epochs 0: only evaluates, so it needs weights: add --init-from RUN")
+
+
+def training_of(workload: Workload, asked: TrainingRequest, *, batch_unit: int, workers: int) -> TrainingSpec:
+    """What `train` does with a cell of this workload. Raises UsageError if it has no accuracy to reach."""
+    if workload.target_accuracy is None:
+        able = [n for n in workloads.names() if any(s.target_accuracy for s in workloads.sizes(n).values())]
+        raise UsageError(
+            f"--workload {workload.name}: {workload.size} has no classes, so there is no accuracy to train to; allowed "
+            f"are {', '.join(able)}"
+        )
+    return TrainingSpec(
+        epochs=workload.epochs if asked.epochs is None else asked.epochs,
+        target_accuracy=asked.target_accuracy or workload.target_accuracy,
+        stop_at_target=asked.target_accuracy is not None,
+        last_batch=asked.last_batch,  # pyright: ignore[reportArgumentType] -- checked by check_training
+        batch_unit=batch_unit,
+        input=asked.input,  # pyright: ignore[reportArgumentType]
+        workers=workers,
+        save_every=asked.save_every,
+        init_from=asked.init_from,
+    )
 
 
 def check_strategies(chosen: tuple[str, ...], specs: list[FrameworkSpec]) -> None:
@@ -101,6 +165,14 @@ def workload(name: str, request: Request) -> Workload:
     size = request.size or next(iter(sizes))
     check_name(f"--size of {name}", size, sizes)
     return sizes[size]
+
+
+def chosen_workloads(names: list[str], request: Request) -> list[Workload]:
+    """Those that the request means; under `train` "all" are those that have an accuracy."""
+    found = [workload(name, request) for name in names]
+    if request.training and "all" in request.workloads:
+        return [each for each in found if each.target_accuracy is not None]
+    return found
 
 
 def normalization(name: str) -> Normalization:

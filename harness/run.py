@@ -6,13 +6,14 @@ import importlib.metadata
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import harness
-from harness import environment, store, workloads
+from harness import checkpoints, environment, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
@@ -21,7 +22,7 @@ from harness.launch import Order, Outcome, launch
 from harness.plan import Plan
 from harness.references import References
 from harness.specs import FAILURES, TrialResult, TrialSpec
-from harness.verdicts import judge, timed
+from harness.verdicts import judge, timed, trained
 
 
 class Run:
@@ -37,14 +38,16 @@ class Run:
         data: Path | None,
         display: Display,
         recipe: str = "",
+        finished: Sequence[TrialResult] = (),
     ) -> None:
+        """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again."""
         self.plan, self.machine, self.folder, self.display = plan, machine, folder, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.cuts: dict[str, str] = {}  # where each was cut into stages
-        self.results: list[TrialResult] = []
+        self.results = list(finished)
         self.most_devices = max(trial.spec.devices for trial in plan.trials)
         self.about = {
             "command": command,
@@ -59,17 +62,24 @@ class Run:
 
     def execute(self) -> list[TrialResult]:
         """All trials of the plan, in order. Always leaves one result for each; re-raises an interruption afterwards."""
-        specs = self.plan.runnable()
-        computations = {spec.computation: spec for spec in specs}
+        finished = {(result.spec.cell, result.spec.launch) for result in self.results}
+        specs = [spec for spec in self.plan.runnable() if (spec.cell, spec.launch) not in finished]
+        computations = {spec.computation: spec for spec in reversed(specs)}  # the first of each
+        computations = dict(reversed(computations.items()))
         self.display.start(len(computations) + len(specs))
         try:
             # bad --data or a diverging optimizer shows here, before anything is recorded
             for spec in specs:
                 self.references.prepare(spec)
+            for spec in specs:
+                if reason := self.references.impossible(spec):
+                    self.record(self.result(spec, status="skipped", reason=reason))
+                    computations.pop(spec.computation, None)
+            specs = [spec for spec in specs if spec.computation in computations]
             for spec in computations.values():
                 self.references.reference(spec)
             for trial in self.plan.trials:
-                if trial.status != "planned":
+                if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
             for spec in computations.values():
                 self.prove(spec)
@@ -102,8 +112,10 @@ class Run:
             worst = max(check.error for check in proof.parity.checks)
             self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
         else:
-            for other in (other for other in self.plan.runnable() if other.computation == spec.computation):
-                self.record(replace(proof, spec=other))
+            recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
+            for other in self.plan.runnable():
+                if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
+                    self.record(replace(proof, spec=other))
 
     def measure(self, spec: TrialSpec) -> None:
         """The timing phase of one launch."""
@@ -111,12 +123,12 @@ class Run:
         if proof.status == "ok":
             if spec.options.get("cut") == "time":  # every launch is cut where the proved program was
                 spec = replace(spec, options=spec.options | {"cut": self.cuts[spec.computation]})
-            self.display.phase(f"timing {spec.cell} launch {spec.launch + 1}")
-            outcome = self.launch(spec, "timing", Path("unused"), 1)
+            phase, verdict = ("training", trained) if spec.training else ("timing", timed)
+            self.display.phase(f"{phase} {spec.cell} launch {spec.launch + 1}")
+            outcome = self.launch(spec, phase, Path("unused"), 1)
             self.display.advance()
-            self.record(
-                timed(self.result(spec, outcome=outcome), outcome, proof.parity, self.references.golden_losses(spec))
-            )
+            result = self.result(spec, outcome=outcome)
+            self.record(verdict(result, outcome, proof.parity, self.references.golden_losses(spec)))
         else:
             self.display.advance()
 
@@ -124,13 +136,18 @@ class Run:
         """Launch one phase and keep its logs."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / name
+        inputs = self.references.inputs[f"{spec.workload}-{spec.size}"]
         order = Order(
             spec=spec,
             phase=phase,
             interpreter=self.plan.interpreters[spec.framework],
             folder=folder,
-            inputs=self.references.inputs[f"{spec.workload}-{spec.size}"].path,
+            inputs=inputs.train,
             golden=reference,
+            test=inputs.test,
+            run_folder=self.folder,
+            checkpoint=checkpoints.newest(self.folder, spec.cell, spec.launch) if phase == "training" else None,
+            init_from=Path(spec.training.init_from).absolute() if spec.training and spec.training.init_from else None,
             groups=groups,
             devices_in_plan=self.most_devices,
         )
@@ -138,7 +155,7 @@ class Run:
             return launch(order, self.machine, on_progress=self.display.detail)
         finally:
             logs = self.folder / "logs" / name
-            logs.mkdir(parents=True)
+            logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):
                 shutil.copy(path, logs)
             shutil.rmtree(folder, ignore_errors=True)

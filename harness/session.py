@@ -8,12 +8,14 @@ from datetime import datetime
 from pathlib import Path
 
 from harness import report, store
+from harness import request as asking
 from harness.devices import machine
 from harness.display import make_display
 from harness.errors import UsageError
 from harness.interrupts import install_signal_handlers
 from harness.plan import Plan, check_data
 from harness.run import Run, exit_code, write_environment
+from harness.specs import TrialResult
 
 
 def execute(
@@ -38,12 +40,28 @@ def execute(
         raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
-    this = Run(plan, machine(), folder, command=typed, recipe=recipe, data=data, display=make_display())
+    intent = store.Intent(plan=plan, command=typed, recipe=recipe, data=str(data or ""))
+    store.write_intent(folder, intent)
+    return carry_out(intent, folder, [])
+
+
+def resume(folder: Path) -> int:
+    """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
+    intent, finished = store.read_intent(folder)
+    asking.check_devices(intent.plan.runnable(), machine())
+    return carry_out(intent, folder.resolve(), finished)
+
+
+def carry_out(intent: store.Intent, folder: Path, finished: list[TrialResult]) -> int:
+    """Do what is left of a run in its folder, and write its report; returns the exit code."""
+    known = {"command": intent.command, "recipe": intent.recipe, "data": Path(intent.data) if intent.data else None}
+    this = Run(intent.plan, machine(), folder, **known, finished=finished, display=make_display())
     restore = install_signal_handlers()
     try:
         results = this.execute()
     except UsageError:
-        store.discard(folder)  # nothing was measured: leave nothing behind
+        if not this.results:
+            store.discard(folder)  # nothing was measured: leave nothing behind
         raise
     finally:
         restore()

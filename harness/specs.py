@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 SCHEMA_VERSION = 1
+CHECKED_LOSSES = 5  # of a timed run or a training: its first, which are held against golden's
 LOCAL_STEPS_IN_PARITY = 2  # at most so many steps between two meetings of workers that train on their own
 
 Processes = Literal["one", "per_device"]
@@ -129,6 +130,21 @@ class FrameworkSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingSpec:
+    """What `train` does with a cell instead of timing blocks of steps."""
+
+    epochs: int  # at most
+    target_accuracy: float  # on the test set; the time to it is reported
+    stop_at_target: bool = False  # after the first epoch that reaches it
+    last_batch: LastBatch = "exact"
+    batch_unit: int = 1  # what the rows of any batch must be a multiple of; 0: all batches have the rows of the first
+    input: Input = "resident"
+    workers: int = 0  # of the loader
+    save_every: int = 0  # epochs between checkpoints; 0: none
+    init_from: str = ""  # a checkpoint whose weights training begins from
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One planned measurement: a cell of the matrix, and which launch of it."""
 
@@ -164,6 +180,7 @@ class TrialSpec:
     steps_per_block: int = 10
     block_seconds: float = 0.0
     timeout_seconds: float = 600.0
+    training: TrainingSpec | None = None  # in place of the timing phase
 
     @property
     def parity_options(self) -> dict[str, Any]:
@@ -195,13 +212,16 @@ class TrialSpec:
     @property
     def cell(self) -> str:
         """Names the cell whatever the launch: safe as a file name and unique in a plan."""
+        if self.training and self.training.input == "loader":
+            return f"{self.computation}-loader-workers={self.training.workers}"
         return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol}"
 
     @property
     def computation(self) -> str:
         """Names what is computed, however it is timed: cells that share it share their proof."""
         variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}"
+        kind = f"-train-{self.training.last_batch}" if self.training else ""
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +265,27 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """Where a training was after so many epochs; 0 is before the first step.
+
+    `seconds` are those of this epoch's training steps, the slowest rank's, the first step's compilation included;
+    `wait_seconds` the part of them in which the host waited for input. Evaluation and telling how far it is are not in
+    them.
+    """
+
+    number: int
+    steps: int  # of this epoch
+    samples: int  # trained on so far
+    seconds: float
+    wait_seconds: float
+    evaluation_seconds: float
+    report_seconds: float  # reading losses and writing how far it is
+    train_loss: float | None  # the mean over the epoch's samples, each at the weights of its step
+    test_loss: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialResult:
     """One line of results.jsonl. Every planned trial gets exactly one, whatever became of it.
 
@@ -265,6 +306,7 @@ class TrialResult:
     steps_per_block: int = 0
     block_seconds: tuple[tuple[float, ...], ...] = ()
     spans: tuple[Span, ...] = ()  # of one traced step, where the strategy has stages
+    epochs: tuple[Epoch, ...] = ()  # of `train`
     losses: tuple[float, ...] = ()
     golden_losses: tuple[float, ...] = ()
     peak_bytes: tuple[int, ...] = ()  # one per rank

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,25 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import MachineUnfit, UsageError
+from harness.plan import Plan
 from harness.specs import SCHEMA_VERSION, TrialResult
 
-RESULTS = "results.jsonl"
+RESULTS, RUN = "results.jsonl", "run.json"
 _ADAPTER = TypeAdapter(TrialResult)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent:
+    """What a run set out to do: run.json, written before anything else, so that --resume can go on."""
+
+    plan: Plan
+    command: str
+    recipe: str = ""
+    data: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+_INTENT = TypeAdapter(Intent)
 
 
 def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime) -> Path:
@@ -49,7 +66,7 @@ def append(folder: Path, result: TrialResult) -> None:
 
 
 def read(folder: Path) -> list[TrialResult]:
-    """All results of a run. A torn last line, as a crash leaves it, is passed over.
+    """All results of a run, the last of each trial. A torn last line, as a crash leaves it, is passed over.
 
     Raises UsageError for a folder that is no run, or was written by a newer version.
     """
@@ -79,7 +96,55 @@ def read(folder: Path) -> list[TrialResult]:
             raise UsageError(f"{path} line {number} is not a trial result: {first}") from error
     if not results:
         raise UsageError(f"{path}: holds no results")
-    return results
+    last = {(result.spec.cell, result.spec.launch): result for result in results}
+    return list(last.values())
+
+
+def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
+    """The results of several runs as those of one: launches of the same cell are counted on.
+
+    Raises UsageError for runs on different machines, whose numbers must not stand in one table.
+    """
+    machines = {json.dumps({**run[0].machine, "python": ""}, sort_keys=True) for run in runs}
+    if len(machines) > 1:
+        raise UsageError(f"the {len(runs)} runs are of {len(machines)} machines: their numbers do not compare")
+    merged: list[TrialResult] = []
+    for run in runs:
+        first: dict[str, int] = {}
+        for result in merged:
+            first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
+        for result in run:
+            launch = result.spec.launch + first.get(result.spec.cell, 0)
+            merged.append(replace(result, spec=replace(result.spec, launch=launch)))
+    return merged
+
+
+def write_intent(folder: Path, intent: Intent) -> None:
+    """Write run.json. Interpreters that are this Python are left out: another machine's may lie elsewhere."""
+    others = {name: path for name, path in intent.plan.interpreters.items() if path != sys.executable}
+    whole = replace(intent, plan=replace(intent.plan, interpreters=others))
+    write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"))
+
+
+def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
+    """What a run set out to do, and the results that it has. Trials that were interrupted have none.
+
+    Raises UsageError for a folder that is no run, or of another version.
+    """
+    path = folder / RUN
+    if not path.is_file():
+        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run")
+    try:
+        intent = _INTENT.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UsageError(
+            f"--resume {path}: cannot be read as a run of this version: {error.errors()[0]['msg']}"
+        ) from error
+    frameworks = {trial.spec.framework for trial in intent.plan.trials}
+    interpreters = {name: intent.plan.interpreters.get(name, sys.executable) for name in frameworks}
+    results = read(folder) if (folder / RESULTS).is_file() and (folder / RESULTS).stat().st_size else []
+    kept = [result for result in results if result.status != "killed"]
+    return replace(intent, plan=replace(intent.plan, interpreters=interpreters)), kept
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -96,6 +161,7 @@ def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:
 
 def discard(folder: Path) -> None:
     """Remove a run folder in which nothing was measured, as long as it holds nothing but empty folders."""
+    (folder / RUN).unlink(missing_ok=True)
     for path in (folder / "logs", folder):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()

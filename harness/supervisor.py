@@ -124,7 +124,7 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     if quiet > group["stall_seconds"]:
         return {
             "status": "hung",
-            "reason": f"no progress for {quiet:.1f} s, half of --timeout ({where})",
+            "reason": f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more",
             "traceback": "",
         }
     return {"status": "timeout", "reason": f"not done after {group['timeout_seconds']:g} s ({where})", "traceback": ""}

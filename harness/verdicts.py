@@ -8,14 +8,13 @@ from typing import Any
 
 from harness import parity
 from harness.launch import Outcome
-from harness.specs import Check, Parity, Precision, Span, TrialResult, TrialSpec
+from harness.specs import CHECKED_LOSSES, Check, Epoch, Parity, Precision, Span, TrialResult, TrialSpec
 
 LOSS_BANDS: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
 """How far the timed run's first loss may be from golden, relative; the next few may be ten times as far. What the
 parity phase cannot see, a wrong path for another precision or batch, shows here. Measured: fp32 1e-7, bf16 2e-3."""
 ASYNCHRONOUS_BAND = 0.25
 """As far may a timed asynchronous run's first losses be from those of workers that wait for each other."""
-CHECKED_LOSSES = 5
 
 
 def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
@@ -52,6 +51,34 @@ def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: 
             "build_seconds": max(answer["build_seconds"] for answer in answers),
             "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
             "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
+            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
+            "peak_kind": first["peak_kind"],
+        }
+    return replace(result, **known)
+
+
+def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+    """The result of a training phase: what it came to, also where it ended early."""
+    answers = [answer for answer in outcome.answers if answer]
+    first = next(iter(answers), {})
+    # each rank's clock, the slowest for all: they wait for each other at the end of every chunk
+    clocks = ("seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
+    epochs = []
+    for same in zip(*(answer.get("epochs", ()) for answer in answers), strict=False):
+        epochs.append(Epoch(**same[0] | {name: max(epoch[name] for epoch in same) for name in clocks}))
+    known: dict[str, Any] = {
+        "parity": verdict,
+        "golden_losses": curve,
+        "losses": tuple(first.get("losses", ())),
+        "epochs": tuple(epochs),
+        "first_step_seconds": max((answer.get("first_step_seconds") or 0.0 for answer in answers), default=0.0) or None,
+    }
+    off = off_golden(known["losses"], curve, result.spec)
+    if outcome.status == "ok" and off:
+        known |= {"status": "diverged", "reason": off}
+    elif outcome.status == "ok":
+        known |= {
+            "build_seconds": max(answer["build_seconds"] for answer in answers),
             "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
             "peak_kind": first["peak_kind"],
         }

@@ -20,19 +20,21 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness import workloads
+from harness import checkpoints, workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.data import Batches
 from harness.environment import recorded
 from harness.golden import Golden
 from harness.phases import Agreement, Diverged, measure, measure_from_host, prove
-from harness.specs import OptimizerSpec, TrialSpec
+from harness.specs import OptimizerSpec, TrainingSpec, TrialSpec
+from harness.training import Position, Trainer
 
 
 class Unavailable(Exception):
@@ -117,18 +119,56 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     answer["build_seconds"] = time.perf_counter() - started
     answer["cut"] = getattr(program, "cut_after", "")
 
-    if not in_parity and spec.protocol == "from_host":
+    agree = Agreement(folder, rank, lambda: runtime.barrier(world))
+    if orders["phase"] == "training":
+        train(program, spec, job, batches, orders, agree, answer, progress)
+    elif not in_parity and spec.protocol == "from_host":
         measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)
     elif in_parity:
         prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
     else:
-        agree = Agreement(folder, rank, lambda: runtime.barrier(world))
         measure(program, spec, batches, agree, answer, progress)
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
     progress("finishing")
     runtime.barrier(world)  # no rank leaves while another still needs it
+
+
+def train(
+    program: Any,
+    spec: TrialSpec,
+    job: Job,
+    batches: Batches,
+    orders: dict[str, Any],
+    agree: Agreement,
+    answer: dict[str, Any],
+    progress: Callable[[str], None],
+) -> None:
+    """The training phase: from a checkpoint where there is one, to its end."""
+    assert spec.training is not None
+    position = None
+    if orders["checkpoint"]:
+        state, about = checkpoints.read(Path(orders["checkpoint"]))
+        program.load_state(state)
+        position = Position(**about["position"])
+    elif orders["init_from"]:
+        shapes = {name: array.shape for name, array in job.params.items()}
+        program.load_state(checkpoints.weights(Path(orders["init_from"]), shapes))
+    with np.load(orders["test"], allow_pickle=False) as held:
+        test = Batches(dict(held), seed=spec.seed, transform=job.workload.transform)
+    known = {"train": batches, "test": test, "unit": job.workload.unit, "agree": agree, "progress": progress}
+    trainer = Trainer(program, spec, position=position, **known)
+    folder = Path(orders["run_folder"]) if spec.training.save_every else None
+    if spec.training.input == "resident":
+        trainer.run(loader=None, folder=folder, answer=answer)
+        return
+    room = importlib.import_module(f"{orders['package']}.input")
+    loader = room.make_loader(program, job, trainer.epochs, workers=spec.training.workers)
+    try:
+        trainer.run(loader=loader, folder=folder, answer=answer)
+    finally:
+        loader.close()
 
 
 def version(distribution: str) -> str:
@@ -141,7 +181,8 @@ def version(distribution: str) -> str:
 
 def trial_spec(raw: dict[str, Any]) -> TrialSpec:
     """A TrialSpec from its JSON."""
-    return TrialSpec(**{**raw, "optimizer": OptimizerSpec(**raw["optimizer"])})
+    training = TrainingSpec(**raw["training"]) if raw["training"] else None
+    return TrialSpec(**{**raw, "optimizer": OptimizerSpec(**raw["optimizer"]), "training": training})
 
 
 def import_runtime(package: str) -> Any:

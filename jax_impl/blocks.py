@@ -15,12 +15,13 @@ class Network(nn.Module, kw_only=True):
     """Layers compute in `dtype`; parameters and the output are in `param_dtype`.
 
     `axis_name`: the mapped axis over which BatchNorm shares its statistics; None where it takes those of the samples
-    that it sees.
+    that it sees. `inference`: BatchNorm normalizes with its running statistics.
     """
 
     dtype: DTypeLike
     param_dtype: DTypeLike
     axis_name: str | None = None
+    inference: bool = False
 
     def blocks(self) -> dict[str, Block]:
         """The blocks by their names in the workload, in order; called while Flax is applying the network."""

@@ -1,4 +1,9 @@
-"""Losses: each takes outputs and targets, and gives the mean over the samples it sees."""
+"""Losses and accuracy: each takes outputs and targets, and gives the mean over the samples it sees.
+
+Targets come as the workload has them, or as harness.data.padded makes them: numbers, with one more column, the factor
+of each sample's loss. Their shape tells them apart while the program is traced, so factors that are not there cost
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +15,56 @@ import optax
 
 from harness.workloads import Loss
 
+Measure = Callable[[jax.Array, jax.Array], jax.Array]
+
 
 def _mse(outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    return jnp.mean((outputs - targets) ** 2)
-
-
-def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+    return (outputs - targets) ** 2
 
 
 def _nll(log_probabilities: jax.Array, labels: jax.Array) -> jax.Array:
-    return -jnp.mean(jnp.take_along_axis(log_probabilities, labels[:, None], axis=1))
+    return -jnp.take_along_axis(log_probabilities, labels[:, None], axis=1)
 
 
-LOSSES: dict[Loss, Callable[[jax.Array, jax.Array], jax.Array]] = {
+LOSSES: dict[Loss, Measure] = {
     "mse": _mse,
-    "cross_entropy": _cross_entropy,
+    "cross_entropy": optax.softmax_cross_entropy_with_integer_labels,
     "nll": _nll,
 }
+"""Each sample's loss, or that of each of its outputs."""
 
 
-def get(name: Loss) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def get(name: Loss) -> Measure:
     """The loss of that name."""
-    return LOSSES[name]
+
+    def loss(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+        known, factors = _split(name, outputs, targets)
+        return _mean(LOSSES[name](outputs, known), factors)
+
+    return loss
+
+
+def accuracy(name: Loss, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """The share of samples whose largest output is their class's; with "mse" the class is the largest target's."""
+    known, factors = _split(name, outputs, targets)
+    classes = known.argmax(1) if name == "mse" else known
+    return _mean((outputs.argmax(1) == classes).astype(outputs.dtype), factors)
+
+
+def evaluation(name: Loss) -> Measure:
+    """Loss and accuracy, as one array of two."""
+    loss = get(name)
+    return lambda outputs, targets: jnp.stack([loss(outputs, targets), accuracy(name, outputs, targets)])
+
+
+def _split(name: Loss, outputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    """Targets as the workload has them, and each sample's factor or None."""
+    if targets.ndim == 1 or (targets.shape == outputs.shape and name == "mse"):
+        return targets, None
+    known, factors = targets[:, :-1], targets[:, -1]
+    return (known if name == "mse" else known[:, 0].astype(jnp.int32)), factors
+
+
+def _mean(of_samples: jax.Array, factors: jax.Array | None) -> jax.Array:
+    # samples come last for the product, as a sample may have a row of losses
+    return jnp.mean(of_samples if factors is None else of_samples.T * factors)

@@ -100,6 +100,7 @@ FRAMEWORK = FrameworkSpec(
             parallelism="pipeline",
             min_devices=2,
             normalization="per_microbatch",
+            fixed_batch=True,
             options={"micro_batches": 4, "cut": ""},
             replicated="the batch, and the program of all stages",
             sharded="layers, with their parameters, gradients and optimizer state, padded to the largest stage",

@@ -28,3 +28,13 @@ def sample_spec(job: Job) -> PartitionSpec:
 def stacked(tree: Any, count: int) -> Any:
     """Every array `count` times along a new leading axis: one entry for each device."""
     return jax.tree.map(lambda a: np.stack([np.asarray(a)] * count), tree)
+
+
+def entry(tree: Any) -> Any:
+    """The first entry of that axis. Inside jax.shard_map it is the only one: this device's own."""
+    return jax.tree.map(lambda a: a[0], tree)
+
+
+def as_entry(tree: Any) -> Any:
+    """Inside jax.shard_map: what this device has, as its entry of that axis."""
+    return jax.tree.map(lambda a: a[None], tree)

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from harness import partition
 from harness.contract import Arrays, Job
 from jax_impl import runtime, training
+from jax_impl.blocks import Network
+from jax_impl.training import State
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many
 
@@ -23,10 +25,11 @@ Forward = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
 @dataclass(frozen=True)
 class Stage:
     """Consecutive blocks. `forward` takes parameters, running statistics and inputs of this stage alone; it gives the
-    outputs and the new running statistics."""
+    outputs and the new running statistics. `infer` is the same in inference mode: the statistics stay."""
 
     blocks: tuple[str, ...]
     forward: Forward
+    infer: Forward
 
     def holds(self, layer: str) -> bool:
         """Whether a layer, by its canonical name, belongs to one of the blocks."""
@@ -80,14 +83,35 @@ def block_seconds(job: Job) -> list[float]:
     return seconds
 
 
+def map_trees(function: Callable[..., Any], *given: State) -> Any:
+    """`function` of every tree by layers of states alike: parameters, running statistics, and what the optimizer keeps
+    for each parameter. These are dicts, and nothing else is; the counters between them are the first state's."""
+
+    def of(node: Any, *others: Any) -> Any:
+        return function(node, *others) if is_tree(node) else node
+
+    def is_tree(node: Any) -> bool:
+        return isinstance(node, dict)
+
+    return jax.tree.map(of, *given, is_leaf=is_tree)
+
+
+def joined(*trees: dict[str, Any]) -> dict[str, Any]:
+    """One tree by layers of those of all stages."""
+    return {layer: leaves for tree in trees for layer, leaves in tree.items()}
+
+
 def _stage(job: Job, start: int, end: int) -> Stage:
-    model = training.make_model(job)
+    def forward_of(model: Network) -> Forward:
+        def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+            variables = {"params": params, "batch_stats": batch_stats}
+            y, changed = model.apply(variables, x, start, end, mutable=["batch_stats"])
+            return y, changed.get("batch_stats", {})
 
-    def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-        y, changed = model.apply({"params": params, "batch_stats": batch_stats}, x, start, end, mutable=["batch_stats"])
-        return y, changed.get("batch_stats", {})
+        return forward
 
-    return Stage(job.workload.blocks[start:end], forward)
+    training_mode, inference_mode = (forward_of(training.make_model(job, inference=mode)) for mode in (False, True))
+    return Stage(job.workload.blocks[start:end], training_mode, inference_mode)
 
 
 def _size(stage: Stage, params: Arrays) -> int:

@@ -31,7 +31,8 @@ class Metrics(NamedTuple):
 
 
 Objective = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
-Accumulation = Callable[[State, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
+Differentiation = Callable[[State, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
+Evaluation = Callable[[weights.Params, Any, jax.Array, jax.Array], jax.Array]
 Step = Callable[[State, jax.Array, jax.Array], tuple[State, Metrics]]
 
 
@@ -52,14 +53,19 @@ def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
     return objective
 
 
-def make_accumulation(job: Job, *, objective: Objective | None = None) -> Accumulation:
-    """Means over the accumulation steps, which are the leading axis of x and y; one at a time is in memory.
+def make_differentiation(job: Job, *, objective: Objective) -> Differentiation:
+    """Loss, new running statistics and gradients of what a step takes; with accumulation, means over its steps."""
+    differentiate = jax.value_and_grad(objective, has_aux=True)
 
-    On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
-    """
-    differentiate = jax.value_and_grad(objective or make_objective(job), has_aux=True)
+    def at_once(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
+        return differentiate(state.params, state.batch_stats, x, y)
 
     def accumulate(state: State, x: jax.Array, y: jax.Array) -> tuple[tuple[jax.Array, Any], weights.Params]:
+        """The accumulation steps are the leading axis of x and y; one at a time is in memory.
+
+        On CPU devices XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+        """
+
         def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
             batch_stats, *totals = sums
             (loss, batch_stats), gradients = differentiate(state.params, batch_stats, *part)
@@ -70,7 +76,7 @@ def make_accumulation(job: Job, *, objective: Objective | None = None) -> Accumu
         loss, gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
         return (loss, batch_stats), gradients
 
-    return accumulate
+    return at_once if job.accumulation_steps == 1 else accumulate
 
 
 def make_step(
@@ -78,22 +84,17 @@ def make_step(
     *,
     axis_name: str | None = None,
     objective: Objective | None = None,
-    accumulation: Accumulation | None = None,
+    differentiate: Differentiation | None = None,
 ) -> Step:
     """One update. With `axis_name`, loss and gradients are averaged over that mapped axis before it: once, however many
-    accumulation steps there are. `objective` is that of the job by default; `accumulation` is the loop over several
-    accumulation steps."""
+    accumulation steps there are. `objective` and `differentiate` are those of the job by default."""
     optimizer = optim.build(job.optimizer)
-    shared = axis_name if job.normalization == "global" else None
-    objective = objective or make_objective(job, axis_name=shared)
-    differentiate = jax.value_and_grad(objective, has_aux=True)
-    accumulate = accumulation or make_accumulation(job, objective=objective)
+    if differentiate is None:
+        shared = axis_name if job.normalization == "global" else None
+        differentiate = make_differentiation(job, objective=objective or make_objective(job, axis_name=shared))
 
     def step(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-        if job.accumulation_steps > 1:
-            (loss, batch_stats), gradients = accumulate(state, x, y)
-        else:
-            (loss, batch_stats), gradients = differentiate(state.params, state.batch_stats, x, y)
+        (loss, batch_stats), gradients = differentiate(state, x, y)
         if axis_name is not None:
             loss, gradients = jax.lax.pmean((loss, gradients), axis_name)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -103,8 +104,34 @@ def make_step(
     return step
 
 
-def initial_state(job: Job) -> State:
-    """The job's weights and a fresh optimizer state, on the default device."""
+def make_evaluation(job: Job, *, axis_name: str | None = None) -> Evaluation:
+    """(params, batch_stats, x, y) to loss and accuracy, as one array; BatchNorm normalizes with running statistics.
+
+    x and y are what a step takes: of several accumulation steps one at a time is in memory. With `axis_name`, running
+    statistics and results are averaged over that mapped axis.
+    """
+    model = make_model(job, inference=True)
+    measure = losses.evaluation(job.workload.loss)
+
+    def evaluate(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        if axis_name is not None:
+            batch_stats = jax.lax.pmean(batch_stats, axis_name)
+
+        def of_part(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+            x, y = part
+            return measure(model.apply({"params": params, "batch_stats": batch_stats}, x), y)  # pyright: ignore
+
+        found = of_part((x, y)) if job.accumulation_steps == 1 else jax.lax.map(of_part, (x, y)).mean(0)
+        return found if axis_name is None else jax.lax.pmean(found, axis_name)
+
+    return evaluate
+
+
+def initial_state(job: Job, *, own_statistics: bool = False) -> State:
+    """The job's weights and a fresh optimizer state, on the default device.
+
+    `own_statistics`: each device has running statistics of its own, which are the entries of a leading axis.
+    """
     dtype = runtime.DTYPES[job.precision]
     params = weights.load(job.params, dtype)
     sample = jnp.zeros((1, *job.workload.input_shape), dtype)
@@ -113,17 +140,18 @@ def initial_state(job: Job) -> State:
     # Running means begin at 0, running variances at 1, as in torch; not in Flax's own dtype, which is float32 at first
     # and float64 after a float64 step: the step would be compiled twice, and a scan refuses it.
     start = {"mean": jnp.zeros, "var": jnp.ones}
+    axes = (job.world.local_devices,) if own_statistics else ()
     stats = {
-        layer: {name: start[name](leaf.shape, dtype) for name, leaf in leaves.items()}
+        layer: {name: start[name]((*axes, *leaf.shape), dtype) for name, leaf in leaves.items()}
         for layer, leaves in shapes.get("batch_stats", {}).items()
     }
     return State(params, optim.build(job.optimizer).init(params), stats)
 
 
-def make_model(job: Job, *, axis_name: str | None = None) -> Network:
-    """The job's network in its number formats."""
+def make_model(job: Job, *, axis_name: str | None = None, inference: bool = False) -> Network:
+    """The job's network in its number formats; the keywords are explained in jax_impl/blocks.py."""
     compute_dtype, dtype = runtime.COMPUTE_DTYPES[job.precision], runtime.DTYPES[job.precision]
-    return models.build(job.workload, dtype=compute_dtype, param_dtype=dtype, axis_name=axis_name)
+    return models.build(job.workload, dtype=compute_dtype, param_dtype=dtype, axis_name=axis_name, inference=inference)
 
 
 def cast(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:

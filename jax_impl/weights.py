@@ -28,5 +28,12 @@ def load(params: Arrays, dtype: DTypeLike) -> Params:
 def parameters(tree: Params) -> Arrays:
     """Canonical arrays from a Flax parameter tree, or from a tree of gradients."""
     return {
-        f"{layer}.{_NAMES[leaf]}": np.asarray(array) for layer, leaves in tree.items() for leaf, array in leaves.items()
+        canonical_name(layer, leaf): np.asarray(array)
+        for layer, leaves in tree.items()
+        for leaf, array in leaves.items()
     }
+
+
+def canonical_name(layer: str, leaf: str) -> str:
+    """The canonical name of one of Flax's parameters."""
+    return f"{layer}.{_NAMES[leaf]}"

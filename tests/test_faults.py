@@ -49,7 +49,7 @@ def prove(tmp_path, monkeypatch, cell: str, fault: str) -> TrialResult:
     golden, groups = references.reference(spec)
     order = Order(
         spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=sys.executable,
-        folder=tmp_path / "trial", inputs=references.inputs[f"{spec.workload}-{spec.size}"].path, golden=golden,
+        folder=tmp_path / "trial", inputs=references.inputs[f"{spec.workload}-{spec.size}"].train, golden=golden,
         groups=len(groups), devices_in_plan=2,
     )  # fmt: skip
     outcome = launch(order, make_machine(), worker="faulty_worker")

@@ -138,6 +138,7 @@ FRAMEWORK = FrameworkSpec(
             parallelism="pipeline",
             min_devices=2,
             normalization="per_microbatch",
+            fixed_batch=True,
             options={"schedule": "1f1b", "micro_batches": 4, "cut": "parameters"},
             choices={"schedule": ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")},
             replicated="nothing",

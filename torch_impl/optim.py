@@ -1,4 +1,4 @@
-"""Optimizers: torch.optim defines them for the whole suite, so here they are simply torch's."""
+"""Optimizers: torch.optim defines them for the whole suite, so here they are simply torch's. And what they remember."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from functools import partial
 
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from harness.contract import Arrays
 from harness.specs import OptimizerSpec
+from torch_impl import weights
 
 
 def build(spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -41,3 +44,40 @@ def rate_factor(spec: OptimizerSpec, step: int) -> float:
         share = min(after_warmup / (spec.total_steps - spec.warmup_steps), 1.0)
         return 0.5 + 0.5 * math.cos(math.pi * share)
     return 1.0
+
+
+def state(model: nn.Module, optimizer: torch.optim.Optimizer, schedule: LambdaLR | None) -> dict[str, torch.Tensor]:
+    """What the optimizer remembers of each parameter that is held here, by torch's names and in its layout, and how
+    many updates the schedule has seen. Of momentum nothing before the first step: torch makes it of a gradient.
+
+    Not torch's get_optimizer_state_dict: before the first step it makes momentum by a step of its own, at rate 0 but
+    with weight decay in it.
+    """
+    found = {
+        f"optimizer/{name}/{key}": value
+        for name, parameter in model.named_parameters()
+        if not parameter.is_meta
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+    return found if schedule is None else found | {"optimizer/updates": torch.tensor(schedule.last_epoch)}
+
+
+@torch.no_grad()
+def load_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, schedule: LambdaLR | None, spec: OptimizerSpec, arrays: Arrays
+) -> None:
+    """Take up what `state` gave. What is missing is as new: all that these optimizers remember begins at 0."""
+    for name, parameter in model.named_parameters():
+        held, begin = optimizer.state[parameter], f"optimizer/{name}/"
+        for value in held.values():
+            value.zero_()
+        for key in (known.removeprefix(begin) for known in arrays if known.startswith(begin)):
+            value = torch.from_numpy(arrays[begin + key])
+            # Adam's and Adagrad's counts are single numbers, and stay on the host
+            value = weights.like(parameter, value).to(parameter.device) if value.ndim else value
+            # in place where there is a tensor: it may be one that other processes map
+            held[key] = held[key].copy_(value) if key in held else value.clone()
+    if schedule is not None:
+        schedule.last_epoch = int(arrays.get("optimizer/updates", 0))
+        for group in optimizer.param_groups:
+            group["lr"] = spec.learning_rate * rate_factor(spec, schedule.last_epoch)

@@ -1,4 +1,4 @@
-"""Numpy batches to tensors on a device."""
+"""Numpy batches to tensors, on the host and then on a device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from harness.contract import Arrays
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def to_device(batch: Arrays, device: torch.device, dtype: torch.dtype) -> Batch:
-    """Inputs as `dtype`, images NHWC -> NCHW; class labels stay int64, regression targets become `dtype`."""
+def on_host(batch: Arrays, dtype: torch.dtype) -> Batch:
+    """Inputs as `dtype`, images NHWC -> NCHW; class labels stay int64, all other targets become `dtype`."""
     x, y = batch["x"], batch["y"]
     if x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
-    targets = torch.from_numpy(np.ascontiguousarray(y))
-    if targets.is_floating_point():
-        targets = targets.to(dtype)
-    return torch.from_numpy(np.ascontiguousarray(x)).to(device, dtype), targets.to(device)
+    inputs, targets = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y))
+    return inputs.to(dtype), targets.to(dtype) if targets.is_floating_point() else targets
+
+
+def to_device(batch: Batch, device: torch.device, *, targets: torch.device | None = None, wait: bool = True) -> Batch:
+    """The batch on a device, its targets on another if given. `wait=False` is for pinned memory: copies are queued."""
+    x, y = batch
+    return x.to(device, non_blocking=not wait), y.to(targets or device, non_blocking=not wait)

@@ -58,12 +58,12 @@ def barrier(world: World) -> None:
         dist.barrier(device_ids=[torch.cuda.current_device()] if world.platform == "gpu" else None)
 
 
-def mean_over_ranks(value: torch.Tensor, world: World) -> float:
-    """The mean of the ranks' values, the same on every rank. A collective."""
+def mean_over_ranks(value: torch.Tensor, world: World) -> torch.Tensor:
+    """The mean of the ranks' values in float64, the same on every rank. A collective."""
     total = value.to(torch.float64, copy=True)
     if world.processes > 1:
         dist.all_reduce(total)
-    return total.item() / world.processes
+    return total / world.processes
 
 
 def peak_bytes(world: World) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -62,8 +63,8 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
     """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
     device = runtime.device(job.world)
     shape = (job.global_batch, *job.workload.input_shape)
-    x, _ = placement.to_device({"x": torch.zeros(shape).numpy(), "y": torch.zeros(1).numpy()}, device, torch.float32)
-    x = x.to(runtime.DTYPES[job.precision])
+    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, runtime.DTYPES[job.precision])
+    x = x.to(device)
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []
     for module in modules:

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.layers import Arrays
 from harness.partition import share_rows
-from harness.specs import LastBatch
+from harness.specs import LastBatch, TrialSpec
 
 
 class DataError(ValueError):
@@ -122,6 +122,29 @@ class Epochs:
         return self.gather(step, dtype=dtype)[0]
 
 
+def epochs_of(spec: TrialSpec, batches: Batches, *, batch: int) -> Epochs:
+    """The epochs that a cell trains, of batches of this size; without `training` there are only whole batches."""
+    if spec.training is None:
+        return Epochs(batches=batches, global_batch=batch, last_batch="drop")
+    unit = spec.training.batch_unit or batch
+    return Epochs(batches=batches, global_batch=batch, last_batch=spec.training.last_batch, unit=unit)
+
+
+def parity_steps(spec: TrialSpec, epochs: Epochs, *, normalizes: bool) -> list[Step]:
+    """The steps of the parity phase. Before a training the last is uneven, as an epoch's last batch may be.
+
+    `normalizes`: with BatchNorm it needs no padding, since that would take part in the statistics.
+    """
+    batch, unit = spec.parity_batch, epochs.unit
+    steps = [Step(epochs.batches.indices(number, batch), batch) for number in range(spec.parity_steps)]
+    if epochs.last_batch != "drop":
+        count = batch // 2 + 1
+        if normalizes:
+            count = batch if epochs.last_batch == "pad" else unit * max(1, batch // unit - 1)
+        steps[-1] = Step(steps[-1].chosen[:count], epochs.rows(count))
+    return steps
+
+
 def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
     """The batch with zeros behind it, and with targets that say which rows are true samples.
 
@@ -140,9 +163,11 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
     }
 
 
-def test_batches(batches: Batches, global_batch: int) -> Iterator[tuple[int, Arrays]]:
+def evaluation_batches(
+    batches: Batches, global_batch: int, *, dtype: type = np.float32
+) -> Iterator[tuple[int, Arrays]]:
     """All samples, each once, in their order: how many are true, and a batch of `global_batch` rows, always `padded`,
-    so that one compiled program serves them all. float32."""
+    so that one compiled program serves them all."""
     epochs = Epochs(batches=batches, global_batch=global_batch, last_batch="pad", shuffle=False)
     for step in epochs.steps(0):
-        yield len(step.chosen), padded(batches.gather(step.chosen, dtype=np.float32), global_batch)
+        yield len(step.chosen), padded(batches.gather(step.chosen, dtype=dtype), global_batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.report import markdown, summary
+from harness.report import markdown, summary, training
 from harness.specs import TrialResult
 
 
@@ -23,9 +23,17 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     from harness.display import print_table
 
     cells = summary.summarize(results)
-    table = summary.result_table(cells).drop(columns=list(summary.REPORT_ONLY_COLUMNS))
-    right = {index for index, name in enumerate(table.columns) if name not in summary.TEXT_COLUMNS}
-    print_table("Results", [str(name) for name in table.columns], table.values.tolist(), right=right)
+    trained = training.trained(cells)
+    timed = [cell for cell in cells if cell not in trained]
+    tables = []
+    if timed:
+        tables.append(("Results", summary.result_table(timed), summary.TEXT_COLUMNS, summary.REPORT_ONLY_COLUMNS))
+    if trained:
+        tables.append(("Training", training.table(trained), training.TEXT_COLUMNS, training.REPORT_ONLY_COLUMNS))
+    for title, frame, text_columns, report_only in tables:
+        table = frame.drop(columns=list(report_only))
+        right = {index for index, name in enumerate(table.columns) if name not in text_columns}
+        print_table(title, [str(name) for name in table.columns], table.values.tolist(), right=right)
     for line in markdown.verdict(cells, results):
         print(f"- {line}")  # noqa: T201
     print(f"Report: {folder / 'report.md'}")  # noqa: T201

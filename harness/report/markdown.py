@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
-from harness.report import sweep, timelines, tutorial
+from harness.report import sweep, timelines, training, tutorial
 from harness.report.summary import (
     Cell,
     execution,
@@ -50,8 +50,16 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     parts += [f"- {escape(line)}" for line in verdict(cells, results)]
     if first.run.get("recipe") == "tutorial":
         parts += ["", *tutorial.sections(cells, first.machine, on_cpu=on_cpu(results))]
-    parts += ["", "## Machine", "", table(_machine(results)), "", "## Results", "", table(result_table(cells)), ""]
-    parts += [escape(line) for line in _reading(cells, results)]
+    parts += ["", "## Machine", "", table(_machine(results)), ""]
+    trained = training.trained(cells)
+    timed = [cell for cell in cells if cell not in trained]
+    if timed:
+        parts += ["## Results", "", table(result_table(timed)), "", *map(escape, _reading(timed))]
+    if trained:
+        parts += ["", "## Training", "", table(training.table(trained)), "", *map(escape, training.reading(trained))]
+        loading = training.loading(trained)
+        if loading is not None:
+            parts += ["", "## Input pipelines", "", table(loading)]
     for name, caption in pictures.items():
         parts += ["", f"![{escape(caption)}]({name})", "", f"*{escape(caption)}*"]
     for found in sweep.find(cells):
@@ -61,7 +69,8 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
         parts += ["", "## Timelines", "", TIMELINE_NOTE, "", table(timelines.table(cells))]
     parts += ["", "## Parity", "", *_parity(cells), ""]
     parts += _problems(cells)
-    parts += ["## How to redo this", "", code(first.run.get("command", "")), ""]
+    commands = dict.fromkeys(result.run.get("command", "") for result in results)
+    parts += ["## How to redo this", "", code("\n".join(commands)), ""]
     parts += [escape(_about(results)), ""]
     parts += ["## Software", "", table(_versions(cells)), ""]
     parts += ["Variables that the workers got:", "", *_variables(cells), "", note]
@@ -70,7 +79,8 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
 
 def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """What the run showed, in sentences."""
-    planned = int(results[0].run.get("planned") or 0)
+    runs = {run.get("started", ""): run for run in (result.run for result in results)}.values()
+    planned = sum(int(run.get("planned") or 0) for run in runs)
     ran = [cell for cell in cells if cell.status == "ok"]
     failed = [cell for cell in cells if cell.status in FAILURES]
     skipped = [cell for cell in cells if cell.status == "skipped"]
@@ -81,14 +91,15 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     if ran:
         lines += _proved(ran)
     for cell in wrong:
-        lines.append(f"{cell.title} computes something else and was not timed: {cell.first.reason}.")
+        lines.append(f"{cell.title} computes something else and got no further: {cell.first.reason}.")
     others = [cell for cell in failed if cell not in wrong]
     if others:
         listed = "; ".join(f"{cell.title} ({cell.status})" for cell in others)
         lines.append(f"{_count(others, 'cell')} failed: {listed}. The reasons are below.")
     if skipped:
         lines.append(f"{_count(skipped, 'cell')} skipped: " + "; ".join(cell.title for cell in skipped) + ".")
-    lines += [CPU_NOTE] if on_cpu(results) else _fastest(ran)
+    lines += training.words(training.trained(cells))
+    lines += [CPU_NOTE] if on_cpu(results) else _fastest([cell for cell in ran if not cell.spec.training])
     return lines
 
 
@@ -102,7 +113,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     if exact:
         lines.append(
             f"{_count(exact, 'cell')} computed the same training as the float64 golden reference (losses, gradients "
-            f"and updated weights; worst relative error {_worst(exact):.0e}) and {_were(exact)} timed."
+            f"and updated weights; worst relative error {_worst(exact):.0e}) and {_were(exact)} {_what(exact)}."
         )
     if nearly:
         lines.append(
@@ -116,6 +127,12 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
             "speed is not compared with the others'."
         )
     return lines
+
+
+def _what(cells: Sequence[Cell]) -> str:
+    """What was done with cells that passed."""
+    trained = [bool(cell.spec.training) for cell in cells]
+    return "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
 
 
 def _worst(cells: Sequence[Cell]) -> float:
@@ -142,8 +159,8 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def _reading(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
-    spec = results[0].spec
+def _reading(cells: Sequence[Cell]) -> list[str]:
+    spec = cells[0].spec
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     counts = sorted({cell.first.steps_per_block for cell in cells if cell.first.steps_per_block})
     steps = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else spec.steps_per_block)

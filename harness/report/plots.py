@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +30,16 @@ def draw(folder: Path, cells: Sequence[Cell]) -> dict[str, str]:
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
         name = "-".join(workload)
-        timed = [cell for cell in group if cell.throughput is not None and cell.spec.protocol == "resident"]
-        curves = [cell for cell in group if cell.first.losses and cell.spec.protocol == "resident"]
+        resident = [cell for cell in group if cell.spec.protocol == "resident" and not cell.spec.training]
+        timed = [cell for cell in resident if cell.throughput is not None]
+        curves = [cell for cell in resident if cell.first.losses]
+        learned = [cell for cell in group if any(len(result.epochs) > 1 for result in cell.launches)]
         if timed:
             pictures[f"throughput-{name}.png"] = _throughput(folder / f"throughput-{name}.png", timed)
         if curves:
             pictures[f"losses-{name}.png"] = _losses(folder / f"losses-{name}.png", curves)
+        if learned:
+            pictures[f"learning-{name}.png"] = _learning(folder / f"learning-{name}.png", learned)
     if any(cell.spec.protocol == "from_host" for cell in cells):
         pictures["tutorial.png"] = _tutorial(folder / "tutorial.png", cells)
     for number, found in enumerate(sweep.find(cells), 1):
@@ -107,6 +112,34 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     if len(goldens) > 1:
         caption += "; BatchNorm over other samples, another algorithm or another rate has a golden curve of its own"
     return caption + ("; right, their distance from the golden curve." if goldens else ".")
+
+
+def _learning(path: Path, cells: Sequence[Cell]) -> str:
+    figure, panels = plt.subplots(1, 2, figsize=(11, 5.5), sharey=True)
+    for index, (cell, label) in enumerate(zip(cells, labels(cells), strict=True)):
+        colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
+        for result in cell.launches:
+            accuracy = [100 * epoch.test_accuracy for epoch in result.epochs]
+            samples = [epoch.samples for epoch in result.epochs]
+            seconds = list(itertools.accumulate(epoch.seconds for epoch in result.epochs))
+            first = result is cell.launches[0]
+            style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4}
+            style |= {"linestyle": (0, (4, index % 8)), "linewidth": 1, "alpha": 1.0 if first else 0.35}
+            panels[0].plot(samples, accuracy, label=label.replace(", trained", "") if first else None, **style)
+            panels[1].plot(seconds, accuracy, **style)
+    training = cells[0].spec.training
+    for axes, name in zip(panels, (f"{cells[0].first.unit}s trained on", "seconds of training"), strict=True):
+        axes.axhline(100 * training.target_accuracy if training else 0, color="0.7", linewidth=1)
+        axes.set_xlabel(name)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("test accuracy, %")
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    figure.set_layout_engine("constrained")
+    _finish(figure, panels[0], path, cells)
+    return (
+        f"Test accuracy of {cells[0].spec.workload} after each epoch, against samples and against seconds; every seed "
+        "a line, the target grey."
+    )
 
 
 def _tutorial(path: Path, cells: Sequence[Cell]) -> str:

@@ -52,12 +52,20 @@ class Cell:
     def title(self) -> str:
         """ "PyTorch ddp ×2", with the options that tell it from others."""
         options = f" ({options_text(self.spec)})" if options_text(self.spec) else ""
-        return f"{framework_title(self.spec.framework)} {self.spec.strategy}{options} ×{self.spec.devices}"
+        return f"{framework_title(self.spec.framework)} {self.spec.strategy}{options} ×{self.spec.devices}{self._doing}"
 
     @property
     def plain_title(self) -> str:
         """The title without options."""
-        return f"{framework_title(self.spec.framework)} {self.spec.strategy} ×{self.spec.devices}"
+        return f"{framework_title(self.spec.framework)} {self.spec.strategy} ×{self.spec.devices}{self._doing}"
+
+    @property
+    def _doing(self) -> str:
+        """What tells a training from a timed run of the same, and from one with another input."""
+        training = self.spec.training
+        if training is None:
+            return ""
+        return ", trained" + (f" from a loader with {training.workers} workers" if training.input == "loader" else "")
 
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:

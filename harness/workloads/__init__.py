@@ -51,6 +51,8 @@ class Workload:
     parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
     blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last
     default_cut: str = ""  # for two stages, by the name of the last block of the first
+    target_accuracy: float | None = None  # of `train`, on the test set; None: there are no classes to get right
+    epochs: int = 10  # that `train` takes at most, unless told
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All trainable tensors in the order of the layers."""

@@ -57,6 +57,7 @@ def _sized(size: str, summary: str, channels: tuple[int, int], hidden: int) -> W
         load=load,
         transform=normalize,
         takes_data=True,
+        target_accuracy=0.97,
     )  # fmt: skip
 
 

@@ -109,10 +109,11 @@ SIZES = {
         image=32, classes=10, width=64, depths=(3, 4, 6, 3), loss="cross_entropy", global_batch=128, parity_batch=8,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=5e-4),
         load=load_cifar10, transform=normalize_cifar10, takes_data=True, needs_data="CIFAR-10, as .bin or .png files",
+        target_accuracy=0.8, epochs=30,
     ),
     "tiny": _sized(
         "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",
         image=64, classes=10, width=4, depths=(1, 1, 1, 1), samples=48, loss="mse", global_batch=12,
-        parity_batch=12, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+        parity_batch=12, target_accuracy=0.5, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),
 }  # fmt: skip

@@ -33,9 +33,8 @@ class Model(Network):
 
         def norm(name: str) -> nn.BatchNorm:
             # Flax's momentum of 0.9 is torch's of 0.1
-            return nn.BatchNorm(
-                use_running_average=False, momentum=0.9, epsilon=1e-5, axis_name=self.axis_name, name=name, **kinds
-            )
+            known = kinds | {"momentum": 0.9, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
+            return nn.BatchNorm(use_running_average=self.inference, **known)
 
         def bottleneck(name: str, planes: int, stride: int) -> Block:
             def block(x: jax.Array) -> jax.Array:

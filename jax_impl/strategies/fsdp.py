@@ -41,14 +41,16 @@ class FSDP(JitSharding):
         of_whole = super().objective()
 
         def of_parts(params: weights.Params, *others: Any) -> tuple[jax.Array, Any]:
-            whole = jax.tree.map(self.gather, params, self.shardings.params)
-            return of_whole(whole, *others)
+            return of_whole(self.gathered(params), *others)
 
         # Keep everything for the way back but the whole tensors and their casts, which would else stay from forward
         # to backward: all of them at once, in the end. (Named values and save_anything_except_these_names would not do:
         # what has the name is let go, but not the equal value that was given it.)
         again = ("sharding_constraint", "convert_element_type")
         return jax.checkpoint(of_parts, policy=lambda primitive, *_, **__: primitive.name not in again)
+
+    def gathered(self, params: weights.Params) -> weights.Params:
+        return jax.tree.map(self.gather, params, self.shardings.params)
 
     def gather(self, part: jax.Array, cut: NamedSharding) -> jax.Array:
         """The whole tensor; its gradient goes back cut, so that only sums of parts need cross."""

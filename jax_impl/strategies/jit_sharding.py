@@ -23,28 +23,29 @@ from jax.sharding import NamedSharding, PartitionSpec
 from harness.contract import Arrays, Job
 from jax_impl import placement, training, weights
 from jax_impl.placement import AXIS
-from jax_impl.training import Accumulation, Objective, State
+from jax_impl.program import Program
+from jax_impl.training import Differentiation, Objective, State
 
 
-class JitSharding:
+class JitSharding(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
-        self.own_statistics = self.has_own_statistics(job)
+        super().__init__(job)
+        self.own_statistics = self.has_own_statistics()
         self.mesh = placement.mesh(job)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
         self.by_device = NamedSharding(self.mesh, PartitionSpec(AXIS))
         self.by_sample = NamedSharding(self.mesh, placement.sample_spec(job))
-        state = training.initial_state(job)
-        if self.own_statistics:
-            state = state._replace(batch_stats=placement.stacked(state.batch_stats, self.mesh.size))
+        state = self.initial()
         self.shardings = self.arrange(state)
-        self.state = jax.device_put(state, self.shardings)
+        self.held = self.spread(state)
         self.compiled = self.compile()
-        self.metrics: Any = None
+        self.evaluation = jax.jit(self.evaluate_sharded, out_shardings=self.replicated)
 
-    def has_own_statistics(self, job: Job) -> bool:
-        """Whether each device has running statistics of its own: entries of a leading axis."""
-        return job.normalization == "per_device"
+    def has_own_statistics(self) -> bool:
+        return self.job.normalization == "per_device"
+
+    def spread(self, whole: State) -> State:
+        return jax.device_put(whole, self.shardings)
 
     def arrange(self, state: State) -> Any:
         """How the state lies: shardings in the state's form, each for all that is below it."""
@@ -54,26 +55,41 @@ class JitSharding:
     def compile(self) -> Any:
         # Without out_shardings XLA would be free to hand the new state back cut otherwise.
         return jax.jit(
-            training.make_step(self.job, objective=self.objective(), accumulation=self.accumulation()),
+            training.make_step(self.job, differentiate=self.differentiation()),
             out_shardings=(self.shardings, self.replicated),
             donate_argnums=0,
         )
+
+    def evaluate_sharded(self, params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss and accuracy. XLA shares the samples out as in a step, and averages the devices' own statistics."""
+        if self.own_statistics:
+            batch_stats = jax.tree.map(lambda a: a.mean(0), batch_stats)
+        return training.make_evaluation(self.job)(self.gathered(params), batch_stats, x, y)
+
+    def gathered(self, params: weights.Params) -> weights.Params:
+        """Inside a compiled program: the whole tensors."""
+        return params
 
     def objective(self) -> Objective:
         whole = training.make_objective(self.job)
         return each_device(whole, self.mesh.size) if self.own_statistics else whole
 
-    def accumulation(self) -> Accumulation:
+    def differentiation(self) -> Differentiation:
+        if self.job.accumulation_steps == 1:
+            return training.make_differentiation(self.job, objective=self.objective())
+        return self.accumulation()
+
+    def accumulation(self) -> Differentiation:
         """The loop over accumulation steps on each device's own samples; the devices synchronize once, behind it."""
         shared = None if self.own_statistics else AXIS
-        loop = training.make_accumulation(self.job, objective=training.make_objective(self.job, axis_name=shared))
+        loop = training.make_differentiation(self.job, objective=training.make_objective(self.job, axis_name=shared))
 
         def on_one_device(state: State, x: jax.Array, y: jax.Array) -> Any:
             if self.own_statistics:
-                state = state._replace(batch_stats=jax.tree.map(lambda a: a[0], state.batch_stats))
+                state = state._replace(batch_stats=placement.entry(state.batch_stats))
             (loss, batch_stats), gradients = loop(state, x, y)
             if self.own_statistics:
-                batch_stats = jax.tree.map(lambda a: a[None], batch_stats)
+                batch_stats = placement.as_entry(batch_stats)
             loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
             return (loss, batch_stats), gradients
 
@@ -88,21 +104,8 @@ class JitSharding:
             check_vma=False,  # pmean is written by hand
         )
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        x, y = training.parts(batch, self.job)
-        return jax.block_until_ready(jax.device_put((x, y), self.by_sample))  # the copies are not to be timed
-
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.metrics = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.metrics))
-
-    def loss(self) -> float:
-        return float(self.metrics.loss)
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(self.metrics.gradients)
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        return jax.device_put(training.parts(batch, self.job), self.by_sample)
 
     def export(self) -> list[Arrays]:
         """As each device has it. A replicated array claims that its copies are equal, and is read from one of them:
@@ -112,7 +115,7 @@ class JitSharding:
             return array.addressable_shards[index].data if array.is_fully_replicated else array
 
         return [
-            weights.parameters(jax.tree.map(lambda a, i=i: on_device(a, i), self.state.params))
+            weights.parameters(jax.tree.map(lambda a, i=i: on_device(a, i), self.held.params))
             for i in range(self.mesh.size)
         ]
 

@@ -22,25 +22,23 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import optax
 
 from harness import partition
 from harness.contract import Arrays, Job
 from harness.specs import Span
-from jax_impl import losses, optim, runtime, stages, training, weights
-from jax_impl.training import State
+from jax_impl import losses, optim, runtime, stages, training
+from jax_impl.program import Program
+from jax_impl.training import Metrics, State
 
 
 class StageOnDevice:
-    """One stage's state, and its programs."""
+    """One stage's programs, for its device."""
 
-    def __init__(self, stage: stages.Stage, job: Job, whole: State, device: Any, *, first: bool) -> None:
-        self.device = device
+    def __init__(self, stage: stages.Stage, job: Job, device: Any, *, first: bool) -> None:
+        self.device, self.own = device, stage.own
         optimizer = optim.build(job.optimizer)
-        params = stage.own(whole.params)
-        state = State(params, optimizer.init(params), stage.own(whole.batch_stats))
-        self.state = jax.device_put(state, device)
-        self.gradients: Any = None
 
         @jax.jit
         def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any, Any]:
@@ -56,64 +54,64 @@ class StageOnDevice:
             updates, opt_state = optimizer.update(gradients, opt_state, params)
             return optax.apply_updates(params, updates), opt_state
 
-        self.forward, self.update = forward, update
+        self.forward, self.update, self.infer = forward, update, jax.jit(stage.infer)
         self.backward = jax.jit(lambda pullback, dy: pullback(dy))
 
 
-class ModelParallel:
+class ModelParallel(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
-        whole, devices = training.initial_state(job), runtime.devices(job.world)
-        points = stages.cut_points(job)
+        super().__init__(job)
+        points, devices = stages.cut_points(job), runtime.devices(job.world)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = [
-            StageOnDevice(stage, job, whole, device, first=index == 0)
+            StageOnDevice(stage, job, device, first=index == 0)
             for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))
         ]
+        self.held = self.spread(self.initial())
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
-        self.last_loss: Any = None
+        self.evaluation = jax.jit(losses.evaluation(job.workload.loss))
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+    def spread(self, whole: State) -> list[State]:
+        return [jax.device_put(stages.map_trees(stage.own, whole), stage.device) for stage in self.stages]
+
+    def whole(self) -> State:
+        return stages.map_trees(stages.joined, *self.held)
+
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = training.cast(batch, self.job)
-        # targets wait where the loss is taken; the copies are not to be timed
-        return jax.block_until_ready(
-            (jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device))
-        )
+        # targets wait where the loss is taken
+        return jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device)
 
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
+    def step(self, placed: tuple[jax.Array, jax.Array]) -> jax.Array:
         self.visit(placed, run=lambda _, __, function, *given: function(*given))
+        return self.metrics.loss
+
+    def evaluate(self, placed: tuple[jax.Array, jax.Array]) -> tuple[float, float]:
+        x, y = placed
+        for stage, held in zip(self.stages, self.held, strict=True):
+            x, _ = stage.infer(held.params, held.batch_stats, jax.device_put(x, stage.device))
+        loss, accuracy = np.asarray(self.evaluation(x, y))
+        return float(loss), float(accuracy)
 
     def visit(self, placed: tuple[jax.Array, jax.Array], run: Callable) -> None:
         """One update. `run(stage, phase, function, *arguments)` calls a stage's program."""
-        (x, y), pullbacks = placed, []
+        (x, y), pullbacks, gradients = placed, [], []
         for index, stage in enumerate(self.stages):
-            params, _, batch_stats = stage.state
+            held = self.held[index]
             x = jax.device_put(x, stage.device)
-            x, pullback, batch_stats = run(index, "forward", stage.forward, params, batch_stats, x)
+            x, pullback, batch_stats = run(index, "forward", stage.forward, held.params, held.batch_stats, x)
             pullbacks.append(pullback)
-            stage.state = stage.state._replace(batch_stats=batch_stats)
-        self.last_loss, dy = self.loss_and_gradient(x, y)
+            self.held[index] = held._replace(batch_stats=batch_stats)
+        loss, dy = self.loss_and_gradient(x, y)
         for index, stage in reversed(list(enumerate(self.stages))):
             dy = jax.device_put(dy, stage.device)
-            stage.gradients, *dx = run(index, "backward", stage.backward, pullbacks.pop(), dy)
+            own, *dx = run(index, "backward", stage.backward, pullbacks.pop(), dy)
+            gradients.insert(0, own)
             dy = dx[0] if dx else None
-        for stage in self.stages:
-            params, opt_state = stage.update(stage.state.params, stage.state.opt_state, stage.gradients)
-            stage.state = stage.state._replace(params=params, opt_state=opt_state)
-            if not self.job.keep_gradients:
-                stage.gradients = None
-
-    def sync(self) -> None:
-        jax.block_until_ready(([stage.state for stage in self.stages], self.last_loss))
-
-    def loss(self) -> float:
-        return float(self.last_loss)
-
-    def gradients(self) -> Arrays | None:
-        return {name: a for stage in self.stages for name, a in weights.parameters(stage.gradients).items()}
-
-    def export(self) -> list[Arrays]:
-        return [{name: a for stage in self.stages for name, a in weights.parameters(stage.state.params).items()}]
+        for index, stage in enumerate(self.stages):
+            params, opt_state = stage.update(self.held[index].params, self.held[index].opt_state, gradients[index])
+            self.held[index] = self.held[index]._replace(params=params, opt_state=opt_state)
+        self.metrics = Metrics(loss, stages.joined(*gradients) if self.job.keep_gradients else None)
 
     def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
         """One step with the host's clock around each stage. It waits after each of them, which costs nothing here: no

@@ -36,14 +36,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 from harness import partition
 from harness.contract import Arrays, Job
-from jax_impl import losses, optim, placement, runtime, stages, training, weights
+from jax_impl import losses, placement, runtime, stages, training, weights
 from jax_impl.placement import AXIS
+from jax_impl.program import Program
+from jax_impl.training import State
 
 
 class Rows(NamedTuple):
@@ -52,27 +53,42 @@ class Rows(NamedTuple):
     array: np.ndarray
     unflatten: list[Callable[[jax.Array], Any]]  # a padded row to its stage's tree
 
+    def tree(self, array: np.ndarray) -> dict[str, Any]:
+        """All stages' layers, from rows like these."""
+        return stages.joined(*(unflatten(row) for unflatten, row in zip(self.unflatten, array, strict=True)))
 
-class Pipeline:
+
+class Pipeline(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self.mesh = placement.mesh(job)
         points = stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = stages.split(job, points)
-        whole = training.initial_state(job)
-        self.params = rows([stage.own(whole.params) for stage in self.stages])
-        self.batch_stats = rows([stage.own(whole.batch_stats) for stage in self.stages])
+        whole = self.initial()
+        self.params, self.batch_stats = self.rows(whole.params), self.rows(whole.batch_stats)
         self.input_shapes = self.find_input_shapes()
-        opt_state = optim.build(job.optimizer).init(self.params.array)  # each stage's row is updated like any array
-        state = (self.params.array, opt_state, self.batch_stats.array)
         self.replicated = NamedSharding(self.mesh, PartitionSpec())
-        by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        self.by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        self.held = self.spread(whole)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
+        step = training.make_step(job, objective=self.through_all)
+        self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
+        self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
+
+    def rows(self, tree: dict[str, Any]) -> Rows:
+        """A tree by layers as one row for each stage."""
+        return as_rows([stage.own(tree) for stage in self.stages])
+
+    def spread(self, whole: State) -> State:
+        laid = stages.map_trees(lambda tree: self.rows(tree).array, whole)
         # what the optimizer keeps for each parameter lies with it; its counter is everywhere
-        shardings = jax.tree.map(lambda leaf: by_stage if np.ndim(leaf) == 2 else self.replicated, state)
-        self.state = jax.device_put(state, shardings)
-        self.compiled = jax.jit(self.make_step(), out_shardings=(shardings, None), donate_argnums=0)
-        self.last: Any = None  # loss and gradients of the last step
+        return jax.tree.map(lambda a: jax.device_put(a, self.by_stage if np.ndim(a) == 2 else self.replicated), laid)
+
+    def whole(self) -> State:
+        params, opt_state, batch_stats = jax.device_get(self.held)
+        opt_state = jax.tree.map(lambda a: self.params.tree(a) if a.ndim == 2 else a, opt_state)
+        return State(self.params.tree(params), opt_state, self.batch_stats.tree(batch_stats))
 
     def find_input_shapes(self) -> list[tuple[int, ...]]:
         """Of each stage's input, for one micro-batch."""
@@ -80,105 +96,83 @@ class Pipeline:
         shapes = [(samples, *self.job.workload.input_shape)]
         for index in range(len(self.stages) - 1):
             x = jax.ShapeDtypeStruct(shapes[-1], runtime.DTYPES[self.job.precision])
-            forward = partial(self.forward, index)
+            forward = partial(self.forward, index, inference=False)
             shapes.append(jax.eval_shape(forward, self.params.array[index], self.batch_stats.array[index], x)[0].shape)
         return shapes
 
-    def forward(self, index: int, params: jax.Array, batch_stats: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
+    def forward(
+        self, index: int, params: jax.Array, batch_stats: jax.Array, x: jax.Array, *, inference: bool
+    ) -> tuple[jax.Array, Any]:
         """A stage's outputs and new running statistics, from its rows."""
+        stage = self.stages[index]
         own = self.params.unflatten[index](params), self.batch_stats.unflatten[index](batch_stats)
-        return self.stages[index].forward(*own, x)
+        return (stage.infer if inference else stage.forward)(*own, x)
 
-    def make_step(self) -> Callable:
-        job, optimizer = self.job, optim.build(self.job.optimizer)
+    def through_all(self, *given: Any, inference: bool = False) -> tuple[jax.Array, Any]:
+        """(params, batch_stats, x, y) to the loss, with accuracy in inference mode, and new running statistics."""
         stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
         pipeline = jax.shard_map(
-            self.on_one_device,
+            partial(self.on_one_device, inference=inference),
             mesh=self.mesh,
             in_specs=(stage, stage, everywhere, everywhere),
             out_specs=(stage, stage),
             # the trap of shard_map.py is none here: what is differentiated, parameters, is not replicated
             check_vma=False,
         )
+        by_device, batch_stats = pipeline(*given)
+        return by_device.sum(0), batch_stats  # all but the last device's are 0
 
-        def objective(params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
-            by_device, batch_stats = pipeline(params, batch_stats, x, y)
-            return by_device.sum(), batch_stats  # all but the last device's are 0
-
-        def step(state: Any, x: jax.Array, y: jax.Array) -> Any:
-            params, opt_state, batch_stats = state
-            differentiate = jax.value_and_grad(objective, has_aux=True)
-            (loss, batch_stats), gradients = differentiate(params, batch_stats, x, y)
-            updates, opt_state = optimizer.update(gradients, opt_state, params)
-            new = (optax.apply_updates(params, updates), opt_state, batch_stats)
-            return new, (loss, gradients if job.keep_gradients else None)
-
-        return step
-
-    def on_one_device(self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array) -> Any:
+    def on_one_device(
+        self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array, *, inference: bool
+    ) -> Any:
         """All ticks of one device, from its rows, each (1, longest); x and y have a leading axis of micro-batches.
 
-        Returns what it has of the loss, and its new running statistics.
+        Returns what it has of the loss, or of what is measured in inference mode, and its new running statistics.
         """
         stage, last, count = jax.lax.axis_index(AXIS), len(self.stages) - 1, len(x)
-        work = jax.checkpoint(self.make_work(x, y), prevent_cse=False)  # a loop's ticks are kept apart anyway
+        work = self.make_work(x, y, inference=inference)
+        work = jax.checkpoint(work, prevent_cse=False)  # a loop's ticks are kept apart anyway
 
         def tick(carried: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, jax.Array]:
             given, batch_stats = carried
             micro_batch = number - stage
             branch = jnp.where(busy(micro_batch, count), stage + 1, 0)
-            output, batch_stats, loss = work(branch, micro_batch, params[0], batch_stats, given)
-            return (jax.lax.ppermute(output, AXIS, [(i, i + 1) for i in range(last)]), batch_stats), loss
+            output, batch_stats, measured = work(branch, micro_batch, params[0], batch_stats, given)
+            return (jax.lax.ppermute(output, AXIS, [(i, i + 1) for i in range(last)]), batch_stats), measured
 
         longest = max(math.prod(shape) for shape in self.input_shapes[1:])
         nothing = jnp.zeros(longest, runtime.COMPUTE_DTYPES[self.job.precision])
         (_, batch_stats), found = jax.lax.scan(tick, (nothing, batch_stats[0]), jnp.arange(count + last))
-        return found.sum()[None] / count, batch_stats[None]
+        return found.sum(0)[None] / count, batch_stats[None]
 
-    def make_work(self, x: jax.Array, y: jax.Array) -> Callable:
+    def make_work(self, x: jax.Array, y: jax.Array, *, inference: bool) -> Callable:
         """(branch, micro-batch, ...) to one stage's work on it: branch 0 is the bubble, k + 1 stage k."""
-        loss_fn, no_loss = losses.get(self.job.workload.loss), jnp.zeros((), runtime.DTYPES[self.job.precision])
+        measure = (losses.evaluation if inference else losses.get)(self.job.workload.loss)
+        nothing = jnp.zeros((2,) if inference else (), runtime.DTYPES[self.job.precision])
 
         def bubble(micro_batch, params, batch_stats, given):
-            return jnp.zeros_like(given), batch_stats, no_loss
+            return jnp.zeros_like(given), batch_stats, nothing
 
         def work(index, micro_batch, params, batch_stats, given):
             shape = self.input_shapes[index]
             inputs = given[: math.prod(shape)].reshape(shape) if index else x[micro_batch]
-            output, new_stats = self.forward(index, params, batch_stats, inputs)
+            output, new_stats = self.forward(index, params, batch_stats, inputs, inference=inference)
             if new_stats:
                 batch_stats = padded(ravel_pytree(new_stats)[0], len(batch_stats))
             if index < len(self.stages) - 1:
-                return padded(output.ravel(), len(given)), batch_stats, no_loss
-            return jnp.zeros_like(given), batch_stats, loss_fn(output, y[micro_batch])
+                return padded(output.ravel(), len(given)), batch_stats, nothing
+            return jnp.zeros_like(given), batch_stats, measure(output, y[micro_batch])
 
         branches = [bubble, *(partial(work, index) for index in range(len(self.stages)))]
         return lambda branch, *given: jax.lax.switch(branch, branches, *given)
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         count = self.job.options["micro_batches"]
         x, y = (a.reshape(count, -1, *a.shape[1:]) for a in training.cast(batch, self.job))
-        return jax.block_until_ready(jax.device_put((x, y), self.replicated))  # the copies are not to be timed
-
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.last = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.last))
-
-    def loss(self) -> float:
-        return float(self.last[0])
+        return jax.device_put((x, y), self.replicated)
 
     def gradients(self) -> Arrays | None:
-        return self.canonical(self.last[1])
-
-    def export(self) -> list[Arrays]:
-        return [self.canonical(self.state[0])]
-
-    def canonical(self, array: jax.Array) -> Arrays:
-        """By name, from the rows of all stages."""
-        trees = [unflatten(row) for unflatten, row in zip(self.params.unflatten, np.asarray(array), strict=True)]
-        return {name: a for tree in trees for name, a in weights.parameters(tree).items()}
+        return weights.parameters(self.params.tree(jax.device_get(self.metrics.gradients)))
 
 
 def busy(micro_batch: jax.Array, count: int) -> jax.Array:
@@ -186,7 +180,7 @@ def busy(micro_batch: jax.Array, count: int) -> jax.Array:
     return (micro_batch >= 0) & (micro_batch < count)
 
 
-def rows(trees: list[Any]) -> Rows:
+def as_rows(trees: list[Any]) -> Rows:
     """Trees of one dtype as rows."""
     flat = [ravel_pytree(tree) for tree in trees]
     longest = max(len(row) for row, _ in flat)

@@ -10,8 +10,6 @@ JAX keeps pmap in maintenance: shard_map is its successor. It is here because mo
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
@@ -19,22 +17,34 @@ from jax.sharding import NamedSharding, PartitionSpec
 from harness.contract import Arrays, Job
 from jax_impl import placement, runtime, training, weights
 from jax_impl.placement import AXIS
+from jax_impl.program import Program
+from jax_impl.training import State
 
 
-class Pmap:
+class Pmap(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self.devices = runtime.devices(job.world)
         self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
-        copies = placement.stacked(training.initial_state(job), len(self.devices))
-        self.state = jax.device_put(copies, self.one_entry_each)
-        step = training.make_step(job, axis_name=AXIS)
-        self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0)
-        self.metrics: Any = None
+        self.held = self.spread(self.initial())
+        step, evaluate = training.make_step(job, axis_name=AXIS), training.make_evaluation(job, axis_name=AXIS)
+        # the metrics are averaged already, and equal everywhere: they come back without the leading axis
+        self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0, out_axes=(0, None))
+        self.evaluation = jax.pmap(evaluate, axis_name=AXIS, devices=self.devices, out_axes=None)
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        by_device = [self.cut(array) for array in training.parts(batch, self.job)]
-        x, y = jax.block_until_ready(jax.device_put(by_device, self.one_entry_each))  # the copies are not to be timed
+    def has_own_statistics(self) -> bool:
+        return True
+
+    def spread(self, whole: State) -> State:
+        params, opt_state = placement.stacked((whole.params, whole.opt_state), len(self.devices))
+        return jax.device_put(State(params, opt_state, whole.batch_stats), self.one_entry_each)
+
+    def whole(self) -> State:
+        params, opt_state = placement.entry((self.held.params, self.held.opt_state))  # the copies are equal
+        return State(params, opt_state, self.held.batch_stats)
+
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        x, y = jax.device_put([self.cut(array) for array in training.parts(batch, self.job)], self.one_entry_each)
         return x, y
 
     def cut(self, array: np.ndarray) -> np.ndarray:
@@ -44,20 +54,8 @@ class Pmap:
             return array.reshape(count, -1, *array.shape[1:])
         return array.reshape(self.job.accumulation_steps, count, -1, *array.shape[2:]).swapaxes(0, 1)
 
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.metrics = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.metrics))
-
-    def loss(self) -> float:
-        return float(self.metrics.loss[0])  # averaged already: every entry is the global mean
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(jax.tree.map(lambda a: a[0], self.metrics.gradients))
-
     def export(self) -> list[Arrays]:
-        replicas = jax.device_get(self.state.params)
+        replicas = jax.device_get(self.held.params)
         return [weights.parameters(jax.tree.map(lambda a, i=i: a[i], replicas)) for i in range(len(self.devices))]
 
 

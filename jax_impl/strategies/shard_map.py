@@ -29,16 +29,15 @@ from jax_impl.training import Metrics, State
 class ShardMap(JitSharding):
     """Arrays lie, come and go as with jit: only the compiled step is another."""
 
-    def has_own_statistics(self, job: Job) -> bool:
+    def has_own_statistics(self) -> bool:
         return True  # as under pmap, also where they are equal
 
     def compile(self) -> Any:
         step = training.make_step(self.job, axis_name=AXIS)
 
         def on_one_device(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-            own = state._replace(batch_stats=jax.tree.map(lambda a: a[0], state.batch_stats))
-            new, metrics = step(own, x, y)
-            return new._replace(batch_stats=jax.tree.map(lambda a: a[None], new.batch_stats)), metrics
+            new, metrics = step(state._replace(batch_stats=placement.entry(state.batch_stats)), x, y)
+            return new._replace(batch_stats=placement.as_entry(new.batch_stats)), metrics
 
         everywhere, samples = PartitionSpec(), placement.sample_spec(self.job)
         state = State(everywhere, everywhere, PartitionSpec(AXIS))  # pyright: ignore[reportArgumentType]

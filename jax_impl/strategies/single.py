@@ -6,40 +6,27 @@ write over the old parameters' memory, as an in-place update does in the other f
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
 from harness.contract import Arrays, Job
-from jax_impl import runtime, training, weights
+from jax_impl import runtime, training
+from jax_impl.program import Program
+from jax_impl.training import State
 
 
-class SingleDevice:
+class SingleDevice(Program):
     def __init__(self, job: Job) -> None:
-        self.job = job
+        super().__init__(job)
         self.device = runtime.devices(job.world)[0]
-        self.state = jax.device_put(training.initial_state(job), self.device)
+        self.held = self.spread(self.initial())
         self.compiled = jax.jit(training.make_step(job), donate_argnums=0)
-        self.metrics: Any = None
+        self.evaluation = jax.jit(training.make_evaluation(job))
 
-    def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        # wait: device_put returns before the copy is done, which would then run into the timed steps
-        return jax.block_until_ready(jax.device_put(training.parts(batch, self.job), self.device))
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        return jax.device_put(training.parts(batch, self.job), self.device)
 
-    def step(self, placed: tuple[jax.Array, jax.Array]) -> None:
-        self.state, self.metrics = self.compiled(self.state, *placed)
-
-    def sync(self) -> None:
-        jax.block_until_ready((self.state, self.metrics))
-
-    def loss(self) -> float:
-        return float(self.metrics.loss)
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(self.metrics.gradients)
-
-    def export(self) -> list[Arrays]:
-        return [weights.parameters(self.state.params)]
+    def spread(self, whole: State) -> State:
+        return jax.device_put(whole, self.device)
 
 
 def build(job: Job) -> SingleDevice:

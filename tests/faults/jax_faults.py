@@ -149,7 +149,7 @@ def copies_begin_apart():
     def change(original):
         def build(self, job):
             original(self, job)
-            self.state = self.state._replace(params=jax.tree.map(apart, self.state.params))
+            self.held = self.held._replace(params=jax.tree.map(apart, self.held.params))
 
         return build
 
@@ -230,8 +230,8 @@ def sum_of_the_micro_batches():
     from jax_impl.strategies.pipeline import Pipeline
 
     def change(original):
-        def on_one_device(self, params, batch_stats, x, y):
-            loss, batch_stats = original(self, params, batch_stats, x, y)
+        def on_one_device(self, params, batch_stats, x, y, **known):
+            loss, batch_stats = original(self, params, batch_stats, x, y, **known)
             return loss * len(x), batch_stats
 
         return on_one_device

@@ -102,12 +102,12 @@ def half_of_the_batch_dropped():
     from torch_impl import placement
 
     def change(original):
-        def to_device(batch, device, dtype):
-            return original({name: a[: len(a) // 2] for name, a in batch.items()}, device, dtype)
+        def on_host(batch, dtype):
+            return original({name: a[: len(a) // 2] for name, a in batch.items()}, dtype)
 
-        return to_device
+        return on_host
 
-    replaced(placement, "to_device", change)
+    replaced(placement, "on_host", change)
 
 
 @planted("torch single")
@@ -116,12 +116,12 @@ def last_sample_dropped():
     from torch_impl import placement
 
     def change(original):
-        def to_device(batch, device, dtype):
-            return original({name: a[:-1] for name, a in batch.items()}, device, dtype)
+        def on_host(batch, dtype):
+            return original({name: a[:-1] for name, a in batch.items()}, dtype)
 
-        return to_device
+        return on_host
 
-    replaced(placement, "to_device", change)
+    replaced(placement, "on_host", change)
 
 
 @planted("torch single")

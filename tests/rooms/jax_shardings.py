@@ -61,9 +61,9 @@ if __name__ == "__main__":
             )  # fmt: skip
             program = importlib.import_module(f"jax_impl.strategies.{strategy}").build(job)
             placed = program.place(batches.batch(0, BATCH, dtype=np.float32))
-            text = program.compiled.lower(program.state, *placed).compile().as_text()
+            text = program.compiled.lower(program.held, *placed).compile().as_text()
             for _ in range(2):
                 program.step(placed)
-            params, opt_state, _ = program.state
+            params, opt_state, _ = program.held
             held = {"params": on_first_device(params), "opt_state": on_first_device(opt_state)}
             print(json.dumps({"strategy": strategy, "steps": steps, "collectives": collectives(text)} | held))

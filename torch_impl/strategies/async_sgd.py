@@ -27,6 +27,7 @@ from urllib.parse import urlparse
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from harness.contract import Arrays, Job
 from harness.golden import Push
@@ -86,11 +87,16 @@ class AsyncSGD(SingleDevice):
         self.shared = models.build(self.job.workload).to(self.dtype)
         for ours, theirs in zip(self.shared.parameters(), self.model.parameters(), strict=True):
             ours.data = self.memory.tensor(theirs.detach().cpu())
-        self.optimizer = optim.build(self.job.optimizer, self.shared.parameters())
+        self.optimizer = optim.build(self.job.optimizer, self.trained.parameters())
+        self.schedule = None  # its rate is set at each push
         self.share_optimizer_state()
         self.updates = self.memory.tensor(torch.zeros(1, dtype=torch.int64))
         self.history = self.memory.tensor(torch.zeros(MOST_PUSHES, 3, dtype=torch.int64))
         self.seen, self.steps = 0, 0
+
+    @property
+    def trained(self) -> nn.Module:
+        return self.shared
 
     def share_optimizer_state(self) -> None:
         """Have torch make the state by an update at rate 0, then move it, cleared, to shared memory."""
@@ -113,10 +119,10 @@ class AsyncSGD(SingleDevice):
                 if isinstance(value, torch.Tensor):
                     state[name] = self.memory.tensor(torch.zeros_like(value))
 
-    def step(self, placed: list[placement.Batch]) -> None:
+    def step(self, placed: list[placement.Batch]) -> torch.Tensor:
         ((x, y),) = placed
         self.model.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
+        with self.autocast():
             loss = self.loss_fn(self.forward(x), y)
         loss.backward()
         self.last_loss = loss.detach()
@@ -126,6 +132,7 @@ class AsyncSGD(SingleDevice):
             self.push(gradients)
             self.pull()
         self.steps += 1
+        return self.last_loss
 
     def push(self, gradients: list[torch.Tensor | None]) -> None:
         """One update of the shared parameters by this rank's gradients. Call it with the lock."""
@@ -153,13 +160,38 @@ class AsyncSGD(SingleDevice):
         dist.barrier()
         return [Push(*row) for row in self.history[: int(self.updates.item())].tolist()]
 
+    def meet(self) -> None:
+        """All ranks come to the same version, and nobody goes on before they have. A collective."""
+        dist.barrier()  # all pushes are in
+        self.pull()
+        dist.barrier()
+
+    def evaluate(self, placed: list[placement.Batch]) -> tuple[float, float]:
+        """Of the shared parameters: evaluation is a meeting."""
+        self.meet()
+        return super().evaluate(placed)
+
+    def state(self) -> Arrays | None:
+        """The shared parameters and optimizer state; a state is a meeting."""
+        self.meet()
+        found = super().state()
+        dist.barrier()  # no push while others still read
+        return None if found is None else found | {"optimizer/updates": self.updates.numpy().copy()}
+
+    def load_state(self, state: Arrays) -> None:
+        dist.barrier()
+        super().load_state(state)  # all ranks write the same values to the same memory
+        self.updates.copy_(torch.as_tensor(state.get("optimizer/updates", 0)))
+        self.meet()
+
     def gradients(self) -> Arrays | None:
         """The mean of the ranks' first gradients."""
-        return weights.gradients(self.model, self.job.workload, ranks=self.job.world.processes)
+        mean = weights.gradients(self.model, ranks=self.job.world.processes)
+        return weights.canonical(self.job.workload, self.whole(mean))
 
     def export(self) -> list[Arrays]:
         dist.barrier()
-        return [weights.parameters(self.shared, self.job.workload)]
+        return super().export()
 
 
 def build(job: Job) -> AsyncSGD:

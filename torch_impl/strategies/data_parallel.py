@@ -6,6 +6,7 @@ runs the same way in reverse, and the copies' gradients are summed into device 0
 The others wait for device 0 at both ends, and all threads share one interpreter lock: that is why DDP replaced it.
 
 The loss is the mean over the gathered outputs, so the summed gradients are those of the global mean: nothing to divide.
+BatchNorm's running statistics are device 0's, of its own part alone: what the copies have seen goes with the copies.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class DataParallel(SingleDevice):
         replicated = InBfloat16(model) if self.job.precision == "bf16" else model
         # device_ids given: with the default, DataParallel would take every GPU that the process sees
         return nn.DataParallel(replicated, device_ids=list(range(self.job.world.devices)))
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x)  # on all devices
 
 
 def build(job: Job) -> DataParallel:

@@ -4,8 +4,8 @@ Every rank holds all parameters and optimizer state, and trains on its own equal
 backward still runs, gradients that are ready are collected in buckets and averaged over the ranks by all-reduce, so
 that communication hides behind computation. Every rank then makes the same update from the same averaged gradient, and
 the copies of the parameters stay equal without ever being sent again. (BatchNorm's running statistics do not: DDP's
-default sends rank 0's to all before each forward.) The slowest rank sets the pace: all wait for it in the last
-all-reduce.
+default sends rank 0's to all before each forward; evaluation and checkpoints take their mean.) The slowest rank sets
+the pace: all wait for it in the last all-reduce.
 
 Averaging the ranks' gradients of their mean losses gives the gradient of the global mean, because the parts are equal.
 

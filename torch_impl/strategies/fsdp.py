@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from harness.contract import Job
-from torch_impl import stages
+from torch_impl import placement, stages
 from torch_impl.normalization import with_batch_norm_over
 from torch_impl.strategies.single import SingleDevice
 
@@ -50,6 +50,13 @@ class FSDP(SingleDevice):
         assert isinstance(self.model, FSDPModule)  # fully_shard has made it one
         self.model.set_requires_gradient_sync(last)
         return nullcontext()
+
+    def evaluate(self, placed: list[placement.Batch]) -> tuple[float, float]:
+        found = super().evaluate(placed)
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # with reshard_after_forward=false that is left to a backward, and there is none
+        return found
 
 
 def build(job: Job) -> FSDP:

@@ -6,11 +6,15 @@ fewer bytes than DDP, and ranks wait for each other K times less often.
 
 It is a different algorithm: between two meetings the ranks walk apart, and the mean of their places is not where one
 walker with the mean gradient would be (Stich 2019, arXiv:1805.09767). With sync_every=1 and plain SGD it is the same.
-The loss that is shown is the mean of the ranks' own.
+The loss that is shown is the mean of the ranks' own; what is evaluated is the mean of their parameters, which is what
+training is for. A state has these, and for going on each rank's own.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn import utils as nn_utils
@@ -25,11 +29,16 @@ class LocalSGD(SingleDevice):
         super().__init__(job)
         self.steps = 0
 
-    def step(self, placed: list[placement.Batch]) -> None:
-        super().step(placed)
+    def step(self, placed: list[placement.Batch]) -> torch.Tensor:
+        loss = super().step(placed)
         self.steps += 1
-        if self.steps % self.job.options["sync_every"] == 0:
+        if self.just_met:
             self.average_parameters()
+        return loss
+
+    @property
+    def just_met(self) -> bool:
+        return self.steps % self.job.options["sync_every"] == 0
 
     @torch.no_grad()
     def average_parameters(self) -> None:
@@ -40,7 +49,40 @@ class LocalSGD(SingleDevice):
 
     def gradients(self) -> Arrays | None:
         """The mean of the ranks' gradients; equal to the global one as long as their parameters are."""
-        return weights.gradients(self.model, self.job.workload, ranks=self.job.world.processes)
+        mean = weights.gradients(self.model, ranks=self.job.world.processes)
+        return weights.canonical(self.job.workload, self.whole(mean))
+
+    def evaluate(self, placed: list[placement.Batch]) -> tuple[float, float]:
+        if self.just_met:
+            return super().evaluate(placed)
+        with torch.no_grad():
+            own = nn_utils.parameters_to_vector(self.model.parameters())
+        self.average_parameters()
+        found = super().evaluate(placed)
+        nn_utils.vector_to_parameters(own, self.model.parameters())
+        return found
+
+    def state(self) -> Arrays | None:
+        own, world = super().state(), self.job.world
+        every: list[Any] | None = [None] * world.processes if world.rank == 0 else None
+        dist.gather_object(own, every)
+        if every is None:
+            return None
+        found: Arrays = {"optimizer/steps": np.array(self.steps)}
+        for name in every[0]:
+            if name.startswith("running/"):
+                found[name] = every[0][name]  # averaged already
+                continue
+            if name.startswith("model/"):
+                found[name] = np.mean([state[name] for state in every], axis=0)
+            found |= {f"optimizer/rank{rank}/{name}": state[name] for rank, state in enumerate(every)}
+        return found
+
+    def load_state(self, state: Arrays) -> None:
+        mark = f"optimizer/rank{self.job.world.rank}/"
+        own = {name.removeprefix(mark): array for name, array in state.items() if name.startswith(mark)}
+        super().load_state(state | own)
+        self.steps = int(state.get("optimizer/steps", 0))
 
 
 def build(job: Job) -> LocalSGD:

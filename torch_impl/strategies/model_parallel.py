@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 from harness import partition
-from harness.contract import Arrays, Job
+from harness.contract import Job
 from harness.specs import Span
 from torch_impl import models, placement, runtime, stages, weights
 from torch_impl.strategies.single import SingleDevice
@@ -72,9 +72,12 @@ class ModelParallel(SingleDevice):
         spans, self.timeline = self.timeline.spans(), None
         return spans
 
-    def place(self, batch: Arrays) -> list[placement.Batch]:
-        x, y = placement.to_device(batch, self.devices[0], self.dtype)
-        return [(x, y.to(self.devices[-1]))]  # targets wait where the loss is taken
+    def put(self, parts: list[placement.Batch], *, wait: bool = True) -> list[placement.Batch]:
+        # targets wait where the loss is taken
+        return [placement.to_device(part, self.devices[0], targets=self.devices[-1], wait=wait) for part in parts]
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x)
 
 
 def build(job: Job) -> ModelParallel:

@@ -42,7 +42,7 @@ from torch.distributed.pipelining import (
 )
 
 from harness import partition
-from harness.contract import Arrays, Job
+from harness.contract import Job
 from harness.partition import stages_per_device
 from torch_impl import models, placement, runtime, stages, weights
 from torch_impl.strategies.single import SingleDevice
@@ -80,6 +80,17 @@ class Stage(nn.Module):
         return output.clone() if output._is_view() else output  # zero_bubble detaches outputs, which no view allows
 
 
+class ForwardStage(PipelineStage):
+    """A stage for evaluation. In a V, torch's runtime hands gradients from one stage of a rank to the other even where
+    there is no backward, and then finds that there are none."""
+
+    def get_local_bwd_output(self, mb_index: int) -> tuple:
+        return ()
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs: tuple, mb_index: int) -> None:
+        pass
+
+
 class PipelineSchedules(SingleDevice):
     def __init__(self, job: Job) -> None:
         world, schedule = job.world, job.options["schedule"]
@@ -98,24 +109,30 @@ class PipelineSchedules(SingleDevice):
         self.first, self.last = 0 in own, len(parts) - 1 in own
         self.last_rank = 0 if schedule == "zero_bubble" else world.processes - 1  # where the loss is taken
         self.prepare_training()  # over all parameters: those elsewhere never get a gradient, so no state and no update
-        held = [
-            PipelineStage(Stage(parts[index], bf16=job.precision == "bf16"), index, len(parts), self.device)
-            for index in own
-        ]
-        known = {"n_microbatches": job.options["micro_batches"], "loss_fn": self.loss_in_precision}
-        if schedule in ONE_STAGE:
-            self.pipeline = ONE_STAGE[schedule](held[0], **known)
-        else:
-            self.pipeline = TWO_STAGES[schedule](held, **known)
+        held = {index: Stage(parts[index], bf16=job.precision == "bf16") for index in own}
+        self.pipeline = self.scheduled(
+            [PipelineStage(stage, index, len(parts), self.device) for index, stage in held.items()],
+            loss_fn=self.loss_in_precision,
+        )
+        # one of its own, without a loss and so without backward: the other would measure all shapes anew at each change
+        self.forward_only = self.scheduled(
+            [ForwardStage(stage, index, len(parts), self.device) for index, stage in held.items()]
+        )
+
+    def scheduled(self, held: list[PipelineStage], **known):
+        """The schedule over this rank's stages."""
+        schedule, known["n_microbatches"] = self.job.options["schedule"], self.job.options["micro_batches"]
+        return ONE_STAGE[schedule](*held, **known) if schedule in ONE_STAGE else TWO_STAGES[schedule](held, **known)
 
     def loss_in_precision(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.job.precision == "bf16"):
+        with self.autocast():
             return self.loss_fn(outputs, targets)
 
-    def place(self, batch: Arrays) -> list[placement.Batch]:
-        return [placement.to_device(batch, self.device, self.dtype)]  # uncut: the runtime cuts it itself
+    @property
+    def share(self) -> tuple[int, int]:
+        return 0, 1  # uncut on every rank: the runtime cuts it itself
 
-    def step(self, placed: list[placement.Batch]) -> None:
+    def step(self, placed: list[placement.Batch]) -> torch.Tensor:
         ((x, y),) = placed
         self.optimizer.zero_grad(set_to_none=True)
         found: list[torch.Tensor] = []
@@ -127,26 +144,26 @@ class PipelineSchedules(SingleDevice):
             self.schedule.step()
         if self.last:
             self.last_loss = torch.stack(found).detach().mean()
+        return self.last_loss
 
-    def loss(self) -> float:
-        value = self.last_loss.to(self.device, torch.float64, copy=True)
+    def agreed(self, value: torch.Tensor) -> torch.Tensor:
+        """That of the rank where the loss is taken."""
+        value = value.to(self.device, torch.float64, copy=True)
         dist.broadcast(value, src=self.last_rank)
-        return value.item()
+        return value
 
-    def gradients(self) -> Arrays | None:
-        return self.from_all_ranks(
-            {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in self.model.named_parameters()}
-        )
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward_only.step(*((x,) if self.first else ()))  # None on ranks without the last stage
 
-    def export(self) -> list[Arrays]:
-        return [self.from_all_ranks(dict(self.model.named_parameters()))]
+    def judged(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return super().judged(outputs, y) if self.last else torch.zeros(2)
 
-    def from_all_ranks(self, tensors: dict[str, torch.Tensor]) -> Arrays:
-        """Every rank's own of these, put together on every rank, canonical."""
-        own = {name: tensor.detach().cpu() for name, tensor in tensors.items() if not tensor.is_meta}
+    def whole(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Every rank's own of these, put together on every rank."""
+        own = weights.whole({name: tensor for name, tensor in tensors.items() if not tensor.is_meta})
         parts: list[dict[str, torch.Tensor]] = [{} for _ in range(self.job.world.processes)]
         dist.all_gather_object(parts, own)
-        return weights.canonical(self.job.workload, {name: part[name] for part in parts for name in part})
+        return {name: part[name] for part in parts for name in part}
 
 
 def build(job: Job) -> PipelineSchedules:

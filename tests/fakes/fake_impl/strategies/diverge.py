@@ -8,6 +8,7 @@ class Program(Fake):
         super().step(placed)
         if self.timing and self.steps == 3:
             self.last_loss = float("nan")
+        return self.last_loss
 
 
 def build(job):

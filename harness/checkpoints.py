@@ -1,0 +1,104 @@
+"""Checkpoints: a program's state and where its training was, in one safetensors file. Nothing is ever unpickled.
+
+Tensors are named as in Program.state: "model/..." and "running/..." mean the same to every framework and strategy,
+"optimizer/..." belongs to the strategy that wrote it. The file's metadata says how far training was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import UsageError
+from harness.layers import Arrays
+
+FOLDER = "checkpoints"  # of a run's folder
+EVERYWHERE = ("model/", "running/")  # what any framework and strategy can take up
+FORMAT = "likeforlike 1"
+
+
+def path_of(folder: Path, cell: str, launch: int, epoch: int) -> Path:
+    """Where the checkpoint after an epoch lies in a run's folder."""
+    return folder / FOLDER / f"{cell}-launch{launch}" / f"epoch-{epoch:04}.safetensors"
+
+
+def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
+    """Write a state, and `about` as JSON, so that a reader sees all or nothing, a power cut later included."""
+    from safetensors.numpy import save_file  # only here and in read: other phases' interpreters need not have it
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    whole = {name: np.array(array, order="C") for name, array in state.items()}  # ascontiguousarray makes 0-d 1-d
+    save_file(whole, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})
+    _to_disk(temporary)
+    temporary.replace(path)
+    _to_disk(path.parent)
+
+
+def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """A state and what was written about it. Raises UsageError for a file that is no whole checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise UsageError(f"{path}: is no checkpoint of this suite: its format is {metadata.get('format')!r}")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path}: cannot be read as a checkpoint: {error}") from error
+
+
+def newest(folder: Path, cell: str, launch: int) -> Path | None:
+    """The last checkpoint that a trial has left in a run's folder."""
+    return max(path_of(folder, cell, launch, 0).parent.glob("epoch-*.safetensors"), default=None)
+
+
+def find(place: Path) -> Path:
+    """The checkpoint that --init-from names: a file, or the newest of the only trial below a folder.
+
+    Raises UsageError if there is none, or several trials to choose from.
+    """
+    if place.is_file():
+        return place
+    found = sorted(place.rglob("epoch-*.safetensors"))
+    if not found:
+        raise UsageError(f"--init-from {place}: no checkpoint there; `train --save-every N` writes them")
+    trials = sorted({path.parent for path in found})
+    if len(trials) > 1:
+        names = ", ".join(str(trial) for trial in trials[:4]) + (", ..." if len(trials) > 4 else "")
+        raise UsageError(f"--init-from {place}: holds checkpoints of {len(trials)} trials; name one of {names}")
+    return found[-1]
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file, or a folder's list of files, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
+    """The part of a checkpoint that any program of the workload can take up.
+
+    `shapes`: of the workload's parameters. Raises UsageError for a checkpoint of another network.
+    """
+    state, _ = read(path)
+    model = {name.removeprefix("model/"): a.shape for name, a in state.items() if name.startswith("model/")}
+    for name in sorted(model.keys() | shapes.keys()):
+        if model.get(name) != shapes.get(name):
+            has, needs = model.get(name, "no such tensor"), shapes.get(name, "no such tensor")
+            raise UsageError(f"--init-from {path}: is of another network: {name} is {has} there, {needs} here")
+    for name, array in state.items():
+        if not np.all(np.isfinite(array)):
+            raise UsageError(f"--init-from {path}: {name} is not finite: that training had diverged")
+    return {name: array for name, array in state.items() if name.startswith(EVERYWHERE)}

@@ -1,0 +1,190 @@
+"""What `train` found: accuracy, and what it took to get there. All arithmetic of that part of the report is here.
+
+Time to target is the time of training steps up to the first evaluation that reaches the target, the first step's
+compilation included, evaluation not. Each seed is a training of its own; one that never gets there took infinitely
+long, and is never left out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.report.summary import Cell, framework_title, number, options_text, parity_word
+from harness.specs import Epoch, TrialResult
+from harness.statistics import median_interval
+
+TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "input", "parity", "status")
+REPORT_ONLY_COLUMNS = ("first step s", "telling %")
+
+
+def trained(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of `train` among them."""
+    return [cell for cell in cells if cell.spec.training]
+
+
+def to_target(result: TrialResult) -> tuple[float, float]:
+    """(seconds, samples) until the target was reached; infinite where it was not."""
+    assert result.spec.training is not None
+    seconds = 0.0
+    for epoch in result.epochs:
+        seconds += epoch.seconds
+        if epoch.test_accuracy >= result.spec.training.target_accuracy:
+            return seconds, epoch.samples
+    return math.inf, math.inf
+
+
+def steady(result: TrialResult) -> Sequence[Epoch]:
+    """The epochs whose speed counts: all but the first, which compiles, if there are others."""
+    epochs = [epoch for epoch in result.epochs if epoch.steps]
+    return epochs[1:] or epochs
+
+
+def throughput(result: TrialResult) -> float | None:
+    """Samples per second of the steady epochs; of a single epoch without its first step."""
+    epochs = steady(result)
+    seconds = sum(epoch.seconds for epoch in epochs)
+    before = [epoch.samples for epoch in result.epochs if epochs and epoch.number < epochs[0].number]
+    samples = epochs[-1].samples - max(before, default=0) if epochs else 0
+    if len(epochs) == 1 and epochs[0].number == 1 and epochs[0].steps > 1:
+        samples, seconds = samples - result.spec.global_batch, seconds - (result.first_step_seconds or 0.0)
+    return samples / seconds if samples > 0 and seconds > 0 else None
+
+
+def share(result: TrialResult, part: str) -> float:
+    """What part of the steady epochs' training time `part` is, e.g. "wait_seconds"."""
+    seconds = sum(epoch.seconds for epoch in steady(result))
+    return sum(getattr(epoch, part) for epoch in steady(result)) / seconds if seconds else 0.0
+
+
+def table(cells: Sequence[Cell]) -> pd.DataFrame:
+    """One row a cell, everything as text; "-" where there is no value."""
+    several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
+    optional = any(options_text(cell.spec) for cell in cells)
+    loads = any(cell.spec.training and cell.spec.training.input == "loader" for cell in cells)
+    rows = []
+    for cell in cells:
+        training = cell.spec.training
+        assert training is not None
+        seen = [result for result in cell.launches if result.epochs]
+        good = [result for result in seen if result.status == "ok"]
+        rates = [rate for rate in map(throughput, good) if rate]
+        row = {"workload": f"{cell.spec.workload} {cell.spec.size}"} if several else {}
+        row |= {
+            "framework": framework_title(cell.spec.framework),
+            "strategy": cell.spec.strategy,
+            **({"options": options_text(cell.spec) or "-"} if optional else {}),
+            "devices": str(cell.spec.devices),
+            **({"input": _input(cell)} if loads else {}),
+            "epochs": str(max((result.epochs[-1].number for result in seen), default="-")),
+            "accuracy %": _percent([result.epochs[-1].test_accuracy for result in good]),
+            "test loss": number(_median([result.epochs[-1].test_loss for result in good])),
+            **_target_columns(good, len(cell.launches)),
+            f"{cell.first.unit}s/s": number(_median(rates)),
+            **({"waiting %": _percent([share(result, "wait_seconds") for result in good])} if loads else {}),
+            "first step s": number(_median([result.first_step_seconds or 0.0 for result in good])),
+            "telling %": _percent([share(result, "report_seconds") for result in good]),
+            "parity": parity_word(cell.first),
+            "status": cell.status,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows).fillna("-")
+
+
+def words(cells: Sequence[Cell]) -> list[str]:
+    """What the trainings showed, in sentences."""
+    lines = []
+    for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
+        group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
+        tried = [cell for cell in group if any(result.epochs for result in cell.launches)]
+        if not tried or not (training := tried[0].spec.training):
+            continue
+        target = f"{100 * training.target_accuracy:g}%"
+        never = [cell for cell in tried if any(math.isinf(to_target(result)[0]) for result in cell.launches)]
+        line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a test "
+        line += f"accuracy of {target} with every seed"
+        if never:
+            told = ", ".join(f"{cell.title} ({_reached(cell)} of {len(cell.launches)})" for cell in never)
+            line += f"; not with every one: {told}"
+        lines.append(line + ".")
+    return lines
+
+
+def reading(cells: Sequence[Cell]) -> list[str]:
+    """How the table is to be read."""
+    training = cells[0].spec.training
+    assert training is not None
+    last = {
+        "exact": "An epoch's last batch holds what is left; its mean is over its true samples.",
+        "pad": "An epoch's last batch is filled up with samples of weight zero; its mean is over its true samples.",
+        "drop": "What is left at the end of an epoch and makes no whole batch is dropped.",
+    }[training.last_batch]
+    batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    return [
+        f"Global batch {batches}, {cells[0].spec.precision}. Seconds to it: the time of all training steps up to "
+        "the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
+        "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
+        "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
+        "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
+        "once. Throughput: without the first epoch, which compiles. Waiting: the share of training time in which the "
+        "host waited for the next batch. Telling: the time for reading losses and saying how far it is, which is not "
+        f"in the training time, as a share of it. {last} The same samples in the same order in every cell."
+    ]
+
+
+def loading(cells: Sequence[Cell]) -> pd.DataFrame | None:
+    """What each input pipeline costs: its step beside that of resident batches; None where there is no pair."""
+    rates = {cell.spec.cell: _median([r for r in map(throughput, cell.launches) if r]) for cell in cells}
+    rows = []
+    for cell in cells:
+        training, rate = cell.spec.training, rates[cell.spec.cell]
+        base = rates.get(cell.spec.computation)  # the resident cell is named as what it computes
+        if training and training.input == "loader" and rate:
+            row = {"cell": cell.title, "workers": str(training.workers), f"{cell.first.unit}s/s": number(rate)}
+            row["waiting %"] = _percent([share(result, "wait_seconds") for result in cell.launches if result.epochs])
+            row["step, resident = 1"] = f"{base / rate:.2f}" if base else "-"
+            rows.append(row)
+    return pd.DataFrame(rows) if rows else None
+
+
+def _target_columns(good: Sequence[TrialResult], launches: int) -> dict[str, str]:
+    seconds = [to_target(result)[0] for result in good]
+    samples = [to_target(result)[1] for result in good]
+    interval = median_interval(seconds)
+    training = good[0].spec.training if good else None
+    reached = sum(math.isfinite(value) for value in seconds)
+    between = "-"
+    if interval:
+        between = f"{_finite(interval.low)} – {_finite(interval.high)} ({100 * interval.confidence:.0f}%)"
+    return {
+        "target %": f"{100 * training.target_accuracy:g}" if training else "-",
+        "reached": f"{reached}/{launches}",
+        "samples to it": _finite(_median(samples)),
+        "seconds to it": _finite(_median(seconds)),
+        "interval": between,
+    }
+
+
+def _finite(value: float | None) -> str:
+    return "never" if value == math.inf else number(value)
+
+
+def _reached(cell: Cell) -> int:
+    return sum(math.isfinite(to_target(result)[0]) for result in cell.launches)
+
+
+def _input(cell: Cell) -> str:
+    training = cell.spec.training
+    assert training is not None
+    return "resident" if training.input == "resident" else f"loader, {training.workers} workers"
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _percent(values: Sequence[float]) -> str:
+    return f"{100 * statistics.median(values):.2f}" if values else "-"

@@ -1,0 +1,371 @@
+"""`train` on the fake frameworks: which samples, what means, what intervals, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import FAKES, TESTS, harness, make_result, make_spec
+
+from harness import checkpoints, golden, partition, statistics, store, workloads
+from harness.data import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
+from harness.errors import UsageError
+from harness.report import markdown, summary, training
+from harness.specs import Epoch, TrainingSpec
+
+
+def samples(count: int, *, labels: bool = True) -> Batches:
+    """Samples that can be told apart: x is the sample's number."""
+    x = np.arange(count, dtype=np.float64)[:, None]
+    y = np.arange(count) % 3 if labels else x * 2
+    return Batches({"x": x, "y": y}, seed=3, transform=np.asarray)
+
+
+def numbers(batches) -> list[int]:
+    """The true samples of batches, in order: padding has a factor of 0."""
+    found = []
+    for batch in batches:
+        true = batch["y"][:, -1] > 0 if batch["y"].ndim == 2 else np.ones(len(batch["x"]), bool)
+        found += batch["x"][true, 0].astype(int).tolist()
+    return found
+
+
+@pytest.mark.parametrize(("unit", "ranks", "parts"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 2, 2), (0, 2, 2)])
+def test_every_sample_is_trained_on_once_whoever_shares_the_work(unit, ranks, parts):
+    epochs = Epochs(batches=samples(53), global_batch=12, unit=unit or 12)
+    for epoch in (0, 1):
+        whole = []
+        for step in epochs.steps(epoch):
+            shares = [epochs.gather(step, rank=rank, ranks=ranks, parts=parts) for rank in range(ranks)]
+            # in the order of accumulation steps, and of ranks within each
+            whole += numbers([shares[rank][part] for part in range(parts) for rank in range(ranks)])
+            assert len({len(batch["x"]) for share in shares for batch in share}) == 1  # equal shares
+        assert sorted(whole) == list(range(53))
+        assert whole == epochs.batches.permutation(epoch).tolist()
+    assert epochs.steps(0)[0].chosen.tolist() != epochs.steps(1)[0].chosen.tolist()
+
+
+def test_what_becomes_of_the_last_batch():
+    sizes = {}
+    for last in ("exact", "pad", "drop"):
+        epochs = Epochs(batches=samples(53), global_batch=12, last_batch=last, unit=2)
+        sizes[last] = [(len(step.chosen), step.rows) for step in epochs.steps(0)]
+    assert sizes["exact"] == [(12, 12)] * 4 + [(5, 6)]
+    assert sizes["pad"] == [(12, 12)] * 4 + [(5, 12)]
+    assert sizes["drop"] == [(12, 12)] * 4
+
+
+def test_the_first_epoch_is_what_run_times():
+    batches = samples(40)
+    steps = Epochs(batches=batches, global_batch=12).steps(0)
+    for number in range(3):
+        assert steps[number].chosen.tolist() == batches.indices(number, 12).tolist()
+
+
+@pytest.mark.parametrize("name", ["classifier", "toy"])  # labels, and the mean over output elements too
+def test_padding_changes_neither_loss_nor_gradients(name):
+    """Equal shares with padding, means of means: the mean over the true samples, exactly."""
+    workload = workloads.get(name, "base")
+    rng = np.random.default_rng(0)
+    whole = Batches(workload.load("train", None), seed=0, transform=workload.transform)
+    batch, params = whole.batch(0, 7), workload.init_params(1)
+    loss, gradients = golden.loss_and_gradients(workload, params, batch)
+    wide = padded(batch, 12)
+    wide["x"][7:] = rng.standard_normal(wide["x"][7:].shape)  # whatever padding holds
+    parts = [
+        golden.loss_and_gradients(workload, params, part)
+        for rank in range(4)
+        for part in partition.shares(wide, rank=rank, ranks=4)
+    ]
+    assert np.mean([part[0] for part in parts]) == pytest.approx(loss, rel=1e-14)
+    for key, gradient in gradients.items():
+        np.testing.assert_allclose(np.mean([part[1][key] for part in parts], axis=0), gradient, rtol=1e-12, atol=1e-15)
+
+
+def test_every_test_sample_counts_once():
+    found = list(evaluation_batches(samples(25), 8))
+    assert [count for count, _ in found] == [8, 8, 8, 1]
+    assert all(len(batch["x"]) == 8 for _, batch in found)
+    assert numbers(batch for _, batch in found) == list(range(25))
+    # a mean over all rows is one over the true samples
+    assert [float(batch["y"][:, -1].mean()) for _, batch in found] == [1, 1, 1, 1]
+
+
+def test_evaluation_by_hand():
+    workload = workloads.get("classifier", "base")
+    test = Batches(workload.load("test", None), seed=0, transform=workload.transform)
+    params = workload.init_params(0)
+    whole = test.gather(np.arange(len(test)))
+    logits = (
+        np.maximum(whole["x"] @ params["fc.weight"] + params["fc.bias"], 0) @ params["out.weight"] + params["out.bias"]
+    )
+    right = (logits.argmax(1) == whole["y"]).mean()
+    found = [
+        (count, golden.evaluate(workload, params, batch))
+        for count, batch in evaluation_batches(test, 48, dtype=np.float64)
+    ]
+    assert sum(count * accuracy for count, (_, accuracy) in found) / len(test) == pytest.approx(right)
+    loss = sum(count * value for count, (value, _) in found) / len(test)
+    assert loss == pytest.approx(golden.loss_and_gradient("cross_entropy", logits, whole["y"])[0])
+
+
+def test_the_parity_phase_of_a_training_ends_with_an_uneven_batch():
+    def sizes(last, unit, *, normalizes=False):
+        spec = make_spec(
+            parity_batch=12, training=TrainingSpec(epochs=1, target_accuracy=0.9, last_batch=last, batch_unit=unit)
+        )
+        steps = parity_steps(spec, epochs_of(spec, samples(99), batch=12), normalizes=normalizes)
+        assert [(len(step.chosen), step.rows) for step in steps[:-1]] == [(12, 12)] * 4
+        return len(steps[-1].chosen), steps[-1].rows
+
+    assert sizes("exact", 2) == (7, 8)
+    assert sizes("exact", 1) == (7, 7)
+    assert sizes("exact", 0) == (7, 12)  # a strategy whose batches all have one shape
+    assert sizes("pad", 2) == (7, 12)
+    assert sizes("drop", 2) == (12, 12)
+    # BatchNorm would see padding: smaller, but without it
+    assert sizes("exact", 2, normalizes=True) == (10, 10)
+    assert sizes("exact", 0, normalizes=True) == (12, 12)
+    assert sizes("pad", 2, normalizes=True) == (12, 12)
+
+
+def test_interval_of_the_median():
+    # 6 values: from the lowest to the highest, 1 - 2/64
+    found = statistics.median_interval([3, 1, 2, 6, 5, 4])
+    assert found == statistics.Interval(1, 6, 1 - 2 / 2**6)
+    # 9 values: the second lowest and highest, 1 - 2 (1 + 9) / 512
+    assert statistics.median_interval(range(9)) == statistics.Interval(1, 7, 1 - 20 / 512)
+    assert statistics.median_interval([1.0, math.inf, 2.0]) == statistics.Interval(1.0, math.inf, 0.75)
+    assert statistics.median_interval([1.0]) is None
+
+
+def test_interval_of_the_median_holds_what_it_promises():
+    rng = np.random.default_rng(0)
+    for count in (5, 9, 20):
+        within, draws, found = 0, 2000, None
+        for values in rng.exponential(size=(draws, count)):
+            found = statistics.median_interval(values.tolist())
+            assert found is not None
+            within += found.low <= math.log(2) <= found.high
+        assert found is not None
+        assert within / draws >= found.confidence - 3 * math.sqrt(found.confidence * (1 - found.confidence) / draws)
+
+
+def epoch(number, seconds, accuracy, *, samples=100, waited=0.0):
+    return Epoch(
+        number=number, steps=5 if number else 0, samples=samples * number, seconds=seconds, wait_seconds=waited,
+        evaluation_seconds=9.0, report_seconds=0.01 * seconds, train_loss=1.0 if number else None, test_loss=0.5,
+        test_accuracy=accuracy,
+    )  # fmt: skip
+
+
+def trained(*epochs, launch=0, **known):
+    spec = make_spec(
+        workload="classifier", strategy=known.pop("strategy", "single"), launch=launch, global_batch=20,
+        training=TrainingSpec(**({"epochs": 3, "target_accuracy": 0.9} | known.pop("training", {}))),
+    )  # fmt: skip
+    return make_result(spec=spec, block_seconds=(), epochs=tuple(epochs), first_step_seconds=2.0, **known)
+
+
+def test_time_to_target_is_training_time_up_to_the_evaluation_that_reaches_it():
+    result = trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 1.5, 0.9), epoch(3, 1.0, 0.85))
+    assert training.to_target(result) == (5.5, 200)
+    assert training.to_target(trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8))) == (math.inf, math.inf)
+    # 200 samples in 2.5 s: the epoch that compiled does not count
+    assert training.throughput(result) == 80
+    # a single epoch counts without its first step of 20 samples and 2 s
+    assert training.throughput(trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8))) == 40
+    waiting = trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8, waited=3.0), epoch(2, 2.0, 0.9, waited=0.5))
+    assert training.share(waiting, "wait_seconds") == 0.25
+
+
+def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
+    slow = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.5))
+    fast = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.95))
+    results = [trained(*fast, launch=0), trained(*slow, launch=1), trained(*slow, launch=2)]
+    cells = summary.summarize(results)
+    (row,) = training.table(cells).to_dict("records")
+    assert (row["reached"], row["seconds to it"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
+    text = markdown.render(cells, results, {})
+    assert "0 of 1 cells reached a test accuracy of 90% with every seed" in text
+    assert "(1 of 3)" in text
+
+
+def test_a_loader_stands_beside_the_resident_batches_of_the_same_cell():
+    loader = {"input": "loader", "workers": 2}
+    results = [
+        trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 1.0, 0.9)),
+        trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 2.0, 0.9, waited=1.0), training=loader),
+    ]
+    found = training.loading(summary.summarize(results))
+    assert found is not None
+    (row,) = found.to_dict("records")
+    assert (row["workers"], row["waiting %"], row["step, resident = 1"]) == ("2", "50.00", "2.00")
+
+
+def test_one_report_of_a_run_and_a_training(tmp_path):
+    results = [trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.95)), make_result(spec=make_spec(workload="classifier"))]
+    text = markdown.render(summary.summarize(results), results, {})
+    assert "## Results" in text
+    assert "## Training" in text
+    merged = store.merge([[results[1]], [results[1]]])
+    assert [result.spec.launch for result in merged] == [0, 1]
+    other = make_result(spec=make_spec(), machine={"cpu": "another"})
+    with pytest.raises(UsageError, match="2 machines"):
+        store.merge([[results[1]], [other]])
+
+
+# the command, on the fake frameworks
+
+
+def train(tmp_path, *arguments, name="run", code=0, workload="classifier"):
+    out = tmp_path / name
+    done = harness(
+        "train", "--framework", "fake", "--workload", workload, "--platform", "cpu", "--out", str(out), *arguments
+    )
+    assert done.returncode == code, done.stderr
+    return store.read(out)
+
+
+def states(folder) -> dict[str, dict[str, np.ndarray]]:
+    return {
+        f"{path.parent.name}/{path.name}": checkpoints.read(path)[0] for path in sorted(folder.rglob("*.safetensors"))
+    }
+
+
+def assert_same_states(one, other):
+    assert one.keys() == other.keys()
+    for name, state in one.items():
+        assert state.keys() == other[name].keys()
+        for key, array in state.items():
+            assert np.array_equal(array, other[name][key]), f"{name}: {key}"
+
+
+def test_train_to_a_target_with_seeds(tmp_path):
+    # 800 samples in batches of 24: the last has 8
+    results = train(
+        tmp_path, "--strategy", "single,replicated", "--target-accuracy", "0.9", "--seeds", "2", "--global-batch", "24"
+    )
+    assert [result.status for result in results] == ["ok"] * 4
+    assert {result.spec.seed for result in results} == {0, 1}
+    for result in results:
+        assert result.parity is not None and result.parity.passed
+        assert [one.number for one in result.epochs] == list(range(len(result.epochs)))
+        assert result.epochs[-1].test_accuracy >= 0.9 > result.epochs[-2].test_accuracy
+        assert result.epochs[-1].samples == 800 * result.epochs[-1].number
+        np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-6)
+    assert len({result.epochs[-1].test_loss for result in results}) == 2  # seeds differ, strategies do not
+    assert "learning-classifier-base.png" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):
+    (result,) = train(tmp_path, "--strategy", "diverge", "--epochs", "2", code=1)
+    assert result.status == "diverged"
+    assert "loss nan at step 2" in result.reason
+    assert result.epochs[0].number == 0  # what was there before is kept
+
+
+def test_killed_at_a_random_moment_and_resumed_it_is_the_same_training(tmp_path):
+    arguments = ["--strategy", "single,replicated", "--epochs", "60", "--save-every", "7"]
+    train(tmp_path, *arguments, name="whole")
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "harness", "train", "--framework", "fake", "--workload", "classifier"]
+    for attempt in range(3):
+        start = command if attempt == 0 else [sys.executable, "-m", "harness", "train", "--resume", str(out)]
+        process = subprocess.Popen(
+            [*start, *(["--platform", "cpu", "--out", str(out), *arguments] if attempt == 0 else [])],
+            cwd=TESTS.parent, env={"PATH": "", "PYTHONPATH": f"{TESTS.parent}:{FAKES}"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        while process.poll() is None and not (out / "checkpoints").exists():
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 1))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = harness("train", "--resume", str(out))
+    assert done.returncode == 0, done.stderr
+    results = store.read(out)
+    assert [result.status for result in results] == ["ok"] * 2
+    assert all(result.epochs[-1].number == 60 for result in results)
+    assert_same_states(states(tmp_path / "whole"), states(out))
+    whole = {result.spec.cell: result for result in store.read(tmp_path / "whole")}
+    for result in results:
+        assert [one.test_loss for one in result.epochs] == [one.test_loss for one in whole[result.spec.cell].epochs]
+
+
+def test_weights_open_elsewhere_with_the_same_accuracy(tmp_path):
+    (first,) = train(tmp_path, "--strategy", "replicated", "--epochs", "3", "--save-every", "3")
+    known = ["--epochs", "0", "--init-from", str(tmp_path / "run")]
+    (second,) = train(tmp_path, "--strategy", "single", *known, name="other")
+    assert [one.number for one in second.epochs] == [0]
+    assert second.epochs[0].test_accuracy == first.epochs[-1].test_accuracy
+    assert second.epochs[0].test_loss == pytest.approx(first.epochs[-1].test_loss, rel=1e-12)
+    # and training goes on from there, held against golden's own continuation
+    (third,) = train(tmp_path, "--strategy", "single", "--epochs", "1", "--init-from", str(tmp_path / "run"), name="on")
+    np.testing.assert_allclose(third.losses, third.golden_losses, rtol=1e-6)
+
+
+def test_a_checkpoint_is_whole_or_refused(tmp_path):
+    path = checkpoints.path_of(tmp_path, "cell", 0, 3)
+    state = {"model/w": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "optimizer/steps": np.array(7)}
+    checkpoints.save(path, state, {"epoch": 3})
+    found, about = checkpoints.read(path)
+    assert about == {"epoch": 3}
+    for name, array in state.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+    assert checkpoints.newest(tmp_path, "cell", 0) == path
+    assert checkpoints.weights(path, {"w": (3, 2)}).keys() == {"model/w"}
+    with pytest.raises(UsageError, match="another network: w is"):
+        checkpoints.weights(path, {"w": (2, 3)})
+    torn = path.with_name("epoch-0004.safetensors")
+    torn.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(UsageError, match="cannot be read"):
+        checkpoints.read(torn)
+    pickled = path.with_name("epoch-0005.safetensors")
+    pickled.write_bytes(b"\x80\x04cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(UsageError, match="cannot be read"):
+        checkpoints.read(pickled)
+
+
+def test_nothing_is_ever_unpickled():
+    for folder in ("harness", "torch_impl", "jax_impl", "tf_impl"):
+        for path in (TESTS.parent / folder).rglob("*.py"):
+            assert not re.search(r"\bpickle\b|torch\.load|allow_pickle=True", path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epochs", "-1"], ["--epochs -1", "at least 0"]),
+        (["--epochs", "0"], ["--init-from"]),
+        (["--target-accuracy", "97"], ["97", "at most 1"]),
+        (["--last-batch", "keep"], ["'keep'", "exact, pad, drop"]),
+        (["--input", "disk"], ["'disk'", "resident, loader"]),
+        (["--num-workers", "2"], ["--input loader"]),
+        (["--input", "loader", "--num-workers", "two"], ["'two'"]),
+        (["--seeds", "0"], ["--seeds 0"]),
+        (["--save-every", "-2"], ["--save-every -2"]),
+        (["--workload", "toy"], ["toy", "classifier, mnist_cnn"]),
+        (["--init-from", "/nonexistent"], ["/nonexistent", "--save-every"]),
+        (["--resume", "/nonexistent"], ["/nonexistent", "run.json"]),
+        (["--resume", "/nonexistent", "--epochs", "3"], ["leave out", "--epochs 3"]),
+        (["--last-batch", "drop", "--global-batch", "1000", "--workload", "classifier"], ["800", "1000"]),
+    ],
+)
+def test_usage_errors_are_one_line(arguments, words, tmp_path):
+    which = [] if "--resume" in arguments else ["--framework", "fake", "--strategy", "single"]
+    done = harness("train", *which, *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("preparing")]
+    assert len(said) == 1, done.stderr
+    for word in words:
+        assert word in said[0]
+    assert not list(tmp_path.rglob("results.jsonl"))
