@@ -6,9 +6,8 @@
 
 `strategy.distribute_datasets_from_function`, the usual way to the devices, is not taken: under several processes it has
 them agree at every step whether each still has data, which here all know; and model_parallel has no strategy to ask. So
-batches go where `place` brings them, by the `put` that it ends in. That has a thread of its own, since TensorFlow lets
-a copy to a GPU wait for what is being computed there, and whoever asks for the copy wait with it: in the training loop
-the next step would be launched late.
+batches go where `place` brings them, by the `put` that it ends in. That has a thread of its own, since whoever asks
+TensorFlow for a copy to a GPU waits until it is made: in the training loop the next step would be launched late.
 """
 
 from __future__ import annotations
