@@ -150,12 +150,14 @@ def resumed(strategy, workload, options=(), *, optimizer=""):
 
     straight = trained(anew())
     found = {}
-    for begin in (0, 4):
-        program = anew()
-        program.load_state(straight[begin])
-        again = trained(program, begin)
-        found[f"taken up at {begin}"] = different(again[0], straight[begin])
-        found[f"resumed at {begin}"] = different(again[-1], straight[-1])
+    program = anew()
+    program.load_state(straight[4])
+    again = trained(program, 4)
+    found["taken up"] = different(again[0], straight[4])
+    found["resumed"] = different(again[-1], straight[-1])
+    program.load_state(straight[0])  # of before the first step, when there is no momentum yet
+    now = state(program)
+    found["taken up anew"] = different({name: now[name] for name in straight[0]}, straight[0])
     program = anew()
     found["looked at"] = different(trained(program, look=True)[-1], straight[-1])
     # the same program once more: of what it remembers nothing must stay
@@ -219,7 +221,8 @@ def visit():
     for strategy in registry.framework("torch").strategies:
         if strategy.needs_gpu or (strategy.processes == "one") != (ranks == 1):
             continue
-        for chosen in strategy.choices.get("schedule", [""]):
+        # the other two schedules are run by the same classes as these
+        for chosen in ("1f1b", "zero_bubble") if "schedule" in strategy.options else ("",):
             options = {"schedule": chosen} if chosen else {}
             row = {"strategy": f"{strategy.name} {chosen}".strip()}
             yield row | {"errors": errors(strategy, cnn, options) | {"deep": errors(strategy, deep, options)}}
