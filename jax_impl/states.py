@@ -22,7 +22,7 @@ OWN = "optimizer/"  # before the name of running statistics: each device's own
 def save(state: State, *, own_statistics: bool) -> Arrays:
     """All of a state. "running/" is the mean over the devices where these have statistics of their own."""
     leaves = jax.tree.leaves_with_path(state)
-    # a copy: on CPU devices np.asarray is a view of memory that the next step writes to
+    # a copy: on CPU devices np.asarray is a view, and while it lives JAX does not donate that memory to the next step
     found = {_name(path): np.array(leaf) for path, leaf in leaves}
     if own_statistics:
         own = {name: array for name, array in found.items() if name.startswith("running/")}

@@ -1,0 +1,264 @@
+"""python jax_training.py PRECISION: what training asks of JAX's programs, for every strategy on 2 devices.
+
+On a network with BatchNorm that is here alone, small enough to compile in a second. Prints one JSON line for each
+strategy, normalization and number of accumulation steps: the errors of each quantity, or whether something holds.
+"""
+
+import importlib
+import json
+import sys
+import threading
+import time
+import types
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flax import linen as nn
+
+from harness import golden, layers, optimizers, partition
+from harness.contract import Job, World
+from harness.data import Batches, Epochs, evaluation_batches
+from harness.layers import BatchNorm, Conv2D, Flatten, Linear, ReLU
+from harness.workloads import Workload
+from jax_impl import input as loaders
+from jax_impl import runtime
+from jax_impl.blocks import Network
+from jax_impl.manifest import FRAMEWORK
+
+DEVICES, BATCH, SAMPLES, CLASSES = 2, 16, 42, 3  # 16 + 16 + 10
+
+
+class Model(Network):
+    channels: int
+
+    def blocks(self):
+        kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        known: Any = kinds | {"momentum": 0.9, "epsilon": 1e-5, "axis_name": self.axis_name, "name": "bn"}
+        fc = nn.Dense(CLASSES, name="fc", **kinds)
+        return {
+            # a bias before BatchNorm has no gradient but rounding errors, which Adam divides by their own size
+            "conv": nn.Conv(self.channels, (3, 3), padding="VALID", use_bias=False, name="conv", **kinds),
+            "bn": nn.BatchNorm(use_running_average=self.inference, **known),
+            "relu": nn.relu,
+            "flatten": lambda x: x.reshape(x.shape[0], -1),
+            "fc": lambda x: fc(x).astype(self.param_dtype),
+        }
+
+
+def load(split, source=None):
+    rng = np.random.default_rng(0)
+    return {"x": rng.standard_normal((SAMPLES, 6, 6, 2)) * 2 + 1, "y": rng.integers(0, CLASSES, SAMPLES)}
+
+
+sys.modules["jax_impl.models.small"] = types.SimpleNamespace(Model=Model)  # pyright: ignore[reportArgumentType]
+WORKLOAD = Workload(
+    name="small", size="only", summary="", unit="sample", input_shape=(6, 6, 2), dims={"channels": 4},
+    layers=(
+        Conv2D("conv", 3, 2, 4, bias=False), BatchNorm("bn", 4), ReLU(), Flatten(),
+        Linear("fc", 64, CLASSES, flattened=(4, 4, 4)),
+    ),
+    blocks=("conv", "bn", "relu", "flatten", "fc"), loss="cross_entropy", global_batch=BATCH, load=load,
+    optimizer=optimizers.OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+)  # fmt: skip
+BATCHES = Batches(load("train"), seed=0, transform=WORKLOAD.transform)
+OPTIMIZERS = ("sgd:momentum=0.9,schedule=step,step_size=4", "adamw:schedule=cosine,warmup_steps=2,total_steps=20")
+
+
+# each strategy as it is by default, and what else cuts batches or keeps statistics in a way of its own
+CELLS: list[tuple[Any, Any, int]] = [(strategy, strategy.normalization, 1) for strategy in FRAMEWORK.strategies]
+CELLS += [(FRAMEWORK.strategy("pmap"), "global", 2), (FRAMEWORK.strategy("jit_sharding"), "per_device", 2)]
+
+
+def jobs(precision):
+    """Each cell's job and epochs."""
+    for number, (strategy, normalization, steps) in enumerate(CELLS):
+        data_parallel = strategy.parallelism == "data"
+        count = 1 if strategy.parallelism == "none" else DEVICES
+        world = World(rank=0, processes=1, devices=count, platform="cpu", cores=2, rendezvous="")
+        optimizer = optimizers.parse(OPTIMIZERS[number % 2], WORKLOAD.optimizer)
+        job = Job(
+            world=world, workload=WORKLOAD, params=WORKLOAD.init_params(0), optimizer=optimizer, precision=precision,
+            global_batch=BATCH, accumulation_steps=steps, normalization=normalization,
+            options=strategy.options | ({"cut": "bn"} if "cut" in strategy.options else {}),
+        )  # fmt: skip
+        last = "pad" if strategy.fixed_batch else "exact"
+        unit = steps * (count if data_parallel else 1)
+        yield strategy, job, Epochs(batches=BATCHES, global_batch=BATCH, last_batch=last, unit=unit)
+
+
+def build(strategy, job):
+    return importlib.import_module(f"jax_impl.strategies.{strategy.name}").build(job)
+
+
+def groups(job):
+    """Parts of a batch that share statistics."""
+    parts = {"global": 1, "per_device": job.world.devices, "per_microbatch": job.options.get("micro_batches", 1)}
+    count = parts[job.normalization] * job.accumulation_steps
+    return lambda rows: (rows // count,) * count
+
+
+def batches_of(epochs, dtype):
+    return [epochs.whole(step, dtype=dtype) for step in epochs.steps(0)]
+
+
+def relative(found, right):
+    return float(np.abs(np.asarray(found) - right).max() / np.abs(right).max())
+
+
+def statistics_of_one_step(job, batch):
+    """By hand: what the running statistics are after one step from 0 and 1. Accumulation steps follow each other; the
+    devices' own are averaged."""
+    devices = job.world.devices if job.normalization == "per_device" else 1
+    found = []
+    for rank in range(devices):
+        mean, var = np.zeros(4), np.ones(4)
+        shares = partition.shares(batch, steps=job.accumulation_steps, rank=rank, ranks=devices)
+        if job.normalization == "per_microbatch":
+            shares = partition.shares(batch, steps=job.options["micro_batches"])
+        for share in shares:
+            y, _ = WORKLOAD.layers[0].forward(job.params, share["x"])
+            mean, var = 0.9 * mean + 0.1 * y.mean((0, 1, 2)), 0.9 * var + 0.1 * y.var((0, 1, 2))
+        found.append((mean, var))
+    return np.mean(found, axis=0)
+
+
+class Running:
+    """BatchNorm with running statistics, in place of the layer."""
+
+    def __init__(self, state):
+        self.mean, self.var = state["running/bn.mean"], state["running/bn.var"]
+
+    def forward(self, params, x):
+        y = (x - self.mean) / np.sqrt(self.var + 1e-5) * params["bn.weight"] + params["bn.bias"]
+        return y, None
+
+
+def evaluated_by_hand(state, batch):
+    params = {name.removeprefix("model/"): array for name, array in state.items() if name.startswith("model/")}
+    x = batch["x"]
+    for layer in WORKLOAD.layers:
+        x, _ = (Running(state) if isinstance(layer, BatchNorm) else layer).forward(params, x)
+    labels, factors = batch["y"][:, 0].astype(int), batch["y"][:, 1]
+    losses = -layers.log_softmax(x)[np.arange(len(x)), labels]
+    return [np.mean(factors * losses), np.mean(factors * (x.argmax(1) == labels))]
+
+
+def against_definitions(strategy, job, epochs):
+    """Training on uneven batches, running statistics and evaluation, each against NumPy, in float64."""
+    program, batches = build(strategy, job), batches_of(epochs, np.float64)
+    right = golden.train(WORKLOAD, job.params, batches, optimizer=job.optimizer, groups=groups(job))
+    handles = [program.step(program.place(batches[0]))]
+    state = program.state()
+    one_step = np.array([state["running/bn.mean"], state["running/bn.var"]])
+    handles += [program.step(program.place(batch)) for batch in batches[1:]]
+    found = {"losses": relative([program.loss(handle) for handle in handles], right.losses)}
+    found["last_loss"] = abs(program.loss() / right.losses[-1] - 1)
+    (params, *_) = program.export()
+    found["params"] = max(relative(params[name], right.params[name]) for name in right.params)
+    found["statistics"] = relative(one_step, statistics_of_one_step(job, batches[0]))
+    tests = [batch for _, batch in evaluation_batches(BATCHES, BATCH, dtype=np.float64)]
+    before = program.state()
+    evaluated = np.array([program.evaluate(program.place(batch)) for batch in tests])
+    by_hand = np.array([evaluated_by_hand(before, batch) for batch in tests])
+    found["evaluation"] = relative(evaluated, by_hand)
+    after = program.state()
+    found["untouched"] = all(np.array_equal(after[name], array) for name, array in before.items())
+    return found | {"accuracies": by_hand[:, 1].tolist(), "sizes": [len(batch["x"]) for batch in batches]}
+
+
+def goes_on(strategy, job, epochs):
+    """Whether a program built anew from a state goes on bit-equal, and from weights alone begins as a new one."""
+    batches = batches_of(epochs, np.float32)[:2]  # of one size: less to compile
+
+    def train(program):
+        losses = [program.loss(program.step(program.place(batch))) for batch in batches * 2]
+        return losses, program.state()
+
+    def same(one, two):
+        return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+    first, second = build(strategy, job), build(strategy, replace(job, params=WORKLOAD.init_params(1)))
+    _, state = train(first)
+    kept = {name: array.copy() for name, array in state.items()}
+    second.load_state(state)
+    found: dict[str, Any] = {"taken_up": same(second.state(), kept)}
+    (losses, end), (losses_too, end_too) = train(first), train(second)
+    found["bit_equal"] = losses == losses_too and same(end, end_too)
+    # nobody's later steps have written to what was given or handed out, and it keeps no memory of the devices
+    found["a_copy"] = same(state, kept) and all(array.flags.owndata for array in state.values())
+    weights = {name: array for name, array in kept.items() if name.startswith("model/")}
+    second.load_state(weights)
+    as_new = build(strategy, replace(job, params={name.removeprefix("model/"): a for name, a in weights.items()}))
+    found["weights_alone"] = same(second.state(), as_new.state())
+    found["optimizer_matters"] = train(second)[0] != losses
+    refused = []
+    for wrong in ({"model/fc.bias": np.zeros(4)}, {}):
+        try:
+            second.load_state({name: a for name, a in kept.items() if "fc.bias" not in name} | wrong)
+        except ValueError as error:
+            refused.append(str(error))
+    return found | {"refused": refused, "dtypes": sorted({a.dtype.name for a in kept.values()})}
+
+
+class Slow(Batches):
+    """Later batches are done before earlier ones. Counts how many have been asked for."""
+
+    asked = 0
+
+    def gather(self, *given, **known):
+        self.asked += 1
+        time.sleep(0.03 if self.asked % 3 == 1 else 0)
+        return super().gather(*given, **known)
+
+
+class Broken(Batches):
+    def gather(self, *given, **known):
+        raise OSError("the disk is gone")
+
+
+def loader(strategy, job, epochs):
+    """Whether a loader gives every device its own rows of each step in turn, and leaves nothing behind."""
+    program, found = build(strategy, job), {"rows": True, "order": True, "ahead": 0}
+    # small batches, so that there are more of them than may wait
+    epochs = replace(epochs, global_batch=4)
+    devices = job.world.devices if strategy.parallelism == "data" else 1
+    for workers in (0, 3):
+        slow = Slow(load("train"), seed=0, transform=WORKLOAD.transform)
+        made = loaders.make_loader(program, job, replace(epochs, batches=slow), workers=workers)
+        for number in (0, 1):
+            steps, before = epochs.steps(number), slow.asked
+            for count, (step, (x, y)) in enumerate(zip(steps, made.epoch(number), strict=True), 1):
+                time.sleep(0.01)
+                found["ahead"] = max(found["ahead"], slow.asked - before - count)
+                whole = epochs.whole(step, dtype=np.float32)
+                for rank, shard in enumerate(sorted(x.addressable_shards, key=lambda shard: shard.device.id)):
+                    known = {"steps": job.accumulation_steps, "rank": rank % devices, "ranks": devices}
+                    right = np.concatenate([part["x"] for part in partition.shares(whole, **known)])
+                    found["rows"] &= np.array_equal(np.asarray(shard.data).reshape(right.shape), right)
+                found["rows"] &= np.asarray(y).size == whole["y"].size
+        left: Any = made.epoch(0)
+        next(left)
+        left.close()  # early
+        found["order"] &= sum(1 for _ in made.epoch(1)) == len(steps)
+        made.close()
+    broken = Broken(load("train"), seed=0, transform=WORKLOAD.transform)
+    made = loaders.make_loader(program, job, replace(epochs, batches=broken), workers=2)
+    try:
+        list(made.epoch(0))
+    except OSError as error:
+        found |= {"raised": str(error)}
+    made.close()
+    return found | {"threads": [t.name for t in threading.enumerate() if t.name.startswith("input")]}
+
+
+if __name__ == "__main__":
+    precision: Any = sys.argv[1]
+    runtime.start(World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous=""), precision)
+    for strategy, job, epochs in jobs(precision):
+        if precision == "fp64":
+            found = against_definitions(strategy, job, epochs)
+        else:
+            found = goes_on(strategy, job, epochs) | loader(strategy, job, epochs)
+        cell = f"{strategy.name} {job.normalization} {job.accumulation_steps}"
+        print(json.dumps({"cell": cell} | found), flush=True)

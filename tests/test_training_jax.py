@@ -1,0 +1,51 @@
+"""What training asks of JAX's programs and their loader, measured by rooms/jax_training.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import TESTS
+
+from harness import registry
+
+pytestmark = pytest.mark.frameworks
+
+STRATEGIES = {strategy.name for strategy in registry.framework("jax").strategies}
+
+
+def rows(precision):
+    """What the room found, by cell; every strategy is among them."""
+    done = subprocess.run(
+        [sys.executable, TESTS / "rooms" / "jax_training.py", precision],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["cell"].split()[0] for row in found} == STRATEGIES
+    return found
+
+
+def test_uneven_batches_statistics_and_evaluation_are_as_defined():
+    for row in rows("fp64"):
+        for quantity in ("losses", "last_loss", "params", "statistics", "evaluation"):
+            assert row[quantity] < 1e-13, row
+        assert row["untouched"], row
+        assert len(set(row["accuracies"])) > 1, row  # else they would prove little
+        assert row["sizes"][-1] < 16 or row["cell"].startswith("pipeline"), row
+
+
+def test_states_are_taken_up_bit_equal_and_loaders_keep_order():
+    for row in rows("fp32"):
+        for fact in ("taken_up", "bit_equal", "a_copy", "weights_alone", "optimizer_matters", "rows", "order"):
+            assert row[fact], (fact, row)
+        shape, lacks = row["refused"]
+        assert "model/fc.bias" in shape and "(4,)" in shape and "lacks model/fc.bias" in lacks, row
+        assert row["dtypes"] in (["float32"], ["float32", "int32"]), row
+        assert row["ahead"] <= 3 + 2, row  # workers, and batches that wait
+        assert row["ahead"] > 0, row
+        assert row["raised"] == "the disk is gone" and not row["threads"], row
