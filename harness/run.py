@@ -19,7 +19,6 @@ from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
-from harness.plan import Plan
 from harness.references import References
 from harness.specs import FAILURES, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
@@ -30,31 +29,30 @@ class Run:
 
     def __init__(
         self,
-        plan: Plan,
+        intent: store.Intent,
         machine: Machine,
         folder: Path,
         *,
-        command: str,
-        data: Path | None,
         display: Display,
-        recipe: str = "",
         finished: Sequence[TrialResult] = (),
     ) -> None:
         """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again."""
-        self.plan, self.machine, self.folder, self.display = plan, machine, folder, display
+        self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        data = Path(intent.data) if intent.data else None
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results = list(finished)
-        self.most_devices = max(trial.spec.devices for trial in plan.trials)
+        self.most_devices = max(trial.spec.devices for trial in self.plan.trials)
         self.about = {
-            "command": command,
-            "recipe": recipe,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "preset": plan.preset,
-            "planned": str(len(plan.trials)),
+            "command": intent.command,
+            "recipe": intent.recipe,
+            "started": intent.started,  # names the run; a run that is resumed is measured in several sittings
+            "sitting": datetime.now(UTC).isoformat(timespec="seconds"),
+            "preset": self.plan.preset,
+            "planned": str(len(self.plan.trials)),
             "version": harness.__version__,
             "commit": environment.commit(),
             "data": "that of --data" if data else "bundled",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import report, store
@@ -40,7 +40,8 @@ def execute(
         raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
-    intent = store.Intent(plan=plan, command=typed, recipe=recipe, data=str(data or ""))
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    intent = store.Intent(plan=plan, command=typed, started=started, recipe=recipe, data=str(data or ""))
     store.write_intent(folder, intent)
     return carry_out(intent, folder, [])
 
@@ -54,8 +55,7 @@ def resume(folder: Path) -> int:
 
 def carry_out(intent: store.Intent, folder: Path, finished: list[TrialResult]) -> int:
     """Do what is left of a run in its folder, and write its report; returns the exit code."""
-    known = {"command": intent.command, "recipe": intent.recipe, "data": Path(intent.data) if intent.data else None}
-    this = Run(intent.plan, machine(), folder, **known, finished=finished, display=make_display())
+    this = Run(intent, machine(), folder, finished=finished, display=make_display())
     restore = install_signal_handlers()
     try:
         results = this.execute()

@@ -28,6 +28,7 @@ class Intent:
 
     plan: Plan
     command: str
+    started: str
     recipe: str = ""
     data: str = ""
     schema_version: int = SCHEMA_VERSION

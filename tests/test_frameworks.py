@@ -117,7 +117,8 @@ def test_the_whole_matrix_at_tiny_size(tmp_path, framework):
 def prove(tmp_path, **known) -> dict[str, TrialResult]:
     """The parity phases alone of what the request names, by "framework strategy"."""
     plan = make_plan(Request(platform="cpu", **known), machine())
-    this = Run(plan, machine(), tmp_path, command="", data=None, display=PlainDisplay())
+    intent = store.Intent(plan=plan, command="", started="")
+    this = Run(intent, machine(), tmp_path, display=PlainDisplay())
     try:
         for spec in plan.runnable():
             this.references.prepare(spec)

@@ -232,7 +232,7 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "processor": f"{machine.get('cpu')}, {machine.get('cores')} cores in use",
         "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
         "system": machine.get("system", ""),
-        "measured": run.get("started", ""),
+        "measured": ", ".join(dict.fromkeys(r.run.get("sitting") or r.run.get("started", "") for r in results)),
         "suite": f"likeforlike {run.get('version', '')}" + (f", commit {run['commit']}" if run.get("commit") else ""),
     }
     return pd.DataFrame({"what": list(rows), "here": list(rows.values())})

@@ -125,7 +125,7 @@ def _learning(path: Path, cells: Sequence[Cell]) -> str:
             first = result is cell.launches[0]
             style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4}
             style |= {"linestyle": (0, (4, index % 8)), "linewidth": 1, "alpha": 1.0 if first else 0.35}
-            panels[0].plot(samples, accuracy, label=label.replace(", trained", "") if first else None, **style)
+            panels[0].plot(samples, accuracy, label=label if first else None, **style)
             panels[1].plot(seconds, accuracy, **style)
     training = cells[0].spec.training
     for axes, name in zip(panels, (f"{cells[0].first.unit}s trained on", "seconds of training"), strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -37,6 +37,7 @@ class Cell:
     high: float | None
     spread_of: str  # "launches" or "blocks"
     speedup: float | None  # over the same framework's single
+    mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
     @property
     def first(self) -> TrialResult:
@@ -63,7 +64,7 @@ class Cell:
     def _doing(self) -> str:
         """What tells a training from a timed run of the same, and from one with another input."""
         training = self.spec.training
-        if training is None:
+        if training is None or not self.mixed:
             return ""
         return ", trained" + (f" from a loader with {training.workers} workers" if training.input == "loader" else "")
 
@@ -74,6 +75,8 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     for result in results:
         groups.setdefault(result.spec.cell, []).append(result)
     cells = [_cell(launches) for launches in groups.values()]
+    kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
+    cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
     bases = {_base_key(cell.spec): cell.throughput for cell in cells if cell.spec.strategy == "single"}
     cells = [_with_speedup(cell, bases.get(_base_key(cell.spec))) for cell in cells]
     return sorted(cells, key=lambda cell: _order(cell.spec))

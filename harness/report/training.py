@@ -18,7 +18,7 @@ from harness.specs import Epoch, TrialResult
 from harness.statistics import median_interval
 
 TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "input", "parity", "status")
-REPORT_ONLY_COLUMNS = ("first step s", "telling %")
+REPORT_ONLY_COLUMNS = ("first step s", "telling %", "target %", "samples to it")
 
 
 def trained(cells: Sequence[Cell]) -> list[Cell]:

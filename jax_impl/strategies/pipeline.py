@@ -183,7 +183,8 @@ def busy(micro_batch: jax.Array, count: int) -> jax.Array:
 def as_rows(trees: list[Any]) -> Rows:
     """Trees of one dtype as rows."""
     flat = [ravel_pytree(tree) for tree in trees]
-    longest = max(len(row) for row, _ in flat)
+    # at least one number: of an array without any (no BatchNorm, no statistics) jax 0.11's partitioner dies by SIGSEGV
+    longest = max(1, *(len(row) for row, _ in flat))
     array = np.stack([np.asarray(padded(row, longest)) for row, _ in flat])
     return Rows(array, [partial(_unflatten, unravel, len(row)) for row, unravel in flat])
 

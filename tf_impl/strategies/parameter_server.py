@@ -123,6 +123,8 @@ class Coordinator(Training):
 class Worker:
     """The program of every other rank: its TensorFlow server does the work, asked by rank 0."""
 
+    own = ()  # rank 0 puts the shares onto all devices
+
     def __init__(self, job: Job, server: tf.distribute.Server) -> None:
         self.job, self.server = job, server
 

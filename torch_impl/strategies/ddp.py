@@ -8,6 +8,8 @@ default sends rank 0's to all before each forward; evaluation and checkpoints ta
 the pace: all wait for it in the last all-reduce.
 
 Averaging the ranks' gradients of their mean losses gives the gradient of the global mean, because the parts are equal.
+DDP fills its buckets anew, in the order in which gradients came, after its first step. From three ranks on a training
+that is resumed from a checkpoint therefore adds up in another order in its first step, and is equal but for rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
 `gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, the same

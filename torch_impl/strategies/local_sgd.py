@@ -74,7 +74,9 @@ class LocalSGD(SingleDevice):
                 found[name] = every[0][name]  # averaged already
                 continue
             if name.startswith("model/"):
-                found[name] = np.mean([state[name] for state in every], axis=0)
+                # in float64, where the mean of equal float32 numbers is that number
+                mean = np.mean([state[name] for state in every], axis=0, dtype=np.float64)
+                found[name] = mean.astype(every[0][name].dtype)
             found |= {f"optimizer/rank{rank}/{name}": state[name] for rank, state in enumerate(every)}
         return found
 

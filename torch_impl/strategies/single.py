@@ -12,7 +12,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch._utils import _flatten_dense_tensors as flatten
 from torch._utils import _unflatten_dense_tensors as unflatten
@@ -130,10 +129,10 @@ class SingleDevice:
         _, ranks = self.share
         held = list(weights.statistics(self.model).values())
         if held and ranks > 1:
-            total = flatten(held)
-            dist.all_reduce(total)
-            for buffer, mean in zip(held, unflatten(total / ranks, held), strict=True):
-                buffer.copy_(mean)
+            # in float64, where the mean of equal float32 numbers is that number: averaging again changes nothing
+            mean = runtime.mean_over_ranks(flatten(held), self.job.world)
+            for buffer, part in zip(held, unflatten(mean, held), strict=True):
+                buffer.copy_(part)
 
     def state(self) -> Arrays | None:
         """See harness.contract.Program; of BatchNorm's running statistics as `evaluate`."""

@@ -1,0 +1,194 @@
+"""python tf_training.py FOLDER RANK PROCESSES STRATEGY...: what TensorFlow's programs make of evaluation and states.
+
+float32, two devices (`single` one). Asserts; a process that ends well has found all as it should be.
+"""
+
+import importlib
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from harness import golden, layers
+from harness.contract import Job, World
+from harness.data import Batches, Epochs, padded
+from harness.partition import shares
+from harness.specs import OptimizerSpec
+from harness.workloads import resnet50
+from tf_impl import input, losses, runtime
+
+BATCH = 16
+ADAM = OptimizerSpec(name="adamw", learning_rate=0.01, weight_decay=0.1, schedule="step", step_size=2, gamma=0.5)
+
+
+def build(strategy, world, workload):
+    cut = strategy in ("model_parallel", "parameter_server")
+    job = Job(
+        world=replace(world, devices=1) if strategy == "single" else world, workload=workload,
+        params=workload.init_params(0), optimizer=ADAM, precision="fp32", global_batch=BATCH,
+        options={"cut": "maxpool", "cross_device": "auto", "communication": "auto"},
+        normalization="global" if strategy in ("single", "model_parallel") else "per_device",
+        accumulation_steps=1 if cut else 2, keep_gradients=True,
+    )  # fmt: skip
+    return importlib.import_module(f"tf_impl.strategies.{strategy}").build(job)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """BatchNorm with its running statistics."""
+
+    norm: layers.BatchNorm
+
+    def forward(self, params, x):
+        mean, var = (params[f"{self.norm.name}.{kind}"] for kind in ("mean", "var"))
+        scale = params[f"{self.norm.name}.weight"] / np.sqrt(var + self.norm.epsilon)
+        return (x - mean) * scale + params[f"{self.norm.name}.bias"], None
+
+
+def in_inference(chain):
+    for layer in chain:
+        if isinstance(layer, layers.BatchNorm):
+            yield Inference(layer)
+        elif isinstance(layer, layers.Residual):
+            yield replace(layer, body=tuple(in_inference(layer.body)), shortcut=tuple(in_inference(layer.shortcut)))
+        else:
+            yield layer
+
+
+def states(program, strategy, workload, batches):
+    """Running statistics are the mean over the devices, part of the state, and what evaluation normalizes with; and a
+    program that goes back to an earlier state goes on bit-equal."""
+    whole = [batches.batch(step, BATCH, dtype=np.float32) for step in range(2)]
+    handles = [program.step(program.place(whole[0]))]
+    state = program.state()
+    devices = 1 if strategy in ("single", "model_parallel") else 2
+    if state is not None and strategy != "parameter_server":  # whose second worker does not begin with these weights
+        seen = []
+        for rank in range(devices):
+            mean, var = 0, 1
+            for part in shares(whole[0], steps=program.job.accumulation_steps, rank=rank, ranks=devices):
+                y, _ = workload.layers[0].forward(workload.init_params(0), part["x"])
+                mean, var = 0.9 * mean + 0.1 * y.mean((0, 1, 2)), 0.9 * var + 0.1 * y.var((0, 1, 2))
+            seen.append((mean, var))
+        for name, expected in zip(("mean", "var"), np.mean(seen, axis=0), strict=True):
+            np.testing.assert_allclose(state[f"running/bn1.{name}"], expected, rtol=1e-4, atol=1e-6)
+    handles.append(program.step(program.place(whole[1])))
+    found, short = [program.loss(handle) for handle in handles], padded(batches.batch(2, 11, dtype=np.float32), 12)
+    assert found[0] != found[1] == program.loss()
+
+    between = program.state()
+    test = program.place(padded(batches.batch(3, 11, dtype=np.float32), BATCH))
+    score = program.evaluate(test)
+    if between is not None:
+        params = {name.partition("/")[2]: array.astype(float) for name, array in between.items()}
+        frozen = replace(workload, layers=tuple(in_inference(workload.layers)))
+        batch = padded(batches.batch(3, 11, dtype=np.float32), BATCH)
+        np.testing.assert_allclose(score, golden.evaluate(frozen, params, batch), rtol=1e-4)
+
+    def go_on():
+        for batch in (short, whole[0]):
+            program.step(program.place(batch))
+        return program.loss(), program.state()
+
+    (loss, expected), (again, state) = go_on(), (program.load_state(between or {}), go_on())[1]
+    assert loss == again
+    program.load_state({name: array for name, array in (between or {}).items() if not name.startswith("optimizer/")})
+    assert program.evaluate(test) == score
+    new = program.state()
+    if expected is not None:
+        assert expected.keys() == state.keys() == new.keys()
+        for name, array in expected.items():
+            assert array.dtype == state[name].dtype
+            np.testing.assert_array_equal(array, state[name], err_msg=name)
+            assert not name.startswith("optimizer/") or (array.any() and not new[name].any()), name
+
+
+def loading(program, workload):
+    """The loader's batches are those of the epoch, on the same devices, whoever reads them; errors come through."""
+    arrays = {name: array[:43] for name, array in workload.load("train", None).items()}
+    seen = []
+
+    def transform(x):
+        seen.append(len(x))
+        time.sleep(0.01)
+        if broken and len(seen) > 2:
+            raise ValueError("unreadable")
+        return x
+
+    broken = False
+    epochs = Epochs(batches=Batches(arrays, seed=0, transform=transform), global_batch=BATCH, unit=4)
+    assert [step.rows for step in epochs.steps(0)] == [16, 16, 12]  # the last one with factors
+    for workers in (0, 3):
+        loader = input.make_loader(program, program.job, epochs, workers=workers)
+        next(loader.epoch(2))
+        for number in (1, 0):
+            seen.clear()
+            left = loader.epoch(number)
+            for step, placed in zip(epochs.steps(number), left, strict=True):
+                wanted = tf.nest.flatten(program.place(epochs.whole(step)), expand_composites=True)
+                for a, b in zip(tf.nest.flatten(placed, expand_composites=True), wanted, strict=True):
+                    assert a is b is None or (a.dtype, a.device) == (b.dtype, b.device)
+                    np.testing.assert_array_equal(a, b)
+                program.step(placed)
+        if program.own:
+            broken, _ = True, seen.clear()
+            try:
+                list(loader.epoch(0))
+            except tf.errors.OpError as error:
+                assert "unreadable" in str(error)
+            else:
+                raise AssertionError("the error was lost")
+            broken = False
+        left = loader.epoch(3)
+        next(left)
+        loader.close()
+        assert list(left) == []
+        assert not [thread for thread in threading.enumerate() if "devices" in thread.name]
+
+
+class Workload(NamedTuple):
+    """No layers: the inputs are the outputs."""
+
+    loss: str
+    layers: tuple = ()
+
+
+def losses_and_accuracy():
+    """Targets with and without factors, by the definition."""
+    rng = np.random.default_rng(0)
+    outputs = rng.standard_normal((8, 3))
+    for name in ("mse", "cross_entropy", "nll"):
+        y = rng.standard_normal((5, 3)) if name == "mse" else rng.integers(0, 3, 5)
+        workload: Any = Workload(name)
+        for batch in ({"x": outputs[:5], "y": y}, padded({"x": outputs[:5], "y": y}, 8)):
+            x, y = (tf.constant(batch[key]) for key in "xy")
+            found = [losses.get(name)(x, y), losses.accuracy(name, x, y)]
+            np.testing.assert_allclose(found, golden.evaluate(workload, {}, batch), rtol=1e-12)
+
+
+if __name__ == "__main__":
+    folder, rank, processes, *strategies = sys.argv[1:]
+    world = World(
+        rank=int(rank), processes=int(processes), devices=2, platform="cpu", cores=1,
+        rendezvous=f"file://{Path(folder).absolute()}/rendezvous",
+    )  # fmt: skip
+    runtime.start(world, "fp32")
+    workload = resnet50._sized(  # a stem and one bottleneck: what takes long here is to trace graphs
+        "one", "", image=16, classes=10, width=4, depths=(1,), samples=48, loss="mse", global_batch=BATCH,
+        optimizer=ADAM,
+    )  # fmt: skip
+    batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
+    for strategy in strategies:
+        print(strategy, flush=True)
+        program = build(strategy, world, workload)
+        states(program, strategy, workload, batches)
+        loading(program, workload)
+    losses_and_accuracy()  # last: a strategy of several processes must come before any operation
+    runtime.barrier(world)
+    os._exit(0)

@@ -1,0 +1,43 @@
+"""What PyTorch's strategies are asked for beside steps: evaluation, states, short batches, and their loader."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import TESTS
+
+EXACT = 1e-12  # float64, relative
+
+
+def errors(found):
+    """All numbers of a row, nested or not."""
+    return [number for value in found.values() for number in (errors(value) if isinstance(value, dict) else [value])]
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_short_batches_evaluation_states_and_loaders(tmp_path, ranks):
+    started = [
+        subprocess.Popen(
+            [sys.executable, TESTS / "rooms" / "torch_training.py", tmp_path, str(rank), str(ranks)],
+            env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, text=True,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in started[0].communicate(timeout=240)[0].splitlines()]
+    assert [process.wait(timeout=60) for process in started] == [0] * ranks
+    assert {row["strategy"].split()[0] for row in rows} == (
+        {"single", "model_parallel", "pipeline"}
+        if ranks == 1
+        else {"average_gradients", "ddp", "local_sgd", "async_sgd", "pipeline_schedules", "fsdp"}
+    )
+    for row in rows:
+        assert all(error < EXACT for error in errors(row.get("errors", {}))), row
+        assert not any(row.get("different", {}).values()), row
+        assert not row.get("loader"), row
+        assert row.get("raised", "") in ("", "ArithmeticError: no such sample"), row
