@@ -83,7 +83,7 @@ def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, cell):
 
 
 @pytest.mark.frameworks
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in FAULTS.items()])
 def test_the_gate_catches(tmp_path, monkeypatch, fault):
     result = prove(tmp_path, monkeypatch, FAULTS[fault][0], fault)
     assert result.status == "parity_failed", result.traceback or result.reason

@@ -131,12 +131,13 @@ def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path):
 
 
 def test_native_input_pipelines_train_the_same(tmp_path):
-    """Two epochs through each framework's loader, on the spot and with workers: the losses are golden's, as without."""
+    """Two epochs through each framework's loader: the first losses are golden's, the end is everybody's."""
     results = train(
-        tmp_path / "run", "--strategy", "single,ddp,pmap,multi_worker_mirrored", "--workload", "classifier",
-        "--global-batch", str(BATCH), "--epochs", "2", "--input", "loader", "--num-workers", "0,2",
+        tmp_path / "run", "--strategy", "ddp,pmap,mirrored", "--workload", "classifier", "--global-batch", str(BATCH),
+        "--epochs", "2", "--input", "loader", "--num-workers", "2",
     )  # fmt: skip
-    assert len(results) == 12
-    assert {result.status for result in results} == {"ok"}, [result.reason for result in results]
+    assert [result.status for result in results] == ["ok"] * 3, [result.reason for result in results]
     assert len({round(result.epochs[-1].test_loss, 4) for result in results}) == 1
-    assert all(0 < epoch.wait_seconds < epoch.seconds for result in results for epoch in result.epochs[1:])
+    for result in results:
+        np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-5)
+        assert all(0 < epoch.wait_seconds < epoch.seconds for epoch in result.epochs[1:])

@@ -57,7 +57,8 @@ def _sized(size: str, summary: str, channels: tuple[int, int], hidden: int) -> W
         load=load,
         transform=normalize,
         takes_data=True,
-        target_accuracy=0.97,
+        target_accuracy=0.95,
+        epochs=15,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Functions import the framework themselves: the tests read this file without one.
 from __future__ import annotations
 
 import numpy as np
-from planted import Cell, planted, replaced
+from planted import TRAINING, Cell, planted, replaced
 
 CELLS = {
     "jax single": Cell("single"),
@@ -16,6 +16,7 @@ CELLS = {
     ),
     "jax single adagrad": Cell("single", known={"optimizer": "adagrad"}),
     "jax pmap": Cell("pmap"),
+    "jax pmap uneven": Cell("pmap", known=TRAINING),
     "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 3}),
     "jax jit_sharding": Cell("jit_sharding"),
     "jax jit_sharding per_device": Cell("jit_sharding", workload="resnet50", known={"batch_norm": "per_device"}),
@@ -237,3 +238,21 @@ def sum_of_the_micro_batches():
         return on_one_device
 
     replaced(Pipeline, "on_one_device", change)
+
+
+@planted("jax pmap uneven")
+def padding_is_trained_on():
+    """The short batch is filled up so that it can be cut evenly, and what fills it counts like any sample."""
+    import numpy as np
+
+    from jax_impl import training
+
+    def change(original):
+        def parts(batch, job):
+            if batch["y"].ndim == 2:
+                batch = batch | {"y": np.column_stack([batch["y"][:, :-1], np.ones(len(batch["y"]))])}
+            return original(batch, job)
+
+        return parts
+
+    replaced(training, "parts", change)

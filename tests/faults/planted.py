@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from harness.request import TrainingRequest
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -19,6 +21,8 @@ class Cell:
     options: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, object] = field(default_factory=dict)
 
+
+TRAINING = {"training": TrainingRequest(epochs=1)}  # the parity phase of `train`: its last batch is uneven
 
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 

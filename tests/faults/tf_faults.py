@@ -5,12 +5,13 @@ Functions import the framework themselves: the tests read this file without one.
 
 from __future__ import annotations
 
-from planted import Cell, planted, replaced
+from planted import TRAINING, Cell, planted, replaced
 
 CELLS = {
     "tf single": Cell("single"),
     "tf single classifier": Cell("single", workload="classifier", size="base"),
     "tf mirrored": Cell("mirrored"),
+    "tf mirrored uneven": Cell("mirrored", known=TRAINING),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
     "tf parameter_server": Cell("parameter_server"),
@@ -116,3 +117,21 @@ def pushes_scaled_as_averages():
         return loss_and_gradients
 
     replaced(Coordinator, "loss_and_gradients", change)
+
+
+@planted("tf mirrored uneven")
+def padding_lowers_the_mean():
+    """Padding has no loss, but the mean is taken over all rows: the short batch's gradients come out too small."""
+    import numpy as np
+
+    from tf_impl import placement
+
+    def change(original):
+        def tensor(array, dtype):
+            if array.ndim == 2 and array.dtype.kind == "f":
+                array = np.column_stack([array[:, :-1], array[:, -1] > 0])
+            return original(array, dtype)
+
+        return tensor
+
+    replaced(placement, "_tensor", change)

@@ -6,13 +6,14 @@ Functions import the framework themselves: the tests read this file without one.
 from __future__ import annotations
 
 import numpy as np
-from planted import Cell, planted, replaced
+from planted import TRAINING, Cell, planted, replaced
 
 CELLS = {
     "torch single": Cell("single"),
     "torch single classifier": Cell("single", workload="classifier", size="base"),
     "torch ddp": Cell("ddp"),
     "torch ddp compressed": Cell("ddp", options={"compression": "bf16"}),
+    "torch ddp uneven": Cell("ddp", known=TRAINING),
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 2}),
     "torch average_gradients": Cell("average_gradients", options={"bucket_cap_mb": "0.001"}),
     "torch local_sgd": Cell("local_sgd"),
@@ -606,3 +607,20 @@ def second_stage_of_each_rank_not_updated():
         return build
 
     replaced(PipelineSchedules, "__init__", change)
+
+
+@planted("torch ddp uneven")
+def mean_of_uneven_means():
+    """Each rank takes the mean over its own true samples, then all take the mean of these, though they are uneven."""
+    from torch_impl import placement
+
+    def change(original):
+        def on_host(batch, dtype):
+            y = batch["y"]
+            if y.ndim == 2 and (true := y[:, -1] > 0).any():
+                batch = batch | {"y": np.column_stack([y[:, :-1], true * len(y) / true.sum()])}
+            return original(batch, dtype)
+
+        return on_host
+
+    replaced(placement, "on_host", change)
