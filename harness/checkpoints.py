@@ -24,11 +24,11 @@ FORMAT = "likeforlike 1"
 
 def path_of(folder: Path, cell: str, launch: int, epoch: int) -> Path:
     """Where the checkpoint after an epoch lies in a run's folder."""
-    return folder / FOLDER / f"{cell}-launch{launch}" / f"epoch-{epoch:04}.safetensors"
+    return folder / FOLDER / f"{cell}-launch{launch}" / f"epoch-{epoch:06}.safetensors"
 
 
 def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
-    """Write a state, and `about` as JSON, so that a reader sees all or nothing, a power cut later included."""
+    """Write a state, and `about` as JSON, so that a reader sees all or nothing."""
     from safetensors.numpy import save_file  # only here and in read: other phases' interpreters need not have it
 
     path.parent.mkdir(parents=True, exist_ok=True)

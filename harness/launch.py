@@ -104,8 +104,8 @@ def launch(
     ended = _supervise(folder, on_progress, limits["timeout_seconds"])
     answers = []
     for rank in range(processes):
-        path = folder / f"rank{rank}.json"
-        answers.append(json.loads(path.read_text()) if path.exists() else {})
+        paths = [folder / f"rank{rank}.json", folder / f"rank{rank}.so-far.json"]  # the second of one that was ended
+        answers.append(next((json.loads(path.read_text()) for path in paths if path.exists()), {}))
     return Outcome(
         status=ended["status"],
         reason=ended["reason"],

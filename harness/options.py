@@ -133,7 +133,7 @@ class TrainOptions:
             input=self.input,
             workers=workers or (0,),
             save_every=self.save_every,
-            init_from=str(find(self.init_from)) if self.init_from else "",
+            init_from=str(find(self.init_from).absolute()) if self.init_from else "",
         )
         timeout = TRAINING_TIMEOUT_SECONDS if options.timeout is None else options.timeout
         return replace(options.request(), training=training, timeout_seconds=timeout)

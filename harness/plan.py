@@ -186,7 +186,7 @@ def _cells(
             normalization=_normalization(strategy, request, platform)[0],
             accumulation_steps=request.accumulation_steps,
             band=_band(strategy, options),
-            parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else TrialSpec.parity_steps,
+            parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
             parity_batch=unit * math.ceil(min(workload.parity_batch, batch) / unit),
             timeout_seconds=request.timeout_seconds,
             **numbers,

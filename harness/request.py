@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from harness import registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, Normalization, Platform, Precision, TrainingSpec, TrialSpec
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision, TrainingSpec
 from harness.workloads import Workload
 
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
@@ -84,11 +85,19 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
     return tuple(dict.fromkeys(request.devices)) or ((most,) if platform == "gpu" else (2,))
 
 
-def check_devices(specs: Sequence[TrialSpec], machine: Machine) -> None:
-    """Raises UsageError if this machine has fewer devices than a plan that was made before needs."""
-    needed = max((spec.devices for spec in specs if spec.platform == "gpu"), default=0)
-    if needed > len(machine.gpus):
-        raise UsageError(f"--resume: the run needs {needed} GPUs, and {len(machine.gpus)} are visible here")
+def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
+    differs = other_hardware(then, now)
+    if differs:
+        raise UsageError(f"--resume: the run began on another machine: {differs} {then.get(differs)} there")
+
+
+def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What tells two machines apart, or "". Not their memory, of which virtual machines may show more as it is used."""
+    for name in ("gpus", "cpu", "cores"):
+        if json.dumps(one.get(name)) != json.dumps(other.get(name)):
+            return name
+    return ""
 
 
 def check_numbers(request: Request) -> None:
@@ -117,6 +126,8 @@ def check_training(asked: TrainingRequest) -> None:
             raise UsageError(f"--num-workers {count}: allowed are 0 to {MAX_WORKERS}")
     if asked.input == "resident" and asked.workers != (0,):
         raise UsageError(f"--num-workers {asked.workers[0]}: nothing is loaded; add --input loader")
+    if asked.epochs == 0 and asked.save_every:
+        raise UsageError("--epochs 0: only evaluates, so there is nothing to save; leave out --save-every")
     if asked.epochs == 0 and not asked.init_from:
         raise UsageError("--epochs 0: only evaluates, so it needs weights: add --init-from RUN")
 

@@ -70,6 +70,7 @@ class Run:
             for spec in specs:
                 self.references.prepare(spec)
             for spec in specs:
+                self.references.initial_params(spec)
                 if reason := self.references.impossible(spec):
                     self.record(self.result(spec, status="skipped", reason=reason))
                     computations.pop(spec.computation, None)
@@ -145,7 +146,7 @@ class Run:
             test=inputs.test,
             run_folder=self.folder,
             checkpoint=checkpoints.newest(self.folder, spec.cell, spec.launch) if phase == "training" else None,
-            init_from=Path(spec.training.init_from).absolute() if spec.training and spec.training.init_from else None,
+            init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
             groups=groups,
             devices_in_plan=self.most_devices,
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import report, store
+from harness import environment, report, store
 from harness import request as asking
 from harness.devices import machine
 from harness.display import make_display
@@ -39,17 +40,23 @@ def execute(
         first = plan.trials[0]
         raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
     folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
+    data = data.absolute() if data else None  # a run may be resumed from elsewhere
     typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
     started = datetime.now(UTC).isoformat(timespec="seconds")
     intent = store.Intent(plan=plan, command=typed, started=started, recipe=recipe, data=str(data or ""))
+    intent = replace(intent, machine=environment.hardware(machine()))
     store.write_intent(folder, intent)
-    return carry_out(intent, folder, [])
+    try:
+        return carry_out(intent, folder, [])
+    except UsageError:
+        store.discard(folder)  # if nothing was measured, leave nothing behind
+        raise
 
 
 def resume(folder: Path) -> int:
     """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
     intent, finished = store.read_intent(folder)
-    asking.check_devices(intent.plan.runnable(), machine())
+    asking.check_machine(intent.machine, environment.hardware(machine()))
     return carry_out(intent, folder.resolve(), finished)
 
 
@@ -59,10 +66,6 @@ def carry_out(intent: store.Intent, folder: Path, finished: list[TrialResult]) -
     restore = install_signal_handlers()
     try:
         results = this.execute()
-    except UsageError:
-        if not this.results:
-            store.discard(folder)  # nothing was measured: leave nothing behind
-        raise
     finally:
         restore()
         if this.results:

@@ -277,6 +277,7 @@ class Epoch:
     steps: int  # of this epoch
     samples: int  # trained on so far
     seconds: float
+    first_step_seconds: float  # of them those of the first step, where a process began in this epoch, else 0
     wait_seconds: float
     evaluation_seconds: float
     report_seconds: float  # reading losses and writing how far it is

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Plan
-from harness.specs import SCHEMA_VERSION, TrialResult
+from harness.request import other_hardware
+from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
+UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung")  # what --resume tries again
 _ADAPTER = TypeAdapter(TrialResult)
 
 
@@ -31,6 +33,7 @@ class Intent:
     started: str
     recipe: str = ""
     data: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
 
@@ -101,16 +104,36 @@ def read(folder: Path) -> list[TrialResult]:
     return list(last.values())
 
 
+def _drop_torn_line(path: Path) -> None:
+    """Cut off what a crash left of a line, or the next one would be written onto it; the file too, if that is all."""
+    if path.is_file():
+        whole = path.read_bytes().rpartition(b"\n")
+        os.truncate(path, len(whole[0]) + len(whole[1]))
+        if not whole[1]:
+            path.unlink()
+
+
 def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     """The results of several runs as those of one: launches of the same cell are counted on.
 
     Raises UsageError for runs on different machines, whose numbers must not stand in one table.
     """
-    machines = {json.dumps({**run[0].machine, "python": ""}, sort_keys=True) for run in runs}
-    if len(machines) > 1:
-        raise UsageError(f"the {len(runs)} runs are of {len(machines)} machines: their numbers do not compare")
+    for run in runs[1:]:
+        if differs := other_hardware(runs[0][0].machine, run[0].machine):
+            raise UsageError(f"the runs are of different machines ({differs}): their numbers do not compare")
     merged: list[TrialResult] = []
+    same: dict[str, TrialSpec] = {}
+    seeds: set[tuple[str, int]] = set()
+    for result in (result for run in runs for result in run):
+        spec = replace(result.spec, seed=0, launch=0)
+        if same.setdefault(spec.cell, spec) != spec:
+            raise UsageError(f"{spec.cell} is not the same in all runs: its batch, optimizer or the like differ")
     for run in runs:
+        again = seeds & {(result.spec.cell, result.spec.seed) for result in run if result.spec.training}
+        if again:
+            cell, seed = min(again)
+            raise UsageError(f"{cell} with seed {seed} is in several runs: choose other seeds, or leave one out")
+        seeds |= {(result.spec.cell, result.spec.seed) for result in run}
         first: dict[str, int] = {}
         for result in merged:
             first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
@@ -143,8 +166,9 @@ def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
         ) from error
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
     interpreters = {name: intent.plan.interpreters.get(name, sys.executable) for name in frameworks}
-    results = read(folder) if (folder / RESULTS).is_file() and (folder / RESULTS).stat().st_size else []
-    kept = [result for result in results if result.status != "killed"]
+    _drop_torn_line(folder / RESULTS)
+    results = read(folder) if (folder / RESULTS).is_file() else []
+    kept = [result for result in results if result.status not in UNFINISHED]
     return replace(intent, plan=replace(intent.plan, interpreters=interpreters)), kept
 
 
@@ -162,6 +186,8 @@ def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:
 
 def discard(folder: Path) -> None:
     """Remove a run folder in which nothing was measured, as long as it holds nothing but empty folders."""
+    if (folder / RESULTS).exists():
+        return
     (folder / RUN).unlink(missing_ok=True)
     for path in (folder / "logs", folder):
         if path.is_dir() and not any(path.iterdir()):

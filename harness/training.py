@@ -32,7 +32,6 @@ class Position:
 
     epochs: list[dict[str, Any]] = field(default_factory=list)  # specs.Epoch of each, from number 0 on
     losses: list[float] = field(default_factory=list)  # of the very first steps
-    first_step_seconds: float | None = None
 
     @property
     def steps(self) -> int:
@@ -53,13 +52,15 @@ class Trainer:
         unit: str,
         agree: Agreement,
         progress: Callable[[str], None],
+        note: Callable[[], None] = lambda: None,
         position: Position | None = None,
     ) -> None:
-        """`unit`: what a sample is called. `position`: where a training that `program` has the state of left off."""
+        """`unit`: what a sample is called. `note`: keeps the answer so far, should this process be killed. `position`:
+        where a training that `program` has the state of left off."""
         assert spec.training is not None
         self.program, self.spec, self.training, self.unit = program, spec, spec.training, unit
         self.epochs, self.test = epochs_of(spec, train, batch=spec.global_batch), test
-        self.agree, self.progress = agree, progress
+        self.agree, self.progress, self.note = agree, progress, note
         self.dtype = np.float64 if spec.precision == "fp64" else np.float32
         self.position = position or Position()
         self.chunk_steps = 1  # the first step compiles
@@ -68,12 +69,13 @@ class Trainer:
     def run(self, *, loader: Loader | None, folder: Path | None, answer: dict[str, Any]) -> None:
         """All epochs that are left; `answer` gets what was found, as it is found. Checkpoints go to `folder`."""
         position = self.position
+        answer["epochs"], answer["losses"] = position.epochs, position.losses  # as they grow
         if not position.epochs:
-            self.finish_epoch(steps=0, samples=0, seconds=0.0, wait_seconds=0.0, report_seconds=0.0, train_loss=None)
-        answer |= asdict(position)
+            nothing = dict.fromkeys(("seconds", "first_step_seconds", "wait_seconds", "report_seconds"), 0.0)
+            self.finish_epoch(steps=0, samples=0, train_loss=None, **nothing)
         while not self.over():
             self.train_epoch(loader)
-            answer |= asdict(position)
+            self.note()
             number = position.epochs[-1]["number"]
             if folder and (number % self.training.save_every == 0 or self.over()):
                 self.save(folder, number)
@@ -89,7 +91,7 @@ class Trainer:
         number = len(self.position.epochs) - 1
         steps = self.epochs.steps(number)
         feed = loader.epoch(number) if loader else None
-        seconds = waited = told = total = 0.0
+        seconds = first_step = waited = told = total = 0.0
         done = samples = 0
         while done < len(steps):
             chunk = steps[done : done + self.chunk_steps]
@@ -98,6 +100,7 @@ class Trainer:
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             before = time.perf_counter()
             seconds, waited = seconds + took, waited + wait
+            first_step += took if not self.steps_here else 0.0
             self.adapt_chunk(took, len(chunk))
             for index, (step, handle) in enumerate(zip(chunk, losses, strict=True)):
                 loss = self.program.loss(handle)
@@ -108,8 +111,8 @@ class Trainer:
             self.tell(done, steps=len(steps), loss=total / samples, rate=samples / seconds)
             told += time.perf_counter() - before
         self.finish_epoch(
-            steps=len(steps), samples=samples, seconds=seconds, wait_seconds=waited, report_seconds=told,
-            train_loss=total / samples,
+            steps=len(steps), samples=samples, seconds=seconds, first_step_seconds=first_step, wait_seconds=waited,
+            report_seconds=told, train_loss=total / samples,
         )  # fmt: skip
 
     def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:
@@ -127,10 +130,8 @@ class Trainer:
             losses.append(self.program.step(batch))
             asked = time.perf_counter()
         self.program.sync()
-        seconds = time.perf_counter() - start
-        if self.position.first_step_seconds is None:
-            self.position.first_step_seconds = seconds
-        return seconds, waited, losses
+        self.agree.barrier()  # over when the slowest rank's devices are idle
+        return time.perf_counter() - start, waited, losses
 
     def adapt_chunk(self, seconds: float, steps: int) -> None:
         """After the step that compiles comes a short chunk, and by its time all others: the same on every rank."""
@@ -168,6 +169,7 @@ class Trainer:
         epochs = self.position.epochs
         start = time.perf_counter()
         loss, accuracy = self.evaluate()
+        check_loss([epochs[0]["test_loss"] if epochs else loss, loss], self.position.steps + found["steps"])
         whole = Epoch(
             number=len(epochs),
             samples=samples + (epochs[-1]["samples"] if epochs else 0),
@@ -181,12 +183,14 @@ class Trainer:
 
     def evaluate(self) -> tuple[float, float]:
         """Mean loss and accuracy over the test set: every sample once, all devices at work."""
-        self.progress(f"evaluating after epoch {max(0, len(self.position.epochs) - 1)}/{self.training.epochs}")
-        loss = accuracy = 0.0
+        loss, right, seen = 0.0, 0, 0
         for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
-            mean_loss, mean_accuracy = self.program.evaluate(self.program.place(batch))
-            loss, accuracy = loss + count * mean_loss, accuracy + count * mean_accuracy
-        return loss / len(self.test), accuracy / len(self.test)
+            self.progress(f"evaluating after epoch {len(self.position.epochs)}/{self.training.epochs}, sample {seen}")
+            mean_loss, accuracy = self.program.evaluate(self.program.place(batch))
+            loss += count * mean_loss
+            right += round(count * accuracy)  # a whole number, whatever a mean in float32 makes of it
+            seen += count
+        return loss / seen, right / seen
 
     def save(self, folder: Path, number: int) -> None:
         """A checkpoint, written by rank 0; the others go on when it is there."""
@@ -194,6 +198,7 @@ class Trainer:
         if self.agree.rank == 0:
             assert state is not None
             about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
+            about["samples"] = self.epochs.batches.fingerprint()
             path = checkpoints.path_of(folder, spec.cell, spec.launch, number)
             checkpoints.save(path, state, about | {"position": asdict(self.position)})
         self.agree.barrier()

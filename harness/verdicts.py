@@ -62,7 +62,7 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
     answers = [answer for answer in outcome.answers if answer]
     first = next(iter(answers), {})
     # each rank's clock, the slowest for all: they wait for each other at the end of every chunk
-    clocks = ("seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
+    clocks = ("seconds", "first_step_seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
     epochs = []
     for same in zip(*(answer.get("epochs", ()) for answer in answers), strict=False):
         epochs.append(Epoch(**same[0] | {name: max(epoch[name] for epoch in same) for name in clocks}))
@@ -71,7 +71,7 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
         "golden_losses": curve,
         "losses": tuple(first.get("losses", ())),
         "epochs": tuple(epochs),
-        "first_step_seconds": max((answer.get("first_step_seconds") or 0.0 for answer in answers), default=0.0) or None,
+        "first_step_seconds": next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None),
     }
     off = off_golden(known["losses"], curve, result.spec)
     if outcome.status == "ok" and off:

@@ -121,7 +121,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
 
     agree = Agreement(folder, rank, lambda: runtime.barrier(world))
     if orders["phase"] == "training":
-        train(program, spec, job, batches, orders, agree, answer, progress)
+        train(program, spec, job, batches, orders, agree, answer, progress, partial(write_json, folder / so_far(rank)))
     elif not in_parity and spec.protocol == "from_host":
         measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)
     elif in_parity:
@@ -144,12 +144,15 @@ def train(
     agree: Agreement,
     answer: dict[str, Any],
     progress: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None],
 ) -> None:
-    """The training phase: from a checkpoint where there is one, to its end."""
+    """The training phase: from a checkpoint where there is one, to its end. `keep`: writes the answer so far."""
     assert spec.training is not None
     position = None
     if orders["checkpoint"]:
         state, about = checkpoints.read(Path(orders["checkpoint"]))
+        if about["samples"] != batches.fingerprint():
+            raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
         program.load_state(state)
         position = Position(**about["position"])
     elif orders["init_from"]:
@@ -158,7 +161,7 @@ def train(
     with np.load(orders["test"], allow_pickle=False) as held:
         test = Batches(dict(held), seed=spec.seed, transform=job.workload.transform)
     known = {"train": batches, "test": test, "unit": job.workload.unit, "agree": agree, "progress": progress}
-    trainer = Trainer(program, spec, position=position, **known)
+    trainer = Trainer(program, spec, position=position, note=lambda: keep(answer), **known)
     folder = Path(orders["run_folder"]) if spec.training.save_every else None
     if spec.training.input == "resident":
         trainer.run(loader=None, folder=folder, answer=answer)
@@ -169,6 +172,11 @@ def train(
         trainer.run(loader=loader, folder=folder, answer=answer)
     finally:
         loader.close()
+
+
+def so_far(rank: int) -> str:
+    """The file in which a rank keeps what it has found while it still works."""
+    return f"rank{rank}.so-far.json"
 
 
 def version(distribution: str) -> str:

@@ -21,7 +21,7 @@ from harness.request import Request
 @pytest.fixture(autouse=True)
 def all_installed(monkeypatch):
     """Plans are the same whether or not the frameworks are here."""
-    monkeypatch.setattr(registry, "missing", lambda spec, interpreter: "")
+    monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
 
 
 def cells(made):
@@ -88,7 +88,7 @@ def test_parity_batch_is_small_and_divisible(machine):
 
 
 def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
-    monkeypatch.setattr(registry, "missing", lambda spec, _: "pip install jax" if spec.name == "jax" else "")
+    monkeypatch.setattr(registry, "missing", lambda spec, _, beside=(): "pip install jax" if spec.name == "jax" else "")
     made = cells(make_plan(Request(), machine))
     assert made["jax", "single", 1].status == "unavailable"
     assert made["jax", "single", 1].reason == "pip install jax"

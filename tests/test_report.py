@@ -76,7 +76,7 @@ def test_verdict_says_what_failed_and_why():
     results = [cell(), wrong, TrialResult(spec=make_spec(framework="tf"), status="hung", reason="stuck")]
     lines = "\n".join(markdown.verdict(summary.summarize(results), results))
     assert "1 cell computed the same training" in lines
-    assert "JAX single ×1 computes something else and was not timed: gradients off" in lines
+    assert "JAX single ×1 computes something else and got no further: gradients off" in lines
     assert "TensorFlow single ×1 (hung)" in lines
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,10 +162,18 @@ def test_interval_of_the_median_holds_what_it_promises():
 
 def epoch(number, seconds, accuracy, *, samples=100, waited=0.0):
     return Epoch(
-        number=number, steps=5 if number else 0, samples=samples * number, seconds=seconds, wait_seconds=waited,
-        evaluation_seconds=9.0, report_seconds=0.01 * seconds, train_loss=1.0 if number else None, test_loss=0.5,
+        number=number,
+        steps=5 if number else 0,
+        samples=samples * number,
+        seconds=seconds,
+        first_step_seconds=2.0 if number == 1 else 0.0,
+        wait_seconds=waited,
+        evaluation_seconds=9.0,
+        report_seconds=0.01 * seconds,
+        train_loss=1.0 if number else None,
+        test_loss=0.5,
         test_accuracy=accuracy,
-    )  # fmt: skip
+    )
 
 
 def trained(*epochs, launch=0, **known):
@@ -180,8 +190,7 @@ def test_time_to_target_is_training_time_up_to_the_evaluation_that_reaches_it():
     assert training.to_target(trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8))) == (math.inf, math.inf)
     # 200 samples in 2.5 s: the epoch that compiled does not count
     assert training.throughput(result) == 80
-    # a single epoch counts without its first step of 20 samples and 2 s
-    assert training.throughput(trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8))) == 40
+    assert training.throughput(trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8))) is None
     waiting = trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8, waited=3.0), epoch(2, 2.0, 0.9, waited=0.5))
     assert training.share(waiting, "wait_seconds") == 0.25
 
@@ -196,6 +205,24 @@ def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
     text = markdown.render(cells, results, {})
     assert "0 of 1 cells reached a test accuracy of 90% with every seed" in text
     assert "(1 of 3)" in text
+
+
+def test_a_seed_that_failed_never_got_there():
+    fast = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.95))
+    failed = {"status": "diverged", "reason": "loss nan at step 3"}
+    results = [trained(*fast, launch=0), trained(launch=1, **failed), trained(epoch(0, 0, 0.1), launch=2, **failed)]
+    cells = summary.summarize(results)
+    (row,) = training.table(cells).to_dict("records")
+    assert (row["reached"], row["seconds to it"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
+    assert "0 of 1 cells" in training.words(cells)[0]
+
+
+def test_a_resumed_training_is_called_so_and_its_new_start_is_no_throughput():
+    again = dataclasses.replace(epoch(3, 9.0, 0.8), first_step_seconds=7.0)
+    result = trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.7), epoch(2, 2.0, 0.8), again, epoch(4, 2.0, 0.95))
+    assert training.throughput(result) == 50
+    assert training.to_target(result) == (17.0, 400)
+    assert "resumed after epoch 2" in training.words(summary.summarize([result]))[1]
 
 
 def test_a_loader_stands_beside_the_resident_batches_of_the_same_cell():
@@ -218,8 +245,12 @@ def test_one_report_of_a_run_and_a_training(tmp_path):
     merged = store.merge([[results[1]], [results[1]]])
     assert [result.spec.launch for result in merged] == [0, 1]
     other = make_result(spec=make_spec(), machine={"cpu": "another"})
-    with pytest.raises(UsageError, match="2 machines"):
+    with pytest.raises(UsageError, match="different machines"):
         store.merge([[results[1]], [other]])
+    with pytest.raises(UsageError, match="not the same"):
+        store.merge([[results[1]], [make_result(spec=make_spec(workload="classifier", global_batch=40))]])
+    with pytest.raises(UsageError, match="seed 0 is in several runs"):
+        store.merge([[results[0]], [results[0]]])
 
 
 # the command, on the fake frameworks
@@ -335,6 +366,33 @@ def test_a_checkpoint_is_whole_or_refused(tmp_path):
         checkpoints.read(pickled)
 
 
+def test_resume_after_a_torn_line_and_refuses_another_machine(tmp_path):
+    train(tmp_path, "--strategy", "single,replicated", "--epochs", "1")
+    path = tmp_path / "run" / "results.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:40])
+    assert harness("train", "--resume", str(tmp_path / "run")).returncode == 0
+    assert [result.status for result in store.read(tmp_path / "run")] == ["ok"] * 2
+    path.write_bytes(lines[0][:40])  # nothing but a torn line
+    assert harness("train", "--resume", str(tmp_path / "run")).returncode == 0
+    assert len(store.read(tmp_path / "run")) == 2
+    intent = tmp_path / "run" / "run.json"
+    intent.write_text(intent.read_text().replace('"cpu": "', '"cpu": "another '))
+    done = harness("train", "--resume", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert "another machine" in done.stderr
+
+
+def test_resume_keeps_the_run_whatever_goes_wrong(tmp_path):
+    train(tmp_path, "--strategy", "replicated", "--epochs", "2", "--save-every", "2")
+    train(tmp_path, "--strategy", "single", "--epochs", "1", "--init-from", str(tmp_path / "run"), name="on")
+    (tmp_path / "on" / "results.jsonl").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    done = harness("train", "--resume", str(tmp_path / "on"))
+    assert done.returncode == 2
+    assert (tmp_path / "on" / "run.json").exists()
+
+
 def test_nothing_is_ever_unpickled():
     for folder in ("harness", "torch_impl", "jax_impl", "tf_impl"):
         for path in (TESTS.parent / folder).rglob("*.py"):
@@ -346,6 +404,7 @@ def test_nothing_is_ever_unpickled():
     [
         (["--epochs", "-1"], ["--epochs -1", "at least 0"]),
         (["--epochs", "0"], ["--init-from"]),
+        (["--epochs", "0", "--save-every", "1"], ["--save-every"]),
         (["--target-accuracy", "97"], ["97", "at most 1"]),
         (["--last-batch", "keep"], ["'keep'", "exact, pad, drop"]),
         (["--input", "disk"], ["'disk'", "resident, loader"]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pandas as pd
 
@@ -37,27 +38,27 @@ def to_target(result: TrialResult) -> tuple[float, float]:
     return math.inf, math.inf
 
 
-def steady(result: TrialResult) -> Sequence[Epoch]:
-    """The epochs whose speed counts: all but the first, which compiles, if there are others."""
-    epochs = [epoch for epoch in result.epochs if epoch.steps]
-    return epochs[1:] or epochs
+def steady(result: TrialResult) -> list[tuple[Epoch, int]]:
+    """The epochs whose speed counts, with their samples: those in which no process has begun, for it compiles then,
+    not only in its first step but once more for a short last batch, and its loader's workers start."""
+    return [(e, e.samples - before.samples) for before, e in pairwise(result.epochs) if not e.first_step_seconds]
 
 
 def throughput(result: TrialResult) -> float | None:
-    """Samples per second of the steady epochs; of a single epoch without its first step."""
-    epochs = steady(result)
-    seconds = sum(epoch.seconds for epoch in epochs)
-    before = [epoch.samples for epoch in result.epochs if epochs and epoch.number < epochs[0].number]
-    samples = epochs[-1].samples - max(before, default=0) if epochs else 0
-    if len(epochs) == 1 and epochs[0].number == 1 and epochs[0].steps > 1:
-        samples, seconds = samples - result.spec.global_batch, seconds - (result.first_step_seconds or 0.0)
-    return samples / seconds if samples > 0 and seconds > 0 else None
+    """Samples per second of the steady epochs, None without any."""
+    seconds = sum(epoch.seconds for epoch, _ in steady(result))
+    return sum(samples for _, samples in steady(result)) / seconds if seconds else None
 
 
-def share(result: TrialResult, part: str) -> float:
-    """What part of the steady epochs' training time `part` is, e.g. "wait_seconds"."""
-    seconds = sum(epoch.seconds for epoch in steady(result))
-    return sum(getattr(epoch, part) for epoch in steady(result)) / seconds if seconds else 0.0
+def share(result: TrialResult, part: str) -> float | None:
+    """What part of the steady epochs' training time `part` is, e.g. "wait_seconds"; None without any."""
+    seconds = sum(epoch.seconds for epoch, _ in steady(result))
+    return sum(getattr(epoch, part) for epoch, _ in steady(result)) / seconds if seconds else None
+
+
+def resumed_after(result: TrialResult) -> list[int]:
+    """After which epochs a later process went on."""
+    return [epoch.number - 1 for epoch in result.epochs[2:] if epoch.first_step_seconds]
 
 
 def table(cells: Sequence[Cell]) -> pd.DataFrame:
@@ -82,11 +83,11 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
             "epochs": str(max((result.epochs[-1].number for result in seen), default="-")),
             "accuracy %": _percent([result.epochs[-1].test_accuracy for result in good]),
             "test loss": number(_median([result.epochs[-1].test_loss for result in good])),
-            **_target_columns(good, len(cell.launches)),
+            **_target_columns(cell.launches),
             f"{cell.first.unit}s/s": number(_median(rates)),
-            **({"waiting %": _percent([share(result, "wait_seconds") for result in good])} if loads else {}),
+            **({"waiting %": _percent(_shares(good, "wait_seconds"))} if loads else {}),
             "first step s": number(_median([result.first_step_seconds or 0.0 for result in good])),
-            "telling %": _percent([share(result, "report_seconds") for result in good]),
+            "telling %": _percent(_shares(good, "report_seconds")),
             "parity": parity_word(cell.first),
             "status": cell.status,
         }
@@ -99,7 +100,7 @@ def words(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
-        tried = [cell for cell in group if any(result.epochs for result in cell.launches)]
+        tried = [cell for cell in group if cell.status != "skipped"]
         if not tried or not (training := tried[0].spec.training):
             continue
         target = f"{100 * training.target_accuracy:g}%"
@@ -110,6 +111,13 @@ def words(cells: Sequence[Cell]) -> list[str]:
             told = ", ".join(f"{cell.title} ({_reached(cell)} of {len(cell.launches)})" for cell in never)
             line += f"; not with every one: {told}"
         lines.append(line + ".")
+        for cell in tried:
+            for result in cell.launches:
+                if after := resumed_after(result):
+                    lines.append(
+                        f"{cell.title}, seed {result.spec.seed}, was resumed after epoch {', '.join(map(str, after))}: "
+                        "its seconds hold the compilation of every process that went on."
+                    )
     return lines
 
 
@@ -129,9 +137,10 @@ def reading(cells: Sequence[Cell]) -> list[str]:
         "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
         "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
-        "once. Throughput: without the first epoch, which compiles. Waiting: the share of training time in which the "
-        "host waited for the next batch. Telling: the time for reading losses and saying how far it is, which is not "
-        f"in the training time, as a share of it. {last} The same samples in the same order in every cell."
+        "once. Throughput: without epochs in which a process begins, for it compiles then. Waiting: the share of "
+        "training time in which the host waited for the next batch. Telling: the time for reading losses and saying "
+        f"how far it is, which is not in the training time, as a share of it. {last} The same samples in the same "
+        "order in every cell."
     ]
 
 
@@ -144,24 +153,26 @@ def loading(cells: Sequence[Cell]) -> pd.DataFrame | None:
         base = rates.get(cell.spec.computation)  # the resident cell is named as what it computes
         if training and training.input == "loader" and rate:
             row = {"cell": cell.title, "workers": str(training.workers), f"{cell.first.unit}s/s": number(rate)}
-            row["waiting %"] = _percent([share(result, "wait_seconds") for result in cell.launches if result.epochs])
+            row["waiting %"] = _percent(_shares(cell.launches, "wait_seconds"))
             row["step, resident = 1"] = f"{base / rate:.2f}" if base else "-"
             rows.append(row)
     return pd.DataFrame(rows) if rows else None
 
 
-def _target_columns(good: Sequence[TrialResult], launches: int) -> dict[str, str]:
-    seconds = [to_target(result)[0] for result in good]
-    samples = [to_target(result)[1] for result in good]
+def _target_columns(launches: Sequence[TrialResult]) -> dict[str, str]:
+    """Of all seeds: one that failed before it got there never did."""
+    tried = [result for result in launches if result.status != "skipped"]
+    seconds = [to_target(result)[0] for result in tried]
+    samples = [to_target(result)[1] for result in tried]
     interval = median_interval(seconds)
-    training = good[0].spec.training if good else None
+    training = launches[0].spec.training
     reached = sum(math.isfinite(value) for value in seconds)
     between = "-"
     if interval:
         between = f"{_finite(interval.low)} – {_finite(interval.high)} ({100 * interval.confidence:.0f}%)"
     return {
         "target %": f"{100 * training.target_accuracy:g}" if training else "-",
-        "reached": f"{reached}/{launches}",
+        "reached": f"{reached}/{len(tried)}" if tried else "-",
         "samples to it": _finite(_median(samples)),
         "seconds to it": _finite(_median(seconds)),
         "interval": between,
@@ -174,6 +185,10 @@ def _finite(value: float | None) -> str:
 
 def _reached(cell: Cell) -> int:
     return sum(math.isfinite(to_target(result)[0]) for result in cell.launches)
+
+
+def _shares(results: Sequence[TrialResult], part: str) -> list[float]:
+    return [found for result in results if (found := share(result, part)) is not None]
 
 
 def _input(cell: Cell) -> str:

@@ -49,6 +49,7 @@ class Workload:
     needs_data: str = ""  # what --data must hold, where there is nothing to train on without it
     batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device
     parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
+    parity_steps: int = 5
     blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last
     default_cut: str = ""  # for two stages, by the name of the last block of the first
     target_accuracy: float | None = None  # of `train`, on the test set; None: there are no classes to get right
