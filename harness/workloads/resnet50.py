@@ -111,7 +111,7 @@ SIZES = {
         image=32, classes=10, width=64, depths=(3, 4, 6, 3), loss="cross_entropy", global_batch=128, parity_batch=32,
         parity_steps=3, optimizer=OptimizerSpec(name="sgd", learning_rate=0.02, momentum=0.9, weight_decay=5e-4),
         load=load_cifar10, transform=normalize_cifar10, takes_data=True, needs_data="CIFAR-10, as .bin or .png files",
-        target_accuracy=0.8, epochs=30,
+        target_accuracy=0.6, epochs=20,
     ),
     "tiny": _sized(
         "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",
