@@ -17,6 +17,7 @@ from harness.specs import TrialResult
 
 NARROW = 125  # columns: below, tables leave out what the report has anyway
 DROPPED_IF_NARROW = ("step ms", "first step s", "launches", "batch", "size")
+QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
 
@@ -66,21 +67,25 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line for each phase that ends; nothing that a log file would not want."""
+    """A line for each phase that ends, and now and then one of a long phase: nothing that a log file would not want."""
 
     def __init__(self) -> None:
         self._total = self._count = 0
-        self._started = time.monotonic()
+        self._started = self._told = time.monotonic()
+        self._phase = ""
 
     def start(self, total: int) -> None:
         self._total = total
 
     def phase(self, name: str) -> None:
+        self._phase, self._told = name, time.monotonic()
         if name.startswith("preparing"):  # other phases end with a line soon enough
             print(f"{name} ...", file=sys.stderr, flush=True)  # noqa: T201
 
     def detail(self, text: str) -> None:
-        pass
+        if time.monotonic() - self._told > QUIET_SECONDS:
+            self._told = time.monotonic()
+            print(f"{self._phase}: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def done(self, text: str, status: str) -> None:
         elapsed = time.monotonic() - self._started

@@ -34,7 +34,7 @@ def test_gradients_at_every_split_size_and_number_of_stages():
 @pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
     done = harness(
-        "sweep", "schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--size", "tiny",
+        "sweep", "schedule", "--values", "gpipe,interleaved_1f1b,zero_bubble", "--size", "tiny",
         "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
         fakes=False, timeout=280,
     )  # fmt: skip
@@ -65,7 +65,7 @@ assert torch.equal(ours(x), theirs(x))
 @pytest.mark.frameworks
 def test_the_tutorial_from_one_command(tmp_path):
     done = harness(
-        "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
+        "reproduce", "tutorial", "--platform", "cpu", "--values", "2,12", "--out", str(tmp_path / "run"),
         fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

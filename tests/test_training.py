@@ -13,6 +13,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 
@@ -294,6 +295,9 @@ def test_train_to_a_target_with_seeds(tmp_path):
         np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-6)
     assert len({result.epochs[-1].test_loss for result in results}) == 2  # seeds differ, strategies do not
     assert "learning-classifier-base.png" in (tmp_path / "run" / "report.md").read_text()
+    table = pd.read_csv(tmp_path / "run" / "epochs.csv")
+    assert len(table) == sum(len(result.epochs) for result in results)
+    assert set(table["test_accuracy"]) == {one.test_accuracy for result in results for one in result.epochs}
 
 
 def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):

@@ -98,7 +98,7 @@ def test_running_statistics_open_in_every_framework(tmp_path):
         tmp_path / "torch", *known, "--framework", "torch", "--strategy", "ddp", "--epochs", "1", "--save-every", "1"
     )
     others = train(
-        tmp_path / "others", *known, "--framework", "jax,tf", "--strategy", "pmap,mirrored", "--epochs", "0",
+        tmp_path / "others", *known, "--framework", "jax,tf", "--strategy", "single", "--epochs", "0",
         "--init-from", str(tmp_path / "torch"),
     )  # fmt: skip
     assert len(others) == 2

@@ -15,6 +15,9 @@ def write(folder: Path, results: Sequence[TrialResult]) -> None:
 
     cells = summary.summarize(results)
     pictures = plots.draw(folder, cells)
+    trained = training.trained(cells)
+    if any(result.epochs for cell in trained for result in cell.launches):
+        training.epochs(trained).to_csv(folder / "epochs.csv", index=False)
     (folder / "report.md").write_text(markdown.render(cells, results, pictures))
 
 

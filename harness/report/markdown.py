@@ -57,6 +57,7 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
         parts += ["## Results", "", table(result_table(timed)), "", *map(escape, _reading(timed))]
     if trained:
         parts += ["", "## Training", "", table(training.table(trained)), "", *map(escape, training.reading(trained))]
+        parts += ["", "Training loss, test loss, accuracy and times after each epoch are in [epochs.csv](epochs.csv)."]
         loading = training.loading(trained)
         if loading is not None:
             parts += ["", "## Input pipelines", "", table(loading)]

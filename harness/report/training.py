@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import pairwise
 
 import pandas as pd
@@ -93,6 +94,16 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def epochs(cells: Sequence[Cell]) -> pd.DataFrame:
+    """Every epoch of every seed, as epochs.csv has it: numbers, unrounded."""
+    rows = []
+    for cell in cells:
+        for result in cell.launches:
+            named = {"cell": cell.spec.cell, "seed": result.spec.seed}
+            rows += [named | {"epoch": epoch.number} | asdict(epoch) for epoch in result.epochs]
+    return pd.DataFrame(rows).drop(columns="number", errors="ignore")
 
 
 def words(cells: Sequence[Cell]) -> list[str]:
