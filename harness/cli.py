@@ -281,6 +281,8 @@ def list_(
             for size, workload in workloads.sizes(name).items():
                 batch, optimizer = workload.global_batch, workload.optimizer.name
                 row = {"name": name, "size": size, "batch": str(batch), "optimizer": optimizer}
+                target = workload.target_accuracy
+                row["train to"] = f"{100 * target:g}%" if target else "-"
                 rows.append(row | {"summary": workload.summary})
     else:
         for spec in specs:

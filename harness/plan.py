@@ -17,7 +17,16 @@ from harness import request as asking
 from harness.devices import Machine
 from harness.errors import UsageError, check_name
 from harness.request import PRECISIONS, Request
-from harness.specs import LOCAL_STEPS_IN_PARITY, Band, FrameworkSpec, Normalization, Platform, StrategySpec, TrialSpec
+from harness.specs import (
+    LOCAL_STEPS_IN_PARITY,
+    Band,
+    FrameworkSpec,
+    Normalization,
+    Platform,
+    StrategySpec,
+    TrainingSpec,
+    TrialSpec,
+)
 from harness.workloads import Workload
 
 LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # so that local training ends with a meeting, after several
@@ -132,6 +141,8 @@ def _cells(
 ) -> list[Planned]:
     """The cells of one strategy on one workload: one for each number of devices, and each value of its options."""
     counts = [1] if strategy.parallelism == "none" else list(devices)
+    chosen_optimizer = optimizers.parse(request.optimizer, workload.optimizer)
+    normalization, why_not_normalized = _normalization(strategy, request, platform)
     cells = []
     for count, chosen in itertools.product(counts, _option_values(request, strategy)):
         data_parallel = strategy.parallelism == "data"
@@ -157,16 +168,9 @@ def _cells(
                 raise
             impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
-        optimizer = optimizers.parse(request.optimizer, workload.optimizer)
+        optimizer = chosen_optimizer
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)
-        told = {
-            name: value
-            for name, value in options.items()
-            if name in chosen or name in ALWAYS_TOLD or value != strategy.options[name]
-        }
-        if request.accumulation_steps > 1:
-            told["accumulation_steps"] = request.accumulation_steps
         # what the phase's batch must be a multiple of
         unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
@@ -181,9 +185,9 @@ def _cells(
             precision=asking.precision(request.precision),
             optimizer=optimizer,
             seed=request.seed,
-            variant=", ".join(f"{name}={value}" for name, value in sorted(told.items(), reverse=True)),
+            variant=_variant(options, chosen, strategy, request),
             algorithm=strategy.algorithm,
-            normalization=_normalization(strategy, request, platform)[0],
+            normalization=normalization,
             accumulation_steps=request.accumulation_steps,
             band=_band(strategy, options),
             parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
@@ -191,17 +195,12 @@ def _cells(
             timeout_seconds=request.timeout_seconds,
             **numbers,
         )
-        unit = parts if strategy.parallelism in ("data", "none") else 0 if strategy.fixed_batch else 1
-        asked = request.training
-        trainings = [None]
-        if asked:
-            trainings = [asking.training_of(workload, asked, batch_unit=unit, workers=n) for n in asked.workers]
         reason = impossible or _why_not(spec, strategy)
         if workload.normalizes:
-            reason = reason or _normalization(strategy, request, platform)[1]
+            reason = reason or why_not_normalized
         if framework.workloads and workload.name not in framework.workloads:
             reason = f"{framework.title} has no model of {workload.name} here"
-        for training in trainings:
+        for training in _trainings(request, workload, strategy, parts):
             cell = Planned(spec=replace(spec, training=training))
             if reason:
                 cell = replace(cell, status="skipped", reason=reason)
@@ -209,6 +208,32 @@ def _cells(
                 cell = replace(cell, status="unavailable", reason=absent)
             cells.append(cell)
     return cells
+
+
+def _variant(options: dict[str, Any], chosen: dict[str, Any], strategy: StrategySpec, request: Request) -> str:
+    """The options that tell a cell from others: those chosen, those that depend on the workload."""
+    told = {
+        name: value
+        for name, value in options.items()
+        if name in chosen or name in ALWAYS_TOLD or value != strategy.options[name]
+    }
+    if request.accumulation_steps > 1:
+        told["accumulation_steps"] = request.accumulation_steps
+    return ", ".join(f"{name}={value}" for name, value in sorted(told.items(), reverse=True))
+
+
+def _trainings(
+    request: Request, workload: Workload, strategy: StrategySpec, parts: int
+) -> list[TrainingSpec] | list[None]:
+    """What `train` does with a cell, once for each number of workers; under `run` nothing, once.
+
+    `parts`: what data-parallel strategies cut a batch into.
+    """
+    if request.training is None:
+        return [None]
+    unit = parts if strategy.parallelism in ("data", "none") else 0 if strategy.fixed_batch else 1
+    counts = request.training.workers
+    return [asking.training_of(workload, request.training, batch_unit=unit, workers=count) for count in counts]
 
 
 def _option_values(request: Request, strategy: StrategySpec) -> list[dict[str, Any]]:
