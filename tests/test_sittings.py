@@ -1,0 +1,82 @@
+"""A run in several sittings: what fits into a budget, what is kept, what is done again."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import harness, make_machine
+
+from harness import environment, store
+from harness import run as running
+from harness.display import PlainDisplay
+from harness.plan import make_plan
+from harness.request import Request
+
+
+def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["--framework", "fake", "--strategy", "single,replicated", "--workload", "classifier"]
+    arguments += ["--platform", "cpu", "--epochs", "2", "--seeds", "4"]
+    done = harness("train", *arguments, "--budget-minutes", "0.04", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    first = store.read(out)
+    assert len(first) == 8
+    assert {result.status for result in first} <= {"ok", "pending"}
+    assert any(result.status == "pending" for result in first)
+    assert "have not yet run" in (out / "report.md").read_text()
+    done = harness("train", "--resume", str(out))
+    assert done.returncode == 0, done.stderr
+    second = store.read(out)
+    assert [result.status for result in second] == ["ok"] * 8
+    before = {(r.spec.cell, r.spec.launch): r.epochs for r in first if r.status == "ok"}
+    after = {(r.spec.cell, r.spec.launch): r.epochs for r in second}
+    assert all(after[key] == epochs for key, epochs in before.items())  # what was measured is not measured again
+    assert "have not yet run" not in (out / "report.md").read_text()
+    assert len({result.run["started"] for result in second}) == 1
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "soon"])
+def test_a_budget_is_a_time(value, tmp_path):
+    done = harness("run", "--framework", "fake", "--budget-minutes", value, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.fixture
+def sitting(tmp_path, fakes, monkeypatch):
+    """One sitting of a small run in the same folder, at a commit; returns the phases that were launched."""
+    plan = make_plan(
+        Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
+    )
+    intent = store.Intent(plan=plan, command="", started="")
+    launched = []
+    real = running.launch
+    monkeypatch.setattr(
+        running, "launch", lambda order, *a, **k: (launched.append(order.phase), real(order, *a, **k))[1]
+    )
+
+    def sit(commit):
+        launched.clear()
+        monkeypatch.setattr(environment, "commit", lambda: commit)
+        results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+        assert [result.status for result in results] == ["ok"]
+        return list(launched)
+
+    return sit
+
+
+def test_a_proof_is_kept_for_the_very_same_code_alone(sitting):
+    assert sitting("abc") == ["parity", "timing"]
+    assert sitting("abc") == ["timing"]
+    assert sitting("def") == ["parity", "timing"]
+    assert sitting("def+changes") == ["parity", "timing"]
+    assert sitting("def+changes") == ["parity", "timing"]  # which changes, nobody knows
+    assert sitting("") == ["parity", "timing"]  # not from a repository
+    assert sitting("") == ["parity", "timing"]
+
+
+def test_other_versions_are_proved_again(sitting, tmp_path):
+    sitting("abc")
+    path = tmp_path / store.PROOFS
+    path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
+    assert sitting("abc") == ["timing", "parity"]
+    assert sitting("abc") == ["timing"]
