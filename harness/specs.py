@@ -311,6 +311,7 @@ class TrialResult:
     epochs: tuple[Epoch, ...] = ()  # of `train`
     losses: tuple[float, ...] = ()
     golden_losses: tuple[float, ...] = ()
+    precision_errors: dict[str, float] = field(default_factory=dict)  # of products, the worst rank's: precision.py
     peak_bytes: tuple[int, ...] = ()  # one per rank
     peak_kind: str = ""
     cores: int = 0  # CPU cores that each process may use

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness import parity
+from harness import parity, precision
 from harness.launch import Outcome
 from harness.specs import CHECKED_LOSSES, Check, Epoch, Parity, Precision, Span, TrialResult, TrialSpec
 
@@ -21,6 +21,8 @@ def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
     """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
     if outcome.status != "ok":
         return replace(result, reason=f"in the parity phase: {result.reason}")
+    if off := precision.wrong(precision_errors(outcome), "fp64"):
+        return replace(result, status="parity_failed", reason=off)
     verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
     if verdict.passed:
         return replace(result, parity=verdict)
@@ -40,10 +42,8 @@ def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: 
         "golden_losses": curve,
         "losses": tuple(first.get("losses", ())),
     }
-    off = off_golden(known["losses"], curve, result.spec)
-    if outcome.status == "ok" and off:
-        known |= {"status": "diverged", "reason": off}
-    elif outcome.status == "ok":
+    known |= _voided(outcome, known["losses"], curve, result.spec)
+    if outcome.status == "ok" and "status" not in known:
         answers = outcome.answers
         known |= {
             "steps_per_block": first["steps_per_block"],
@@ -73,10 +73,8 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
         "epochs": tuple(epochs),
         "first_step_seconds": next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None),
     }
-    off = off_golden(known["losses"], curve, result.spec)
-    if outcome.status == "ok" and off:
-        known |= {"status": "diverged", "reason": off}
-    elif outcome.status == "ok":
+    known |= _voided(outcome, known["losses"], curve, result.spec)
+    if outcome.status == "ok" and "status" not in known:
         known |= {
             "build_seconds": max(answer["build_seconds"] for answer in answers),
             "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
@@ -85,17 +83,37 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
     return replace(result, **known)
 
 
+def _voided(outcome: Outcome, losses: Sequence[float], curve: Sequence[float], spec: TrialSpec) -> dict[str, Any]:
+    """What is known of the precision, and why a run that ended well counts for nothing all the same."""
+    found = precision_errors(outcome)
+    known: dict[str, Any] = {"precision_errors": found}
+    if outcome.status != "ok":
+        return known
+    if off := off_golden(losses, curve, spec):
+        return known | {"status": "diverged", "reason": off}
+    if off := precision.wrong(found, spec.precision):
+        return known | {"status": "parity_failed", "reason": off}
+    return known
+
+
+def precision_errors(outcome: Outcome) -> dict[str, float]:
+    """The worst over the ranks."""
+    found: dict[str, float] = {}
+    for answer in outcome.answers:
+        for name, error in answer.get("precision_errors", {}).items():
+            found[name] = max(found.get(name, 0.0), error)
+    return found
+
+
 def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:
     """How the timed run's first losses leave the golden curve, or "" if they follow it."""
-    precision = "bf16" if spec.band == "bf16_gradients" else spec.precision
+    named = "bf16" if spec.band == "bf16_gradients" else spec.precision
     for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
-        allowed = LOSS_BANDS[precision] * (1 if step == 0 else 10)
+        allowed = LOSS_BANDS[named] * (1 if step == 0 else 10)
         if spec.algorithm == "asynchronous":
             allowed = max(allowed, ASYNCHRONOUS_BAND)
         if not abs(loss - right) <= allowed * abs(right):
-            return (
-                f"loss {loss:.6g} of step {step} is not the golden {right:.6g} (allowed in {precision}: {allowed:.0e})"
-            )
+            return f"loss {loss:.6g} of step {step} is not the golden {right:.6g} (allowed in {named}: {allowed:.0e})"
     return ""
 
 

@@ -131,6 +131,9 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
+    if hasattr(runtime, "probe"):  # after all that is measured: not even its memory counts
+        progress("probing the precision")
+        answer["precision_errors"] = runtime.probe(world, precision)
     progress("finishing")
     runtime.barrier(world)  # no rank leaves while another still needs it
 

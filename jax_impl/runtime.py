@@ -6,7 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 
@@ -48,6 +50,16 @@ def peak_bytes(world: World) -> int | None:
         return None
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices(world)]
     return max((peak for peak in peaks if peak is not None), default=None)  # some allocators keep no count
+
+
+def probe(world: World, precision: Precision) -> dict[str, float]:
+    """How far products are off as they are computed here: harness/precision.py."""
+    a, b, x, k = (
+        jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])
+        for array in precision_probe.operands().values()
+    )
+    found = jax.lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return precision_probe.errors(np.asarray(a @ b), np.asarray(found))
 
 
 def versions(world: World) -> dict[str, str]:

@@ -97,7 +97,7 @@ def test_every_strategy_of_a_manifest_has_its_file_and_the_other_way_round(packa
 )
 def test_the_three_implementations_mirror_each_other(room):
     required = {
-        "runtime.py": {"start", "barrier", "peak_bytes", "versions"},
+        "runtime.py": {"start", "barrier", "peak_bytes", "probe", "versions"},
         "weights.py": {"load", "parameters"},
         "optim.py": {"build"},
         "losses.py": {"get", "accuracy"},

@@ -8,6 +8,7 @@ from functools import cache
 import keras
 import tensorflow as tf
 
+from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 from tf_impl.meeting import Meeting
@@ -76,6 +77,13 @@ def peak_bytes(world: World) -> int | None:
         return None
     indices = range(world.local_devices)
     return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] for index in indices)
+
+
+def probe(world: World, precision: Precision) -> dict[str, float]:
+    """How far products are off as they are computed here: harness/precision.py."""
+    with tf.device(devices(world)[0]):
+        a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
+        return precision_probe.errors((a @ b).numpy(), tf.nn.conv2d(x, k, 1, "VALID").numpy())
 
 
 def versions(world: World) -> dict[str, str]:

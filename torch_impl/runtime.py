@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch.cuda import nccl
+from torch.nn import functional
 
+from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
 from harness.specs import Precision
 
@@ -71,6 +73,15 @@ def peak_bytes(world: World) -> int | None:
     if world.platform == "cpu":
         return None
     return max(torch.cuda.max_memory_allocated(device(world, index)) for index in range(world.local_devices))
+
+
+def probe(world: World, precision: Precision) -> dict[str, float]:
+    """How far products are off as they are computed here: harness/precision.py."""
+    a, b, x, k = (
+        torch.from_numpy(array).to(device(world), DTYPES[precision]) for array in precision_probe.operands().values()
+    )
+    found = functional.conv2d(x.permute(0, 3, 1, 2), k.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
+    return precision_probe.errors((a @ b).cpu().numpy(), found.cpu().numpy())
 
 
 def versions(world: World) -> dict[str, str]:

@@ -1,0 +1,55 @@
+"""A precision is what it is called: products tell, and a wrong one voids the trial."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import make_result, make_spec
+
+from harness import precision
+from harness.launch import Outcome
+from harness.verdicts import judge, timed
+
+
+def rounded(array: np.ndarray, bits: int) -> np.ndarray:
+    """To so many significant bits, as TF32 (11) and bfloat16 (8) round what they multiply."""
+    mantissa, exponent = np.frexp(array)
+    return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent)
+
+
+def as_computed(round_) -> dict[str, float]:
+    from harness.layers import Conv2D
+
+    a, b, x, k = (round_(array) for array in precision.operands().values())
+    convolution = Conv2D("c", 3, 32, 32, bias=False).forward({"c.weight": k}, x)[0]
+    return precision.errors(a @ b, convolution)
+
+
+FOUND = {
+    "fp64": as_computed(lambda a: a),
+    "fp32": as_computed(lambda a: a.astype(np.float32)),
+    "tf32": as_computed(lambda a: rounded(a, 11)),
+    "bf16": as_computed(lambda a: rounded(a, 8)),
+}
+
+
+@pytest.mark.parametrize("asked", ["fp64", "fp32", "tf32"])
+@pytest.mark.parametrize("used", FOUND)
+def test_another_precision_than_the_one_asked_for_shows(asked, used):
+    found = precision.wrong(FOUND[used], asked)
+    finer_is_fine = asked == "fp32" and used == "fp64"
+    assert bool(found) == (asked != used and not finer_is_fine), (found, FOUND[used])
+
+
+def test_nan_shows():
+    assert precision.wrong({"matrix product": float("nan")}, "fp32")
+
+
+def test_a_trial_in_another_precision_counts_for_nothing():
+    answer = {"losses": [2.0, 1.0], "precision_errors": FOUND["tf32"]}
+    outcome = Outcome(status="ok", reason="", traceback="", answers=({**answer, "precision_errors": {}}, answer))
+    void = timed(make_result(), outcome, None, ())
+    assert (void.status, "TF32 or less" in void.reason) == ("parity_failed", True)
+    assert void.precision_errors == FOUND["tf32"]  # the worst rank's
+    proof = judge(make_result(spec=make_spec()), outcome)
+    assert (proof.status, "float32 or less" in proof.reason) == ("parity_failed", True)
