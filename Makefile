@@ -36,7 +36,8 @@ run: setup
 	$(BIN)/python -m harness run --framework all $(RUN_ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	# one process more than cores: tests wait for processes that start
+	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

@@ -7,15 +7,19 @@ The faults themselves are in tests/faults/<framework>_faults.py.
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import make_machine
+from conftest import TESTS, make_machine
 
-from harness import registry
+from harness import environment, registry
 from harness.display import PlainDisplay
 from harness.launch import Order, launch
 from harness.plan import make_plan
@@ -33,9 +37,38 @@ for name in registry.FRAMEWORKS:
     CELLS |= importlib.import_module(f"{name}_faults").CELLS
 
 
-def prove(tmp_path, monkeypatch, cell: str, fault: str) -> TrialResult:
+@pytest.fixture(scope="session")
+def zygotes():
+    """Where each framework's zygote listens: started when it is first asked for, ended with the session."""
+    with tempfile.TemporaryDirectory() as folder:
+        running: dict[str, subprocess.Popen] = {}
+
+        def path_of(name: str) -> str:
+            path = Path(folder) / name
+            if name not in running:
+                framework = registry.framework(name)
+                variables = environment.worker_environment(
+                    machine=make_machine(), platform="cpu", devices=2, cores=1,
+                    own=framework.environment.get("cpu", {}), code=TESTS.parent,
+                )  # fmt: skip
+                variables["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(FAULTS_FOLDER)])
+                command = [sys.executable, "-m", "zygote", framework.package, f"{name}_faults", str(path)]
+                running[name] = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
+            while not path.exists():
+                assert running[name].poll() is None, "the zygote has died"
+                time.sleep(0.05)
+            return str(path)
+
+        yield path_of
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+
+def prove(tmp_path, monkeypatch, zygotes, cell: str, fault: str) -> TrialResult:
     """The parity phase of a cell under the faulty worker."""
     monkeypatch.setenv("PYTHONPATH", str(FAULTS_FOLDER))
+    (tmp_path / "zygote").write_text(zygotes(cell.split()[0]))
     how = CELLS[cell]
     request = Request(
         frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
@@ -75,8 +108,8 @@ SPECIAL = [name for name, cell in CELLS.items() if cell.options or cell.known]
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", SPECIAL)
-def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, cell):
-    result = prove(tmp_path, monkeypatch, cell, "none")
+def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, zygotes, cell):
+    result = prove(tmp_path, monkeypatch, zygotes, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     assert result.parity is not None
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in result.parity.checks})
@@ -84,8 +117,8 @@ def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, cell):
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in FAULTS.items()])
-def test_the_gate_catches(tmp_path, monkeypatch, fault):
-    result = prove(tmp_path, monkeypatch, FAULTS[fault][0], fault)
+def test_the_gate_catches(tmp_path, monkeypatch, zygotes, fault):
+    result = prove(tmp_path, monkeypatch, zygotes, FAULTS[fault][0], fault)
     assert result.status == "parity_failed", result.traceback or result.reason
     assert result.parity is not None
     failed = {check.quantity: check.error for check in result.parity.checks if not check.passed}
