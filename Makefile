@@ -35,8 +35,8 @@ $(TF_STAMP): pyproject.toml
 run: setup
 	$(BIN)/python -m harness run --framework all $(RUN_ARGS)
 
+# one process more than cores: tests wait for processes that start
 test: setup
-	# one process more than cores: tests wait for processes that start
 	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal
 
 check: setup
