@@ -1,4 +1,7 @@
-"""One run from plan to report: prove every cell, time those that passed, write each outcome down as it happens."""
+"""One run from plan to report: prove every cell, time those that passed, write each outcome down as it happens.
+
+Long because all that a sitting may keep, do again or leave undone is decided here, in one order.
+"""
 
 from __future__ import annotations
 
