@@ -2,7 +2,7 @@
 
 A launch is the unit of replication: its throughput is its total work over its total time, which is the harmonic mean
 of its blocks' rates (Hoefler & Belli 2015, SC15, rules 3 and 4). A cell shows the median of its launches and their
-range; with a single launch the range is that of its blocks, and says so. Long because every column of the table is here.
+range; with a single launch the range is that of its blocks, and says so. Long because each column of the table is here.
 """
 
 from __future__ import annotations
