@@ -83,12 +83,19 @@ class References:
 
     def initial_params(self, spec: TrialSpec) -> Arrays:
         """The float64 weights that a cell begins from."""
-        workload = workloads.get(spec.workload, spec.size)
+        found = self.check_init_from(spec)
+        if not found:
+            return workloads.get(spec.workload, spec.size).init_params(spec.seed)
+        model = {name.removeprefix("model/"): a for name, a in found.items() if name.startswith("model/")}
+        return {name: array.astype(np.float64) for name, array in model.items()}
+
+    def check_init_from(self, spec: TrialSpec) -> Arrays:
+        """What --init-from gives a cell, nothing without it. Raises UsageError for what this network cannot take up."""
         if spec.training is None or not spec.training.init_from:
-            return workload.init_params(spec.seed)
-        shapes = {parameter.name: parameter.shape for parameter in workload.parameters()}
-        found = checkpoints.weights(Path(spec.training.init_from), shapes)
-        return {name: found[f"model/{name}"].astype(np.float64) for name in shapes}
+            return {}
+        parameters = workloads.get(spec.workload, spec.size).parameters()
+        shapes = {parameter.name: parameter.shape for parameter in parameters}
+        return checkpoints.weights(Path(spec.training.init_from), shapes)
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
         """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""

@@ -70,7 +70,7 @@ class Run:
 
     def execute(self) -> list[TrialResult]:
         """All trials of the plan, in order. Always leaves one result for each; re-raises an interruption afterwards."""
-        finished = {(result.spec.cell, result.spec.launch) for result in self.results}
+        finished = self.recorded()
         specs = [spec for spec in self.plan.runnable() if (spec.cell, spec.launch) not in finished]
         computations = {spec.computation: spec for spec in reversed(specs)}  # the first of each
         computations = dict(reversed(computations.items()))
@@ -80,7 +80,7 @@ class Run:
             for spec in specs:
                 self.references.prepare(spec)
             for spec in specs:
-                self.references.initial_params(spec)
+                self.references.check_init_from(spec)
                 if reason := self.references.impossible(spec):
                     self.record(self.result(spec, status="skipped", reason=reason))
                     computations.pop(spec.computation, None)
@@ -144,7 +144,7 @@ class Run:
             worst = max(check.error for check in proof.parity.checks)
             self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
         else:
-            recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
+            recorded = self.recorded()
             for other in self.plan.runnable():
                 if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
                     self.record(replace(proof, spec=other))
@@ -228,9 +228,13 @@ class Run:
             self.results.append(result)
         self.display.done(describe(result), result.status)
 
+    def recorded(self) -> set[tuple[str, int]]:
+        """The trials that have a row, by cell and launch."""
+        return {(result.spec.cell, result.spec.launch) for result in self.results}
+
     def give_up(self, specs: list[TrialSpec], reason: str, *, status: Status = "killed") -> None:
         """A row for every trial that has none yet."""
-        recorded = {(result.spec.cell, result.spec.launch) for result in self.results}
+        recorded = self.recorded()
         for spec in specs:
             if (spec.cell, spec.launch) not in recorded:
                 proof = self.proofs.get(spec.computation)
