@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -77,3 +78,11 @@ def commit() -> str:
 def hardware(machine: Machine) -> dict[str, Any]:
     """The machine as plain data."""
     return asdict(machine) | {"cores": len(machine.cores), "python": platform.python_version()}
+
+
+def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What tells two machines apart, or "". Not their memory, of which virtual machines may show more as it is used."""
+    for name in ("gpus", "cpu", "cores"):
+        if json.dumps(one.get(name)) != json.dumps(other.get(name)):
+            return name
+    return ""

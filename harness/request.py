@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from harness import registry, workloads
+from harness import environment, registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
 from harness.specs import FrameworkSpec, Normalization, Platform, Precision, TrainingSpec
@@ -87,17 +86,9 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
 
 def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
-    differs = other_hardware(then, now)
+    differs = environment.other_hardware(then, now)
     if differs:
         raise UsageError(f"--resume: the run began on another machine: {differs} {then.get(differs)} there")
-
-
-def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What tells two machines apart, or "". Not their memory, of which virtual machines may show more as it is used."""
-    for name in ("gpus", "cpu", "cores"):
-        if json.dumps(one.get(name)) != json.dumps(other.get(name)):
-            return name
-    return ""
 
 
 def check_numbers(request: Request) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Plan
-from harness.request import other_hardware
 from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"

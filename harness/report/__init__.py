@@ -27,7 +27,7 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
 
     cells = summary.summarize(results)
     trained = training.trained(cells)
-    timed = [cell for cell in cells if cell not in trained]
+    timed = training.timed(cells)
     tables = []
     if timed:
         tables.append(("Results", summary.result_table(timed), summary.TEXT_COLUMNS, summary.REPORT_ONLY_COLUMNS))

@@ -52,7 +52,7 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
         parts += ["", *tutorial.sections(cells, first.machine, on_cpu=on_cpu(results))]
     parts += ["", "## Machine", "", table(_machine(results)), ""]
     trained = training.trained(cells)
-    timed = [cell for cell in cells if cell not in trained]
+    timed = training.timed(cells)
     if timed:
         parts += ["## Results", "", table(result_table(timed)), "", *map(escape, _reading(timed))]
     if trained:
@@ -106,7 +106,7 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     if skipped:
         lines.append(f"{_count(skipped, 'cell')} skipped: " + "; ".join(cell.title for cell in skipped) + ".")
     lines += training.words(training.trained(cells))
-    lines += [CPU_NOTE] if on_cpu(results) else _fastest([cell for cell in ran if not cell.spec.training])
+    lines += [CPU_NOTE] if on_cpu(results) else _fastest(training.timed(ran))
     return lines
 
 

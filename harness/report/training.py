@@ -28,6 +28,11 @@ def trained(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell.spec.training]
 
 
+def timed(cells: Sequence[Cell]) -> list[Cell]:
+    """The others: those of `run`."""
+    return [cell for cell in cells if not cell.spec.training]
+
+
 def to_target(result: TrialResult) -> tuple[float, float]:
     """(seconds, samples) until the target was reached; infinite where it was not."""
     assert result.spec.training is not None
