@@ -160,10 +160,12 @@ def reproduce(
     platform: str = "auto",
     size: str | None = None,
     values: str | None = None,
+    launches: WholeNumber | None = None,
     seed: WholeNumber = 0,
     timeout: float | None = None,
     interpreter: list[str] | None = None,
     out: Path | None = None,
+    budget_minutes: float | None = None,
 ) -> int:
     """Redo a publication's every step, its numbers beside those measured here.
 
@@ -179,6 +181,8 @@ def reproduce(
         Of ResNet-50. Default: tutorial on GPUs, tiny on CPU devices.
     values
         Split sizes, as a comma list. Default: the tutorial's own.
+    launches
+        Of each cell. Default: 3 on GPUs, 1 on CPU devices.
     seed
         Of the initial weights, the batches and the order of launches.
     timeout
@@ -187,14 +191,19 @@ def reproduce(
         A Python for PyTorch, as torch=PATH.
     out
         The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
+    budget_minutes
+        As for run; run --resume goes on.
     """
     check_name("reproduce", recipe, reproducing.RECIPES)
-    options = Options(platform=platform, size=size, seed=seed, timeout=timeout, interpreter=interpreter or [])
+    check_budget(budget_minutes)
+    known = {"seed": seed, "timeout": timeout, "interpreter": interpreter or []}
+    options = Options(platform=platform, size=size, launches=launches, **known)
     made = reproducing.tutorial_plan(options.request(), machine(), values=tuple(split([values or ""])))
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
     from harness.session import execute
 
-    return execute(made, command, out=out, data=None, name=f"reproduce-{recipe}", recipe=recipe)
+    named = {"name": f"reproduce-{recipe}", "recipe": recipe}
+    return execute(made, command, out=out, data=None, budget_minutes=budget_minutes, **named)
 
 
 @app.command
@@ -223,13 +232,14 @@ def plan(
         return 0
     from harness.display import print_table
 
-    launches = planning.PRESETS[made.preset]["launches"]
+    launches = 1 + max(trial.spec.launch for trial in made.trials)
     rows = [
         [
             trial.spec.framework,
             trial.spec.workload,
             trial.spec.size,
             trial.spec.strategy,
+            trial.spec.track,
             trial.spec.variant or "-",
             str(trial.spec.devices),
             str(trial.spec.global_batch),
@@ -245,6 +255,7 @@ def plan(
         "workload",
         "size",
         "strategy",
+        "track",
         "options",
         "devices",
         "batch",
@@ -252,13 +263,13 @@ def plan(
         "status",
         "reason",
     ]
-    print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={5, 6, 7})
+    print_table(f"Plan: {made.platform} devices, preset {made.preset}", header, sorted(rows), right={6, 7, 8})
     return 0
 
 
 @app.command(name="list")
 def list_(
-    what: Literal["frameworks", "workloads", "strategies"],
+    what: Literal["frameworks", "workloads", "strategies", "settings"],
     *,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     markdown: bool = False,
@@ -268,7 +279,7 @@ def list_(
     Parameters
     ----------
     what
-        frameworks, workloads or strategies.
+        frameworks, workloads, strategies or settings (what the tracks set differently).
     as_json
         One JSON document on standard output.
     markdown
@@ -295,6 +306,12 @@ def list_(
                 target = workload.target_accuracy
                 row["train to"] = f"{100 * target:g}%" if target else "-"
                 rows.append(row | {"summary": workload.summary})
+    elif what == "settings":
+        for spec in specs:
+            for setting in spec.settings:
+                values = {"defaults": on_off(setting.defaults), "tuned": on_off(setting.tuned)}
+                rows.append({"framework": spec.name, "name": setting.name} | values | {"what": setting.summary})
+                rows[-1] |= {"source": setting.source}
     else:
         for spec in specs:
             for strategy in spec.strategies:
@@ -437,6 +454,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def given(**paths: Path | None) -> list[str]:
     """The names of those options that were given."""
     return [f"--{name}" for name, path in paths.items() if path is not None]
+
+
+def on_off(value: bool) -> str:
+    return "on" if value else "off"
 
 
 def check_budget(minutes: float | None) -> None:

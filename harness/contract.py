@@ -53,6 +53,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     normalization: Normalization = "global"  # which samples share BatchNorm statistics
     accumulation_steps: int = 1  # a batch is trained on in so many parts, and synchronized once: partition.shares
+    settings: dict[str, bool] = field(default_factory=dict)  # the framework's own, as the track has them
     keep_gradients: bool = False  # parity phase: gradients() will be asked for
 
 

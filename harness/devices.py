@@ -20,6 +20,7 @@ class Gpu:
     token: str
     name: str
     memory_bytes: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,8 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            found.append((uuid, Gpu(token=str(index), name=pynvml.nvmlDeviceGetName(handle), memory_bytes=memory)))
+            name = pynvml.nvmlDeviceGetName(handle)
+            found.append((uuid, Gpu(token=str(index), name=name, memory_bytes=memory, uuid=uuid)))
     except pynvml.NVMLError as error:
         return (), "", str(error)
     finally:

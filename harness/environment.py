@@ -81,8 +81,13 @@ def hardware(machine: Machine) -> dict[str, Any]:
 
 
 def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What tells two machines apart, or "". Not their memory, of which virtual machines may show more as it is used."""
-    for name in ("gpus", "cpu", "cores"):
-        if json.dumps(one.get(name)) != json.dumps(other.get(name)):
-            return name
-    return ""
+    """What tells two kinds of machines apart, or "". Not their memory, of which virtual machines may show more as it is
+    used; nor which of equal GPUs they have: reports say on how many machines a run was measured."""
+
+    def kind(machine: Mapping[str, Any], name: str) -> str:
+        value = machine.get(name)
+        if name == "gpus":
+            value = [(gpu["name"], gpu["memory_bytes"]) for gpu in value or ()]
+        return json.dumps(value)
+
+    return next((name for name in ("gpus", "cpu", "cores") if kind(one, name) != kind(other, name)), "")

@@ -35,6 +35,7 @@ class Order:
     run_folder: Path | None = None  # where checkpoints go,
     checkpoint: Path | None = None  # the one that training goes on from,
     init_from: Path | None = None  # or takes its first weights from
+    compile_cache: Path | None = None  # where what it compiles is kept
     groups: int = 1
     devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
 
@@ -74,6 +75,11 @@ def launch(
         own=framework.environment.get(spec.platform, {}),
         code=link_code(folder / "code", framework.package),
     )
+    for setting in framework.settings:
+        for name, value in setting.environment.items() if spec.settings.get(setting.name) else ():
+            variables[name] = f"{value} {variables.get(name, '')}".strip()
+    if order.compile_cache and framework.compile_cache:
+        variables[framework.compile_cache] = str(order.compile_cache)
     # libraries leave files there when a process ends at once; this folder goes with the run's others
     variables["TMPDIR"] = str(folder.parent / "tmp")
     (folder.parent / "tmp").mkdir(exist_ok=True)
@@ -87,6 +93,7 @@ def launch(
         "inputs": str(order.inputs),
         "golden": str(order.golden),
         "groups": order.groups,
+        "compile_cache": str(order.compile_cache or ""),
         "test": str(order.test or ""),
         "run_folder": str(order.run_folder or ""),
         "checkpoint": str(order.checkpoint or ""),

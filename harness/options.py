@@ -47,8 +47,13 @@ class Options:
     "The workload's size: see `list workloads`."
     global_batch: WholeNumber | None = None
     "Samples of one step over all devices. Default: the workload's own."
-    precision: str = "fp32"
-    "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). The parity phase is always float64."
+    track: list[str] = field(default_factory=lambda: ["defaults"])
+    "defaults: as each framework's own tutorials do. tuned: its best known settings. Or both."
+    setting: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
+    "A framework's setting instead of its track's, e.g. compile=false. Can be repeated. See `list settings`."
+    precision: Annotated[str | None, HIDDEN_DEFAULT] = None
+    "Of the timed phase: fp64, fp32 (no TF32), tf32, bf16 (mixed). Default: fp32; bf16 with --track tuned on GPUs. "
+    "The parity phase is always float64."
     optimizer: str | None = None
     "Instead of the workload's own: sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,..."
     learning_rate_scaling: str = "none"
@@ -61,6 +66,8 @@ class Options:
     "Of the initial weights, the batches and the order of launches."
     preset: str | None = None
     "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
+    launches: WholeNumber | None = None
+    "Of each cell, instead of the preset's: so many times it starts anew."
     timeout: float | None = None
     "Seconds that one phase of one trial may take; half of it, or 300, without progress counts as hung. Default: 600, "
     "and a day to train."
@@ -68,6 +75,10 @@ class Options:
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     interpreter: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
+
+    compile_cache: Annotated[str, HIDDEN_DEFAULT] = ""
+    "A folder that keeps what frameworks compile, also for other runs; none: every launch compiles anew. Default: the "
+    "launches of a sitting share it, so that the first of a cell is cold and the others are warm."
 
     def arguments(self) -> list[str]:
         """The command-line form of what differs from the defaults, wherever it came from."""
@@ -83,6 +94,8 @@ class Options:
             platform=self.platform,  # pyright: ignore[reportArgumentType] -- make_plan checks it
             size=self.size,
             global_batch=self.global_batch,
+            tracks=names("--track", self.track),
+            settings=dict(setting(value) for value in split(self.setting)),
             precision=self.precision,
             optimizer=self.optimizer,
             learning_rate_scaling=self.learning_rate_scaling,
@@ -90,9 +103,11 @@ class Options:
             batch_norm=self.batch_norm,
             seed=self.seed,
             preset=self.preset,
+            launches=self.launches,
             timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
             options=option_values(split(self.option)),
             interpreters=dict(interpreter(value) for value in split(self.interpreter)),
+            compile_cache=compile_cache(self.compile_cache),
         )
 
 
@@ -186,6 +201,27 @@ def option_values(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise UsageError(f"--option {name}: given twice, as {found[name][0]} and {value}; `sweep` compares values")
         found[name] = (value,)
     return found
+
+
+def setting(value: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair. Raises UsageError."""
+    name, equals, text = value.partition("=")
+    if not (name and equals and text):
+        raise UsageError(f"--setting {value!r}: must be NAME=VALUE, e.g. compile=false")
+    return name, text
+
+
+def compile_cache(value: str) -> str:
+    """A folder that is there or can be made, as an absolute path; or "none", or "". Raises UsageError."""
+    if value in ("", "none"):
+        return value
+    folder = Path(value).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror
+        raise UsageError(f"--compile-cache {value}: cannot make it: {reason}; name a folder, or none") from error
+    return str(folder)
 
 
 def interpreter(value: str) -> tuple[str, str]:

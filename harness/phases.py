@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from harness.golden import Golden, replay
 from harness.specs import TrialSpec
 
 EXPLODED = 10.0  # a loss this many times the first one, or not finite, counts as diverged
+BARE_BLOCKS = 5  # at most
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
 
@@ -67,8 +69,12 @@ class Agreement:
         return float(path.read_text())
 
 
-def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer: dict, progress) -> None:
-    """First step, loss curve, pilot, warm-up, then the timed blocks."""
+def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer: dict, progress, bare=None) -> None:
+    """First step, loss curve, pilot, warm-up, then the timed blocks.
+
+    `bare`: a loop over the same model without the suite's code (`<package>/bare.py`), of which a block follows each of
+    the first timed blocks: in turns, so that whatever drifts hits both.
+    """
     losses: list[float] = answer.setdefault("losses", [])
     dtype = np.float64 if spec.precision == "fp64" else np.float32
     for step in range(spec.curve_steps):
@@ -84,7 +90,8 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
         check_loss(losses, step)
     steps = range(spec.curve_steps, spec.curve_steps + RESIDENT_BATCHES)
     resident = [program.place(batches.batch(step, spec.global_batch, dtype=dtype)) for step in steps]
-    timed = partial(timing.time_blocks, program, resident, clock=time.perf_counter, barrier=agree.barrier)
+    clocks: Any = {"clock": time.perf_counter, "barrier": agree.barrier}
+    timed = partial(timing.time_blocks, program, resident, **clocks)
     # The pilot also warms up the pattern that is timed: steps without a look at the loss between them.
     progress("pilot")
     (pilot,) = timed(blocks=1, steps_per_block=spec.steps_per_block)
@@ -96,11 +103,12 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
     # workers that meet every so many steps meet equally often in every block
     steps = timing.whole_rounds(steps, of=spec.options.get("sync_every", 1))
     answer["steps_per_block"] = steps
-    answer["block_seconds"] = timed(
-        blocks=spec.blocks,
-        steps_per_block=steps,
-        progress=lambda block: progress(f"block {block + 1}/{spec.blocks}"),
-    )
+    seconds, bare_seconds = answer.setdefault("block_seconds", []), answer.setdefault("bare_block_seconds", [])
+    for block in range(spec.blocks):
+        progress(f"block {block + 1}/{spec.blocks}")
+        seconds += timed(blocks=1, steps_per_block=steps)
+        if bare is not None and block < BARE_BLOCKS:
+            bare_seconds.append(timing.time_call(program, partial(bare, program, resident, steps), **clocks))
     check_loss([*losses[:1], program.loss()], spec.curve_steps + spec.blocks * steps)
     if hasattr(program, "trace") and spec.launch == 0:
         progress("tracing one step")

@@ -22,8 +22,10 @@ from harness.specs import (
     Band,
     FrameworkSpec,
     Normalization,
+    OptimizerSpec,
     Platform,
     StrategySpec,
+    Track,
     TrainingSpec,
     TrialSpec,
 )
@@ -65,6 +67,7 @@ class Plan:
     platform: Platform
     preset: str
     interpreters: dict[str, str]
+    compile_cache: str = ""  # a folder, "none", or "" for one that lasts as long as a sitting
 
     def runnable(self) -> list[TrialSpec]:
         """The trials that will be launched, in order."""
@@ -79,7 +82,9 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     """
     frameworks = asking.expand("--framework", request.frameworks, registry.packages())
     names = asking.expand("--workload", request.workloads, workloads.names())
-    check_name("--precision", request.precision, PRECISIONS)
+    check_name("--precision", request.precision or "fp32", PRECISIONS)
+    for track in request.tracks:
+        check_name("--track", track, asking.TRACKS)
     platform = asking.platform(request, machine)
     devices = asking.device_counts(request, machine, platform)
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
@@ -90,6 +95,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     specs = [registry.framework(name) for name in frameworks]
     asking.check_strategies(request.strategies, specs)
     asking.check_options(request, specs)
+    asking.check_settings(request, specs)
     check_name("--batch-norm", request.batch_norm or "per_device", asking.NORMALIZATIONS)
     check_name("--learning-rate-scaling", request.learning_rate_scaling, asking.SCALINGS)
     for name in request.interpreters:
@@ -106,10 +112,18 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         for spec in specs:
             for strategy in spec.strategies:
                 if "all" in request.strategies or strategy.name in request.strategies:
-                    cells += _cells(request, workload, spec, strategy, platform, devices, preset, absent[spec.name])
+                    for track in dict.fromkeys(request.tracks):
+                        known = (workload, spec, strategy, asking.track(track), platform, devices, preset)
+                        cells += _cells(request, *known, absent[spec.name])
     if not cells:
         raise UsageError("nothing to do: no strategy of the chosen frameworks was named")
-    return Plan(trials=_interleave(cells, request, preset), platform=platform, preset=preset, interpreters=interpreters)
+    return Plan(
+        trials=_interleave(cells, request, preset),
+        platform=platform,
+        preset=preset,
+        interpreters=interpreters,
+        compile_cache=request.compile_cache,
+    )
 
 
 def check_data(data: Path | None, plan: Plan) -> None:
@@ -134,13 +148,17 @@ def _cells(
     workload: Workload,
     framework: FrameworkSpec,
     strategy: StrategySpec,
+    track: Track,
     platform: Platform,
     devices: tuple[int, ...],
     preset: str,
     absent: str,
 ) -> list[Planned]:
-    """The cells of one strategy on one workload: one for each number of devices, and each value of its options."""
+    """The cells of one strategy on one track and workload: one for each number of devices and value of its options."""
     counts = [1] if strategy.parallelism == "none" else list(devices)
+    if track == "tuned":
+        own = {name: value for name, value in strategy.tuned.items() if name in strategy.options}
+        strategy = replace(strategy, options=strategy.options | own)
     chosen_optimizer = optimizers.parse(request.optimizer, workload.optimizer)
     normalization, why_not_normalized = _normalization(strategy, request, platform)
     cells = []
@@ -182,10 +200,12 @@ def _cells(
             platform=platform,
             devices=count,
             global_batch=batch,
-            precision=asking.precision(request.precision),
+            track=track,
+            settings=resolve_settings(framework, strategy, track, platform, optimizer, request),
+            precision=asking.precision(request, track, platform),
             optimizer=optimizer,
             seed=request.seed,
-            variant=_variant(options, chosen, strategy, request),
+            variant=_variant(options, chosen, strategy, framework, request),
             algorithm=strategy.algorithm,
             normalization=normalization,
             accumulation_steps=request.accumulation_steps,
@@ -210,8 +230,10 @@ def _cells(
     return cells
 
 
-def _variant(options: dict[str, Any], chosen: dict[str, Any], strategy: StrategySpec, request: Request) -> str:
-    """The options that tell a cell from others: those chosen, those that depend on the workload."""
+def _variant(
+    options: dict[str, Any], chosen: dict[str, Any], strategy: StrategySpec, framework: FrameworkSpec, request: Request
+) -> str:
+    """The options and settings that tell a cell from others: those chosen, and options that depend on the workload."""
     told = {
         name: value
         for name, value in options.items()
@@ -219,6 +241,11 @@ def _variant(options: dict[str, Any], chosen: dict[str, Any], strategy: Strategy
     }
     if request.accumulation_steps > 1:
         told["accumulation_steps"] = request.accumulation_steps
+    told |= {
+        setting.name: request.settings[setting.name]
+        for setting in framework.settings
+        if setting.name in request.settings
+    }
     return ", ".join(f"{name}={value}" for name, value in sorted(told.items(), reverse=True))
 
 
@@ -291,6 +318,27 @@ def resolve_options(
     return options
 
 
+def resolve_settings(
+    framework: FrameworkSpec,
+    strategy: StrategySpec,
+    track: Track,
+    platform: Platform,
+    optimizer: OptimizerSpec,
+    request: Request,
+) -> dict[str, Any]:
+    """All of a framework's settings as this cell has them: those asked for, then the strategy's, then the track's."""
+    found, changing = {}, optimizers.scheduled(optimizer)
+    for setting in framework.settings:
+        value = setting.defaults
+        barred = (setting.needs_gpu and platform == "cpu") or (setting.constant_rate and changing)
+        if track == "tuned" and not barred:
+            value = strategy.tuned.get(setting.name, setting.tuned)
+        if setting.name in request.settings:
+            value = request.settings[setting.name] == "true"
+        found[setting.name] = value
+    return found
+
+
 def _normalization(strategy: StrategySpec, request: Request, platform: Platform) -> tuple[Normalization, str]:
     """Which samples share BatchNorm statistics, and why it cannot be as the request has it, or ""."""
     own, wanted = strategy.normalization, request.batch_norm
@@ -341,7 +389,7 @@ def _interleave(cells: list[Planned], request: Request, preset: str) -> tuple[Pl
     """Cells that will not run once each; then rounds of all others, each round in its own seeded order."""
     trials = [cell for cell in cells if cell.status != "planned"]
     runnable = [cell for cell in cells if cell.status == "planned"]
-    launches, seeds = PRESETS[preset]["launches"], 0
+    launches, seeds = request.launches or PRESETS[preset]["launches"], 0
     if request.training:  # each launch is a training of its own, from other weights and in another order
         launches, seeds = request.training.seeds or launches, 1
     for launch in range(launches):

@@ -16,6 +16,7 @@ from harness.request import Request
 
 RECIPES = ("tutorial",)
 REPEATS, BATCHES = 10, 3  # the tutorial's num_repeat and num_batches
+LAUNCHES = 3  # on GPUs
 SPLIT_SIZES = (1, 3, 5, 8, 10, 12, 20, 40, 60)  # the tutorial's sample points
 
 
@@ -33,7 +34,8 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
     values = values or tuple(
         str(value) for value in (*SPLIT_SIZES, *((2, 4, 6) if batch < 20 else ())) if value <= batch
     )
-    base = replace(request, frameworks=("torch",), devices=(2,), preset="smoke")
+    launches = request.launches or (LAUNCHES if platform == "gpu" else 1)
+    base = replace(request, frameworks=("torch",), devices=(2,), preset="smoke", launches=launches)
     toy = make_plan(replace(base, workloads=("toy",), size=None, strategies=("single", "model_parallel")), machine)
     resnet = make_plan(
         replace(
@@ -48,9 +50,7 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
     trials: list[Planned] = list(toy.trials)
     warmup = 1.0 if platform == "gpu" else 0.0
     for trial in resnet.trials:
-        proper = replace(
-            trial.spec, curve_steps=5, warmup_seconds=warmup, blocks=REPEATS, steps_per_block=BATCHES, block_seconds=0.0
-        )
-        trials.append(replace(trial, spec=proper))
-        trials.append(replace(trial, spec=replace(proper, protocol="from_host")))
+        proper = replace(trial.spec, curve_steps=5, warmup_seconds=warmup, steps_per_block=BATCHES, block_seconds=0.0)
+        trials.append(replace(trial, spec=replace(proper, blocks=REPEATS // 2)))
+        trials.append(replace(trial, spec=replace(proper, blocks=REPEATS, protocol="from_host")))
     return replace(resnet, trials=tuple(trials))

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from harness import environment, registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, Normalization, Platform, Precision, TrainingSpec
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec
 from harness.workloads import Workload
 
+TRACKS = ("defaults", "tuned")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 NORMALIZATIONS = ("per_device", "global")
 SCALINGS = ("none", "linear")
@@ -46,16 +47,20 @@ class Request:
     platform: Literal["auto", "cpu", "gpu"] = "auto"
     size: str | None = None
     global_batch: int | None = None
-    precision: str = "fp32"
+    tracks: tuple[str, ...] = ("defaults",)
+    settings: Mapping[str, str] = field(default_factory=dict)  # of frameworks, instead of the tracks' own
+    precision: str | None = None  # the track's where None
     optimizer: str | None = None
     learning_rate_scaling: str = "none"
     accumulation_steps: int = 1
     batch_norm: str | None = None  # the strategies' own where None
     seed: int = 0
     preset: str | None = None
+    launches: int | None = None  # the preset's where None
     timeout_seconds: float = 600.0
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # values of strategies' options; several sweep
     interpreters: Mapping[str, str] = field(default_factory=dict)
+    compile_cache: str = ""
     training: TrainingRequest | None = None  # `train`
 
 
@@ -96,6 +101,8 @@ def check_numbers(request: Request) -> None:
         raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
     if request.accumulation_steps < 1:
         raise UsageError(f"--accumulation-steps {request.accumulation_steps}: must be at least 1")
+    if request.launches is not None and request.launches < 1:
+        raise UsageError(f"--launches {request.launches}: must be at least 1")
     if request.seed < 0:
         raise UsageError(f"--seed {request.seed}: must be at least 0")
     if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
@@ -162,6 +169,13 @@ def check_options(request: Request, specs: list[FrameworkSpec]) -> None:
             )
 
 
+def check_settings(request: Request, specs: list[FrameworkSpec]) -> None:
+    known = {setting.name: setting for spec in specs for setting in spec.settings}
+    for name, value in request.settings.items():
+        check_name("--setting", name, known, extra=f" for {', '.join(spec.name for spec in specs)}")
+        check_name(f"--setting {name}:", value, ("true", "false"))
+
+
 def workload(name: str, request: Request) -> Workload:
     sizes = workloads.sizes(name)
     size = request.size or next(iter(sizes))
@@ -181,8 +195,14 @@ def normalization(name: str) -> Normalization:
     return name  # pyright: ignore[reportReturnType] -- checked by make_plan
 
 
-def precision(name: str) -> Precision:
+def track(name: str) -> Track:
     return name  # pyright: ignore[reportReturnType] -- checked by make_plan
+
+
+def precision(request: Request, track: Track, platform: Platform) -> Precision:
+    """What is asked for; else fp32, but bf16 on the tuned track, where there is hardware for it."""
+    own = "bf16" if track == "tuned" and platform == "gpu" else "fp32"
+    return request.precision or own  # pyright: ignore[reportReturnType] -- checked by make_plan
 
 
 def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:

@@ -47,6 +47,8 @@ class Run:
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        kept = self.plan.compile_cache
+        self.compiled = None if kept == "none" else Path(kept) if kept else self.work / "compiled"
         data = Path(intent.data) if intent.data else None
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
@@ -185,6 +187,7 @@ class Run:
             run_folder=self.folder,
             checkpoint=checkpoints.newest(self.folder, spec.cell, spec.launch) if phase == "training" else None,
             init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
+            compile_cache=self.compiled / spec.framework / f"{spec.computation}-{phase}" if self.compiled else None,
             groups=groups,
             devices_in_plan=self.most_devices,
         )

@@ -26,6 +26,10 @@ Input = Literal["resident", "loader"]
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Track = Literal["defaults", "tuned"]
+CompileCache = Literal[
+    "cold", "warm", "none", ""
+]  # what compilation found there; "none": nothing was compiled; or unknown
 Quantity = Literal["losses", "gradients", "parameters"]
 Status = Literal[
     "ok",  # parity proved and timed
@@ -69,6 +73,25 @@ class OptimizerSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a framework executes a step, where its tracks differ; never what is computed.
+
+    `defaults` is what the framework does in its own tutorials, `tuned` what makes it fastest, as its makers or a
+    measurement say: `source`. One that `needs_gpu` keeps its default on CPU devices, one for a `constant_rate` where
+    the learning rate changes. `environment`: what the workers' variables get where it is on, before what they have.
+    """
+
+    name: str
+    summary: str
+    source: str
+    defaults: bool = False
+    tuned: bool = True
+    needs_gpu: bool = False
+    constant_rate: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StrategySpec:
     """What the planner must know of one parallel strategy without importing its framework.
 
@@ -78,7 +101,8 @@ class StrategySpec:
     the workload, which the planner fills in. `choices`: the values that an option of text may have. `options_need_gpu`:
     values of options ("cross_device=nccl"), each with the reason why it needs GPUs. `bands`: values of options
     ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
-    stages as devices.
+    stages as devices. `tuned`: what the tuned track sets otherwise than for the framework's other strategies, settings
+    and this one's own options alike; `tuned_because` says why.
 
     The last six fields are the strategy's row in docs/strategies.md.
     """
@@ -98,6 +122,8 @@ class StrategySpec:
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     options_need_gpu: dict[str, str] = field(default_factory=dict)
     bands: dict[str, Band] = field(default_factory=dict)
+    tuned: dict[str, Any] = field(default_factory=dict)
+    tuned_because: str = ""
     options_need_even_devices: dict[str, str] = field(default_factory=dict)  # likewise, with the reason
     replicated: str = ""
     sharded: str = ""
@@ -117,7 +143,9 @@ class FrameworkSpec:
     modules: tuple[str, ...]  # all must be importable, else the framework is unavailable
     distributions: tuple[str, ...]  # whose versions are recorded
     install_hint: str
-    execution: str  # how steps are executed in the "defaults" track, in words
+    execution: str  # how steps are executed in both tracks, in words
+    settings: tuple[Setting, ...] = ()  # in which the tracks differ
+    compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     strategies: tuple[StrategySpec, ...]
     workloads: tuple[str, ...] = ()  # that it has models for; () means all
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
@@ -165,7 +193,8 @@ class TrialSpec:
     normalization: Normalization = "global"
     accumulation_steps: int = 1  # a step's batch comes in so many parts, synchronized once
     band: Band = "exact"
-    track: str = "defaults"
+    track: Track = "defaults"
+    settings: dict[str, bool] = field(default_factory=dict)  # all of the framework's, by name
     # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
     # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
     protocol: Protocol = "resident"
@@ -222,7 +251,8 @@ class TrialSpec:
         """Names what is computed, however it is timed: cells that share it share their proof."""
         variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
         kind = f"-train-{self.training.last_batch}" if self.training else ""
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{kind}"
+        track = "-tuned" if self.track == "tuned" else ""
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{track}{kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,8 +335,10 @@ class TrialResult:
     unit: str = "sample"
     build_seconds: float | None = None
     first_step_seconds: float | None = None
+    compile_cache: CompileCache = ""
     steps_per_block: int = 0
     block_seconds: tuple[tuple[float, ...], ...] = ()
+    bare_block_seconds: tuple[tuple[float, ...], ...] = ()  # likewise, of a bare loop over the same model
     spans: tuple[Span, ...] = ()  # of one traced step, where the strategy has stages
     epochs: tuple[Epoch, ...] = ()  # of `train`
     losses: tuple[float, ...] = ()

@@ -11,12 +11,7 @@ from harness.contract import Program
 
 def time_first_step(program: Program, placed: Any, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
     """Seconds from calling the first step to idle devices: tracing, compilation and autotuning included."""
-    program.sync()
-    barrier()  # else an early rank's first step would include waiting for a late one
-    start = clock()
-    program.step(placed)
-    program.sync()
-    return clock() - start
+    return time_call(program, lambda: program.step(placed), clock=clock, barrier=barrier)
 
 
 def time_blocks(
@@ -27,25 +22,27 @@ def time_blocks(
     steps_per_block: int,
     clock: Callable[[], float],
     barrier: Callable[[], None],
-    progress: Callable[[int], None] = lambda block: None,
 ) -> list[float]:
-    """Seconds of each block on this rank.
+    """Seconds of each block of steps on this rank. Batches wait on the devices and are used in turn."""
 
-    A block is: wait for this process's devices, meet the other ranks, read the clock, run the steps, wait for the
-    devices, read the clock. Batches wait on the devices and are used in turn. `progress` runs between blocks, untimed.
-    """
-    seconds, step = [], 0
-    for block in range(blocks):
-        progress(block)
-        program.sync()  # nothing of the block before may run into this one
-        barrier()  # the ranks start together, so that the slowest one's time is the step's time
-        start = clock()
-        for _ in range(steps_per_block):
+    def steps() -> None:
+        for step in range(steps_per_block):
             program.step(placed[step % len(placed)])
-            step += 1
-        program.sync()  # steps are asynchronous: without this the clock would read how fast Python can enqueue
-        seconds.append(clock() - start)
-    return seconds
+
+    return [time_call(program, steps, clock=clock, barrier=barrier) for _ in range(blocks)]
+
+
+def time_call(
+    program: Program, call: Callable[[], None], *, clock: Callable[[], float], barrier: Callable[[], None]
+) -> float:
+    """Seconds of a block on this rank: wait for this process's devices, meet the other ranks, read the clock, call,
+    wait for the devices, read the clock."""
+    program.sync()  # nothing of the block before may run into this one
+    barrier()  # the ranks start together, so that the slowest one's time is the step's time
+    start = clock()
+    call()
+    program.sync()  # steps are asynchronous: without this the clock would read how fast Python can enqueue
+    return clock() - start
 
 
 def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:

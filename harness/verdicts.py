@@ -50,6 +50,7 @@ def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: 
             "spans": tuple(Span(**span) for span in first.get("spans", ())),
             "build_seconds": max(answer["build_seconds"] for answer in answers),
             "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
+            "bare_block_seconds": tuple(tuple(answer.get("bare_block_seconds", ())) for answer in answers),
             "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
             "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
             "peak_kind": first["peak_kind"],
@@ -84,9 +85,11 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
 
 
 def _voided(outcome: Outcome, losses: Sequence[float], curve: Sequence[float], spec: TrialSpec) -> dict[str, Any]:
-    """What is known of the precision, and why a run that ended well counts for nothing all the same."""
+    """What is known of precision and compilation, and why a run that ended well counts for nothing all the same."""
     found = precision_errors(outcome)
-    known: dict[str, Any] = {"precision_errors": found}
+    caches = [answer.get("compile_cache", "") for answer in outcome.answers]
+    cache = "cold" if "cold" in caches else next(iter(caches), "")  # cold if any rank had to compile
+    known: dict[str, Any] = {"precision_errors": found, "compile_cache": cache}
     if outcome.status != "ok":
         return known
     if off := off_golden(losses, curve, spec):

@@ -13,6 +13,7 @@ import ctypes
 import faulthandler
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import resource
@@ -32,8 +33,9 @@ from harness.contract import DevicesMissing, Job, World
 from harness.data import Batches
 from harness.environment import recorded
 from harness.golden import Golden
+from harness.optimizers import scheduled
 from harness.phases import Agreement, Diverged, measure, measure_from_host, prove
-from harness.specs import OptimizerSpec, TrainingSpec, TrialSpec
+from harness.specs import CompileCache, OptimizerSpec, TrainingSpec, TrialSpec
 from harness.training import Position, Trainer
 
 
@@ -89,12 +91,13 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     world = World(rank=rank, **orders["world"])
     workload = workloads.get(spec.workload, spec.size)
 
-    answer["environment"] = recorded(os.environ)  # as this process has it, whatever its interpreter's wrapper added
     progress("importing")
     runtime = import_runtime(orders["package"])
     answer["versions"] = {name: version(name) for name in orders["distributions"]}
     progress("starting")
-    runtime.start(world, precision)
+    runtime.start(world, precision, spec.settings)
+    # as this process has it, whatever its interpreter's wrapper and its settings added
+    answer["environment"] = recorded(os.environ)
     answer["versions"] |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)
 
     progress("building")
@@ -108,6 +111,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         options=spec.parity_options if in_parity else spec.options,
         normalization=spec.normalization,
         accumulation_steps=spec.accumulation_steps,
+        settings=spec.settings,
         keep_gradients=in_parity,
     )
     with np.load(orders["inputs"], allow_pickle=False) as inputs:
@@ -119,6 +123,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     answer["build_seconds"] = time.perf_counter() - started
     answer["cut"] = getattr(program, "cut_after", "")
 
+    cached = compiled_files(orders)
     agree = Agreement(folder, rank, lambda: runtime.barrier(world))
     if orders["phase"] == "training":
         train(program, spec, job, batches, orders, agree, answer, progress, partial(write_json, folder / so_far(rank)))
@@ -127,7 +132,8 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     elif in_parity:
         prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
     else:
-        measure(program, spec, batches, agree, answer, progress)
+        measure(program, spec, batches, agree, answer, progress, bare_loop(orders["package"], spec, job))
+    answer["compile_cache"] = cache_state(cached, compiled_files(orders))
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
@@ -175,6 +181,28 @@ def train(
         trainer.run(loader=loader, folder=folder, answer=answer)
     finally:
         loader.close()
+
+
+def bare_loop(package: str, spec: TrialSpec, job: Job) -> Any:
+    """The framework's bare loop for a cell on GPUs, if it has one. (On CPU devices no hundredth could be told.)"""
+    plain = spec.accumulation_steps == 1 and not scheduled(job.optimizer)
+    if spec.platform == "cpu" or not plain or importlib.util.find_spec(f"{package}.bare") is None:
+        return None
+    return importlib.import_module(f"{package}.bare").LOOPS.get(spec.strategy)
+
+
+def compiled_files(orders: dict[str, Any]) -> set[str]:
+    """What the framework has compiled and kept for this cell, as files."""
+    folder = orders["compile_cache"]
+    return {str(path) for path in Path(folder).rglob("*") if path.is_file()} if folder else set()
+
+
+def cache_state(before: set[str], after: set[str]) -> CompileCache:
+    """Whether what was compiled came from the cache: told by the files that were written. Of an unfinished lock or an
+    access time nobody asks, so names are enough."""
+    if after - before:
+        return "cold"
+    return "warm" if before else "none"
 
 
 def so_far(rank: int) -> str:

@@ -1,6 +1,11 @@
 """What JAX offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, StrategySpec
+from harness.specs import FrameworkSpec, Platform, Setting, StrategySpec
+
+# Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
+PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
+# What --compile-cache keeps is everything: by default JAX leaves out what compiles in under a second.
+CACHING = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 FRAMEWORK = FrameworkSpec(
     name="jax",
@@ -10,6 +15,16 @@ FRAMEWORK = FrameworkSpec(
     distributions=("jax", "jaxlib", "flax", "optax"),
     install_hint="pip install jax flax optax",
     execution="compiled by XLA (jit, pmap, shard_map; model_parallel stage by stage); state donated, NHWC",
+    compile_cache="JAX_COMPILATION_CACHE_DIR",
+    settings=(
+        Setting(
+            name="latency_hiding_scheduler",
+            summary="XLA moves communication under computation, by estimates of how long both take",
+            source="docs.jax.dev/en/latest/gpu_performance_tips.html",
+            environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
+            needs_gpu=True,
+        ),
+    ),
     strategies=(
         StrategySpec(
             name="single",
@@ -111,6 +126,5 @@ FRAMEWORK = FrameworkSpec(
             traffic="every_tick",
         ),
     ),
-    # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
-    environment={"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}},
+    environment={platform: own | CACHING for platform, own in PLATFORMS.items()},
 )

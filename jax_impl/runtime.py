@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ COMPUTE_DTYPES = {**DTYPES, "bf16": jnp.bfloat16}
 """What layers compute in: bf16 computes in bfloat16 over float32 parameters."""
 
 
-def start(world: World, precision: Precision) -> None:
+def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
     """Device count and number formats. All of these are process-wide and must precede the first computation."""
     jax.config.update("jax_enable_x64", precision == "fp64")
     # JAX's default lets GPUs use TF32 for float32 products.

@@ -82,12 +82,6 @@ def test_resident_batches_take_turns():
     assert program.used == ["a", "b", "c", "a"]
 
 
-def test_progress_is_told_between_blocks():
-    program, seen = FakeProgram(0.25), []
-    time_blocks(program, progress=lambda block: (seen.append(block), setattr(program, "now", program.now + 50)))
-    assert seen == [0, 1, 2]
-
-
 def test_first_step_waits_for_the_devices():
     program = FakeProgram(2.0)
     program.pending = 7

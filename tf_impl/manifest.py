@@ -1,6 +1,6 @@
 """What TensorFlow offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, StrategySpec
+from harness.specs import FrameworkSpec, Setting, StrategySpec
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # only errors: start-up notices would bury the rest of the log
@@ -14,7 +14,20 @@ FRAMEWORK = FrameworkSpec(
     modules=("tensorflow", "keras"),
     distributions=("tensorflow", "keras"),
     install_hint="pip install tensorflow",
-    execution="graph by tf.function, no XLA, NHWC",
+    execution="graph by tf.function, NHWC",
+    settings=(
+        Setting(
+            name="xla",
+            summary="loss and gradients compiled by XLA; the all-reduce and the update stay operations of the graph: "
+            "XLA cannot reach the variables of another replica's device (keras-team/keras#19005)",
+            source="www.tensorflow.org/xla/tutorials/jit_compile",
+        ),
+        Setting(
+            name="fused_update",
+            summary="each variable updated by one operation, where TensorFlow has one with torch's definition: SGD's",
+            source="www.tensorflow.org/api_docs/python/tf/raw_ops/ResourceApplyMomentum",
+        ),
+    ),
     strategies=(
         StrategySpec(
             name="single",
@@ -67,6 +80,8 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="model_parallel",
             summary="layers cut into stages by tf.device, one a device; the whole batch visits them in turn",
+            tuned={"xla": False},
+            tuned_because="what XLA compiles runs on one device, and loss and gradients here are of several",
             processes="one",
             parallelism="model",
             normalization="global",
@@ -80,6 +95,8 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="parameter_server",
+            tuned={"xla": False},
+            tuned_because="the variables are on the server, where XLA cannot reach them from a worker's device",
             summary="tf.distribute.ParameterServerStrategy: workers push gradients to a server, without waiting",
             processes="per_device",
             min_devices=2,

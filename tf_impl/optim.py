@@ -55,8 +55,9 @@ SLOTS = {"sgd": ("velocity",), "adam": ("mean", "square"), "adamw": ("mean", "sq
 class Optimizer:
     """The rule of `spec` over `variables`; make it in the scope that these were made in."""
 
-    def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> None:
+    def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable], *, fused: bool) -> None:
         self.spec, self.variables = spec, variables
+        self.fused = fused and spec.name == "sgd"
         self.kinds = SLOTS[spec.name] if spec.momentum or spec.name != "sgd" else ()
         self.slots = [[_zeros_like(w) for _ in self.kinds] for w in variables]
         self.updates: tf.Variable | None = None
@@ -90,15 +91,35 @@ class Optimizer:
                 decay = tf.constant(self.spec.weight_decay, w.dtype) * w if self.spec.weight_decay else None
                 if decay is not None and self.spec.name != "adamw":
                     g = g + decay
+                if self.fused:
+                    _sgd_at_once(self.spec, w, g, slots, rate)
+                    continue
                 direction = RULES[self.spec.name](self.spec, g, slots, t)
                 if decay is not None and self.spec.name == "adamw":
                     direction = direction + decay
                 w.assign_sub(tf.cast(rate, w.dtype) * direction)
 
 
-def build(spec: OptimizerSpec, variables: Sequence[tf.Variable]) -> Optimizer:
-    """The optimizer of `spec`; call it in the scope that `variables` were made in."""
-    return Optimizer(spec, variables)
+def build(spec: OptimizerSpec, variables: Sequence[tf.Variable], *, fused: bool = False) -> Optimizer:
+    """The optimizer of `spec`; call it in the scope that `variables` were made in. `fused`: see the setting
+    fused_update."""
+    return Optimizer(spec, variables, fused=fused)
+
+
+def _sgd_at_once(spec: OptimizerSpec, w: tf.Variable, g: tf.Tensor, slots: Sequence[tf.Variable], rate: Any) -> None:
+    """_sgd and the update by one operation: v = momentum v + g; w -= rate v, or with Nesterov rate (g + momentum v)."""
+    known = {"var": _handle(w), "delta" if not slots else "grad": g, "use_locking": False}
+    rate = tf.cast(rate, g.dtype)
+    if not slots:
+        tf.raw_ops.ResourceApplyGradientDescent(alpha=rate, **known)
+        return
+    momentum, velocity = tf.constant(spec.momentum, g.dtype), _handle(slots[0])
+    tf.raw_ops.ResourceApplyMomentum(accum=velocity, lr=rate, momentum=momentum, use_nesterov=spec.nesterov, **known)
+
+
+def _handle(variable: tf.Variable) -> tf.Tensor:
+    """What a raw operation takes for a variable: under a strategy this replica's own."""
+    return variable.handle
 
 
 def scheduled_rate(spec: OptimizerSpec, step: tf.Tensor) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import keras
@@ -17,7 +17,7 @@ DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "floa
 """What parameters and inputs are stored in. bf16 is Keras' mixed_bfloat16: it computes in bfloat16."""
 
 
-def start(world: World, precision: Precision) -> None:
+def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
     """Threads, devices and number formats. All of these are process-wide and must precede the first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(world.cores)
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")

@@ -30,7 +30,10 @@ class Training:
         self.variables = {name: variable for stage in stages for name, variable in weights.variables(stage).items()}
         self.running = {name: variable for stage in stages for name, variable in weights.running(stage).items()}
         weights.load(self.variables, job.params)
-        self.optimizer = optim.build(job.optimizer, list(self.variables.values()))
+        fused = job.settings.get("fused_update", False)
+        self.optimizer = optim.build(job.optimizer, list(self.variables.values()), fused=fused)
+        xla = job.settings.get("xla", False)
+        self.differentiated = tf.function(self.of_one_part, jit_compile=True) if xla else self.of_one_part
         self.compiled = tf.function(self.train_step)
         self.compiled_evaluation = tf.function(self.evaluation_step)
         self.last: Any = None
@@ -51,7 +54,7 @@ class Training:
 
     def loss_and_gradients(self, parts: placement.Parts) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Means over the parts: of their losses and of the losses' gradients."""
-        loss, *gradients = _means(parts, self.of_one_part)
+        loss, *gradients = _means(parts, self.differentiated)
         return loss, gradients
 
     def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:

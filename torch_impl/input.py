@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from multiprocessing.context import BaseContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from harness.contract import Job
 from harness.data import Epochs, Step
-from torch_impl import placement
+from torch_impl import placement, tuning
 
 if TYPE_CHECKING:  # workers import this file, and a second less without the strategies
     from torch_impl.strategies.single import SingleDevice
@@ -34,14 +34,14 @@ Key = tuple[Step, int, int]  # a step, and which rank's share of how many
 class Shares(Dataset):
     """A rank's share of a step, a batch for each accumulation step: workers get a copy of this."""
 
-    def __init__(self, epochs: Epochs, *, parts: int, dtype: torch.dtype) -> None:
-        self.epochs, self.parts, self.dtype = epochs, parts, dtype
+    def __init__(self, epochs: Epochs, *, parts: int, dtype: torch.dtype, memory_format: torch.memory_format) -> None:
+        self.epochs, self.parts, self.dtype, self.memory_format = epochs, parts, dtype, memory_format
 
     def __getitem__(self, key: Key) -> list[placement.Batch]:
         step, rank, ranks = key
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
         found = self.epochs.gather(step, dtype=dtype, rank=rank, ranks=ranks, parts=self.parts)
-        return [placement.on_host(part, self.dtype) for part in found]
+        return [placement.on_host(part, self.dtype, self.memory_format) for part in found]
 
     def __len__(self) -> int:
         return len(self.epochs.batches)
@@ -70,7 +70,8 @@ class StepSampler(DistributedSampler):
 class TorchLoader:
     def __init__(self, program: SingleDevice, job: Job, epochs: Epochs, *, workers: int) -> None:
         rank, ranks = program.share
-        shares = Shares(epochs, parts=job.accumulation_steps, dtype=program.dtype)
+        formats: Any = {"dtype": program.dtype, "memory_format": tuning.memory_format(job)}
+        shares = Shares(epochs, parts=job.accumulation_steps, **formats)
         self.program, self.sampler = program, StepSampler(shares, rank=rank, ranks=ranks)
         self.loader = DataLoader(
             shares,

@@ -1,8 +1,41 @@
 """What PyTorch offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, StrategySpec
+from harness.specs import FrameworkSpec, Setting, StrategySpec
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no kernels for CPUs: it needs GPUs"
+
+TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+SETTINGS = (
+    Setting(
+        name="channels_last",
+        summary="images and kernels lie as NHWC in memory, not NCHW",
+        source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+    ),
+    Setting(
+        name="compile",
+        summary="the network's forward and backward by torch.compile (inductor, static shapes)",
+        source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
+    ),
+    Setting(
+        name="fused_optimizer",
+        summary="all parameters updated by one kernel (fused=True); torch has none for Adagrad on GPUs",
+        source="docs.pytorch.org/docs/stable/optim.html",
+    ),
+    Setting(
+        name="cudnn_benchmark",
+        summary="cuDNN tries its algorithms for each new shape and keeps the fastest",
+        source=TUNING_GUIDE,
+        needs_gpu=True,
+    ),
+    Setting(
+        name="cuda_graphs",
+        summary="a whole step captured as a CUDA graph, and replayed: single alone, where nothing crosses devices",
+        source="docs.pytorch.org/docs/stable/notes/cuda.html",
+        tuned=False,
+        needs_gpu=True,
+        constant_rate=True,
+    ),
+)
 
 FRAMEWORK = FrameworkSpec(
     name="torch",
@@ -11,7 +44,9 @@ FRAMEWORK = FrameworkSpec(
     modules=("torch", "torchvision"),
     distributions=("torch", "torchvision"),
     install_hint="pip install torch torchvision",
-    execution="eager; no compilation, NCHW",
+    execution="eager",
+    settings=SETTINGS,
+    compile_cache="TORCHINDUCTOR_CACHE_DIR",
     strategies=(
         StrategySpec(
             name="single",
@@ -24,6 +59,8 @@ FRAMEWORK = FrameworkSpec(
             crosses="nothing",
             waits="nobody",
             use="the model and its batch fit on one device; and as the base of every speed-up",
+            tuned={"cuda_graphs": True},
+            tuned_because="nothing in its step waits for another device",
         ),
         StrategySpec(
             name="data_parallel",
@@ -31,6 +68,9 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             min_devices=2,
             needs_gpu="nn.DataParallel needs 2 GPUs: without them torch silently runs it on one device",
+            tuned={"cudnn_benchmark": False, "compile": False},
+            tuned_because="its threads are new at every step, and cuDNN would tune anew each time (data_parallel.py); "
+            "the copies of the network that they run are new as well: nothing can be compiled ahead",
             replicated="parameters, copied out from device 0 at every step",
             sharded="the batch; gradients and optimizer state are on device 0 alone",
             crosses="parameters out, gradients back, inputs out, outputs back, all through device 0",
@@ -67,6 +107,8 @@ FRAMEWORK = FrameworkSpec(
             },
             choices={"compression": ("none", "bf16")},
             bands={"compression=bf16": "bf16_gradients"},
+            tuned={"static_graph": True, "gradient_as_bucket_view": True},
+            tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy",
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce of buckets, while backward still runs",
@@ -139,6 +181,8 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             fixed_batch=True,
+            tuned={"compile": False, "fused_optimizer": False},
+            tuned_because="its runtime cuts backward in two, and holds parameters of other ranks without memory",
             options={"schedule": "1f1b", "micro_batches": 4, "cut": "parameters"},
             choices={"schedule": ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")},
             replicated="nothing",
@@ -155,6 +199,9 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             other_normalizations={"global": SYNC_BATCH_NORM},
             options={"reshard_after_forward": True},
+            tuned={"compile": False, "channels_last": False, "fused_optimizer": False},
+            tuned_because="its hooks around each block would cut the compiled graph; it refuses parameters in NHWC; "
+            "and the fused SGD takes no sharded parameters",
             replicated="nothing but BatchNorm's running statistics",
             sharded="parameters, gradients, optimizer state, the batch",
             crosses="parameters, by all-gather, in forward and again in backward; gradients, by reduce-scatter",

@@ -15,15 +15,17 @@ from harness.specs import OptimizerSpec
 from torch_impl import weights
 
 
-def build(spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimizer of `spec` over `parameters`."""
+def build(
+    spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter], *, fused: bool = False
+) -> torch.optim.Optimizer:
+    """The optimizer of `spec` over `parameters`. `fused`: all in one kernel, where torch has one (not for Adagrad)."""
     rate, decay = spec.learning_rate, spec.weight_decay
     if spec.name == "sgd":
-        return torch.optim.SGD(parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov)
+        return torch.optim.SGD(parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=fused)
     if spec.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
-    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay)
+    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=fused)
 
 
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
@@ -73,8 +75,10 @@ def load_state(
             value.zero_()
         for key in (known.removeprefix(begin) for known in arrays if known.startswith(begin)):
             value = torch.from_numpy(arrays[begin + key])
-            # Adam's and Adagrad's counts are single numbers, and stay on the host
-            value = weights.like(parameter, value).to(parameter.device) if value.ndim else value
+            # Adam's and Adagrad's counts are single numbers, and stay on the host, but for a fused kernel
+            on_device = value.ndim or optimizer.defaults.get("fused")
+            value = weights.like(parameter, value) if value.ndim else value
+            value = value.to(parameter.device) if on_device else value
             # in place where there is a tensor: it may be one that other processes map
             held[key] = held[key].copy_(value) if key in held else value.clone()
     if schedule is not None:

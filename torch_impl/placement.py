@@ -10,12 +10,17 @@ from harness.contract import Arrays
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def on_host(batch: Arrays, dtype: torch.dtype) -> Batch:
-    """Inputs as `dtype`, images NHWC -> NCHW; class labels stay int64, all other targets become `dtype`."""
+def on_host(batch: Arrays, dtype: torch.dtype, memory_format: torch.memory_format = torch.contiguous_format) -> Batch:
+    """Inputs as `dtype`, images NHWC -> NCHW; class labels stay int64, all other targets become `dtype`.
+
+    In torch.channels_last images keep their place in memory, and only their axes get other names.
+    """
     x, y = batch["x"], batch["y"]
     if x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
-    inputs, targets = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y))
+        if memory_format == torch.contiguous_format:
+            x = np.ascontiguousarray(x)
+    inputs, targets = torch.from_numpy(x), torch.from_numpy(np.ascontiguousarray(y))
     return inputs.to(dtype), targets.to(dtype) if targets.is_floating_point() else targets
 
 

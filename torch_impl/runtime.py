@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.distributed as dist
 from torch.cuda import nccl
@@ -15,8 +17,8 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "
 """What parameters and inputs are stored in. bf16 computes in bfloat16 by autocast over float32 parameters."""
 
 
-def start(world: World, precision: Precision) -> None:
-    """Threads, devices, TF32 and, with several processes, the process group."""
+def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
+    """Threads, devices, TF32, cuDNN's choices and, with several processes, the process group."""
     # One device's share, also where this process drives several CPU devices: its stages work one after another.
     torch.set_num_threads(max(1, world.cores // world.local_devices))
     # Each on its own, since torch's defaults differ: convolutions may use TF32, matrix products may not.
@@ -24,6 +26,7 @@ def start(world: World, precision: Precision) -> None:
     torch.backends.cuda.matmul.fp32_precision = float32
     torch.backends.cudnn.conv.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     torch.backends.cudnn.rnn.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
+    torch.backends.cudnn.benchmark = settings.get("cudnn_benchmark", False)
     if world.platform == "gpu":
         if torch.cuda.device_count() < world.devices:
             raise DevicesMissing(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")

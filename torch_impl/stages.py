@@ -12,7 +12,7 @@ from torch import nn
 
 from harness import partition
 from harness.contract import Job
-from torch_impl import placement, runtime
+from torch_impl import placement, runtime, tuning
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many
 
@@ -63,7 +63,8 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
     """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
     device = runtime.device(job.world)
     shape = (job.global_batch, *job.workload.input_shape)
-    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, runtime.DTYPES[job.precision])
+    known = runtime.DTYPES[job.precision], tuning.memory_format(job)
+    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, *known)
     x = x.to(device)
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []
@@ -91,5 +92,5 @@ def to_devices(stages: list[nn.Sequential], job: Job) -> list[torch.device]:
     """Put each stage on its device; returns the devices."""
     devices = [runtime.device(job.world, index) for index in range(len(stages))]
     for stage, device in zip(stages, devices, strict=True):
-        stage.to(device)
+        stage.to(device, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
     return devices

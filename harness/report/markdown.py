@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
-from harness.report import sweep, timelines, training, tutorial
+from harness.report import settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
     Cell,
     execution,
@@ -66,6 +66,10 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     for found in sweep.find(cells):
         parts += ["", f"## Sweep of {escape(found.option)} ({found.cells[0].spec.protocol})", ""]
         parts += [*map(escape, sweep.words(found)), "", table(sweep.table(found))]
+    tracks = settings.table(cells)
+    if tracks is not None:
+        parts += ["", "## Settings of the tuned track", "", table(tracks), ""]
+        parts += [f"- {escape(line)}" for line in settings.departures(cells)]
     if any(cell.first.spans for cell in cells):
         parts += ["", "## Timelines", "", TIMELINE_NOTE, "", table(timelines.table(cells))]
     parts += ["", "## Parity", "", *_parity(cells), ""]
@@ -148,13 +152,16 @@ def _worst(cells: Sequence[Cell]) -> float:
 
 def _fastest(ran: Sequence[Cell]) -> list[str]:
     lines = []
-    for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in ran):
-        group = [cell for cell in ran if (cell.spec.workload, cell.spec.size) == workload and same_training(cell.spec)]
+    kinds = dict.fromkeys((cell.spec.workload, cell.spec.size, cell.spec.precision) for cell in ran)
+    for workload in kinds:
+        alike = [cell for cell in ran if (cell.spec.workload, cell.spec.size, cell.spec.precision) == workload]
+        group = [cell for cell in alike if same_training(cell.spec)]
         if not group:
             continue
         ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
         best = ranked[0]
-        line = f"{workload[0]} ({workload[1]}): the highest throughput is {best.title}'s, {number(best.throughput)}"
+        line = f"{workload[0]} ({workload[1]}, {workload[2]}): the highest throughput is {best.title}'s, "
+        line += number(best.throughput)
         fewest = min(len(cell.throughputs) for cell in ranked)
         line += f" {best.first.unit}s/s (median of {len(best.throughputs)})"
         overlap = [cell.title for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
@@ -178,13 +185,21 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     kinds = {cell.first.peak_kind for cell in cells} - {""}
     memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
+    precisions = " and ".join(dict.fromkeys(cell.spec.precision for cell in cells))
+    cached = {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}
+    caching = (
+        " Cold: something was compiled; warm: all of it came from the cache of an earlier launch." if cached else ""
+    )
+    bare = " Over bare: its step over that of a bare loop over the same model, in turns with it."
+    on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
+    bare = bare if any(cell.over_bare is not None for cell in cells) else ""
     return [
-        f"Global batch {batches}, {constant}; {rules}; timed in {spec.precision}. Throughput: "
+        f"Global batch {batches}, {constant}; {rules}; timed in {precisions}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
         f"{spec.blocks} blocks of {steps} steps. Range: lowest and highest of the "
-        f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single. First step: compilation "
-        f"included, not part of the throughput. Peak: {memory}. Parity: the worst relative error against the golden "
-        f"reference, in float64."
+        f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single{on_its_track}. First step: "
+        f"compilation included, not part of the throughput.{caching}{bare} Peak: {memory}. Parity: the worst relative "
+        f"error against the golden reference, in float64."
     ]
 
 
@@ -239,10 +254,18 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "processor": f"{machine.get('cpu')}, {machine.get('cores')} cores in use",
         "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
         "system": machine.get("system", ""),
-        "measured": ", ".join(dict.fromkeys(r.run.get("sitting") or r.run.get("started", "") for r in results)),
+        "measured": _sittings(results),
         "suite": f"likeforlike {run.get('version', '')}" + (f", commit {run['commit']}" if run.get("commit") else ""),
     }
     return pd.DataFrame({"what": list(rows), "here": list(rows.values())})
+
+
+def _sittings(results: Sequence[TrialResult]) -> str:
+    """When it was measured, and on how many machines of the same kind, as far as their GPUs have numbers."""
+    times = dict.fromkeys(result.run.get("sitting") or result.run.get("started", "") for result in results)
+    hosts = {tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results}
+    beside = f", in {len(times)} sittings" if len(times) > 1 else ""
+    return ", ".join(times) + beside + (f" on {len(hosts)} machines alike" if len(hosts) > 1 else "")
 
 
 def _about(results: Sequence[TrialResult]) -> str:

@@ -62,12 +62,14 @@ def labels(cells: Sequence[Cell]) -> list[str]:
 
 def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     figure, axes = plt.subplots(figsize=(8.5, 1.2 + 0.42 * len(cells)), layout="constrained")
+    two_tracks = len({cell.spec.track for cell in cells}) > 1
     for row, cell in enumerate(reversed(cells)):
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
         axes.hlines(row, cell.low or 0, cell.high or 0, color=colour, linewidth=2)
         points = cell.throughputs if len(cell.throughputs) > 1 else ()
         axes.plot(points, [row] * len(points), "|", color=colour, markersize=9)
-        axes.plot([cell.throughput or 0], [row], "o", color=colour, markersize=6)
+        face = "white" if two_tracks and cell.spec.track == "defaults" else colour
+        axes.plot([cell.throughput or 0], [row], "o", color=colour, markerfacecolor=face, markersize=6)
     axes.set_yticks(range(len(cells)), list(reversed(labels(cells))))
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(cells) - 0.3)
@@ -75,7 +77,10 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     axes.grid(axis="x", alpha=0.3)
     _finish(figure, axes, path, cells)
     spread = " and ".join(sorted({cell.spread_of for cell in cells}))
-    return f"Throughput of {cells[0].spec.workload}: the dot is the median launch, the line the range of its {spread}."
+    caption = (
+        f"Throughput of {cells[0].spec.workload}: the dot is the median launch, the line the range of its {spread}"
+    )
+    return caption + ("; hollow: defaults, filled: tuned." if two_tracks else ".")
 
 
 def _losses(path: Path, cells: Sequence[Cell]) -> str:

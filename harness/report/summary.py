@@ -16,7 +16,18 @@ import pandas as pd
 from harness import registry, timing, workloads
 from harness.specs import FAILURES, TrialResult, TrialSpec
 
-TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "training", "BatchNorm over", "parity", "status")
+TEXT_COLUMNS = (
+    "workload",
+    "framework",
+    "strategy",
+    "track",
+    "precision",
+    "options",
+    "training",
+    "BatchNorm over",
+    "parity",
+    "status",
+)
 TRAINING = {
     "synchronous": "the same",
     "local": "different algorithm (local)",
@@ -37,6 +48,7 @@ class Cell:
     high: float | None
     spread_of: str  # "launches" or "blocks"
     speedup: float | None  # over the same framework's single
+    over_bare: float | None = None  # the suite's step over a bare loop's: over_bare_loop
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
     @property
@@ -62,11 +74,13 @@ class Cell:
 
     @property
     def _doing(self) -> str:
-        """What tells a training from a timed run of the same, and from one with another input."""
-        training = self.spec.training
+        """What tells a tuned cell from one with defaults, a training from a timed run, and one with another input."""
+        training, track = self.spec.training, ", tuned" if self.spec.track == "tuned" else ""
         if training is None or not self.mixed:
-            return ""
-        return ", trained" + (f" from a loader with {training.workers} workers" if training.input == "loader" else "")
+            return track
+        return f"{track}, trained" + (
+            f" from a loader with {training.workers} workers" if training.input == "loader" else ""
+        )
 
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:
@@ -104,6 +118,27 @@ def block_throughputs(result: TrialResult) -> list[float]:
     ]
 
 
+def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
+    """Seconds of the suite's blocks over those of a bare loop over the same model, each beside the block before it: the
+    median of all pairs. None where there was no bare loop."""
+    ratios = []
+    for result in launches:
+        bare = timing.slowest_rank(result.bare_block_seconds)
+        own = timing.slowest_rank(result.block_seconds)
+        ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
+    return statistics.median(ratios) if ratios else None
+
+
+def first_steps(cell: Cell) -> str:
+    """Seconds of the first step, the median of the launches, by what compilation found in its cache, if it has one."""
+    found: dict[str, list[float]] = {}
+    for result in cell.launches:
+        if result.status == "ok" and result.first_step_seconds is not None:
+            found.setdefault(result.compile_cache, []).append(result.first_step_seconds)
+    words = {"cold": " cold", "warm": " warm"}
+    return ", ".join(f"{statistics.median(found[state]):.2f}{words.get(state, '')}" for state in sorted(found)) or "-"
+
+
 def _cell(launches: list[TrialResult]) -> Cell:
     launches = sorted(launches, key=lambda result: result.spec.launch)
     good = [result for result in launches if result.status == "ok" and result.block_seconds]
@@ -118,6 +153,7 @@ def _cell(launches: list[TrialResult]) -> Cell:
         high=max(spread, default=None),
         spread_of="launches" if len(rates) > 1 else "blocks",
         speedup=None,
+        over_bare=over_bare_loop(good),
     )
 
 
@@ -128,7 +164,7 @@ def _with_speedup(cell: Cell, base: float | None) -> Cell:
 
 
 def _base_key(spec: TrialSpec) -> tuple[str, ...]:
-    return (spec.workload, spec.size, spec.framework, spec.protocol)
+    return (spec.workload, spec.size, spec.framework, spec.protocol, spec.track, spec.precision)
 
 
 def _order(spec: TrialSpec) -> tuple:
@@ -142,7 +178,7 @@ def _order(spec: TrialSpec) -> tuple:
     numbers = tuple(value for _, value in sorted(spec.options.items()) if isinstance(value, int | float))
     return (
         spec.protocol != "resident", spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy,
-        spec.devices, numbers, spec.cell,
+        spec.devices, spec.track, numbers, spec.cell,
     )  # fmt: skip
 
 
@@ -162,6 +198,9 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     optional = any(options_text(cell.spec) for cell in cells)
     different = any(_training(cell.spec) != TRAINING["synchronous"] for cell in cells)
     normalizing = any(_normalizes(cell.spec) for cell in cells)
+    tuned = any(cell.spec.track == "tuned" for cell in cells)
+    precisions = {cell.spec.precision for cell in cells}
+    bare = any(cell.over_bare is not None for cell in cells)
     units = {cell.first.unit for cell in cells}
     rows = []
     for cell in cells:
@@ -171,6 +210,8 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         row |= {
             "framework": framework_title(spec.framework),
             "strategy": spec.strategy,
+            **({"track": spec.track} if tuned else {}),
+            **({"precision": spec.precision} if len(precisions) > 1 else {}),
             **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
             **({"training": _training(spec)} if different else {}),
@@ -179,7 +220,8 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
             "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
             "step ms": number(step),
-            "first step s": "-" if first.first_step_seconds is None else f"{first.first_step_seconds:.2f}",
+            **({"over bare": "-" if cell.over_bare is None else f"{cell.over_bare:.3f}"} if bare else {}),
+            "first step s": first_steps(cell),
             "peak MiB": str(round(max(first.peak_bytes) / 2**20)) if first.peak_bytes else "-",
             "parity": parity_word(first),
             "launches": f"{len(cell.throughputs)}/{len(cell.launches)}",

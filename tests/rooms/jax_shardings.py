@@ -50,7 +50,7 @@ def on_first_device(tree):
 if __name__ == "__main__":
     workload = workloads.get("mnist_cnn", "tiny")
     world = World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous="")
-    runtime.start(world, "fp32")
+    runtime.start(world, "fp32", {})
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
     for strategy, normalization in STRATEGIES.items():
         for steps in (1,) if strategy == "pipeline" else (1, 2):

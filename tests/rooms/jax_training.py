@@ -254,7 +254,7 @@ def loader(strategy, job, epochs):
 
 if __name__ == "__main__":
     precision: Any = sys.argv[1]
-    runtime.start(World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous=""), precision)
+    runtime.start(World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous=""), precision, {})
     for strategy, job, epochs in jobs(precision):
         if precision == "fp64":
             found = against_definitions(strategy, job, epochs)

@@ -178,7 +178,7 @@ if __name__ == "__main__":
         rank=int(rank), processes=int(processes), devices=2, platform="cpu", cores=1,
         rendezvous=f"file://{Path(folder).absolute()}/rendezvous",
     )  # fmt: skip
-    runtime.start(world, "fp32")
+    runtime.start(world, "fp32", {})
     workload = resnet50._sized(  # a stem and one bottleneck: what takes long here is to trace graphs
         "one", "", image=16, classes=10, width=4, depths=(1,), samples=48, loss="mse", global_batch=BATCH,
         optimizer=ADAM,

@@ -239,7 +239,7 @@ def visit():
 
 
 if __name__ == "__main__":
-    runtime.start(World(devices=2, **known), "fp64")
+    runtime.start(World(devices=2, **known), "fp64", {})
     for row in visit():
         if rank == 0:
             print(json.dumps(row), flush=True)

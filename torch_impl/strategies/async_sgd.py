@@ -127,7 +127,8 @@ class AsyncSGD(SingleDevice):
         loss.backward()
         self.last_loss = loss.detach()
         # Before the lock: on a GPU this waits for backward, and others must not wait for that.
-        gradients = [None if p.grad is None else p.grad.to("cpu") for p in self.model.parameters()]
+        # NCHW, as the shared parameters lie, whatever the model's do.
+        gradients = [None if p.grad is None else p.grad.to("cpu").contiguous() for p in self.model.parameters()]
         with self.memory.lock():
             self.push(gradients)
             self.pull()

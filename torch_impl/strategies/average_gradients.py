@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch._utils import _flatten_dense_tensors as flatten
@@ -36,7 +37,10 @@ class AverageGradients(SingleDevice):
             dist.all_reduce(total)  # a sum
             total /= ranks
             for parameter, mean in zip(bucket, unflatten(total, gradients), strict=True):
-                parameter.grad = mean  # a part of the buffer: no copy back
+                # A part of the buffer, without a copy back. But it lies as NCHW, and a gradient must lie as its
+                # parameter does: torch's fused optimizers on the CPU take both in the order of memory, and ask nothing.
+                alike = mean.stride() == parameter.stride()
+                parameter.grad = mean if alike else torch.empty_like(parameter, requires_grad=False).copy_(mean)
 
 
 def buckets(parameters: list[nn.Parameter], *, cap_bytes: float) -> Iterator[list[nn.Parameter]]:

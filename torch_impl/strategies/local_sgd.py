@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn import utils as nn_utils
+from torch import nn
+from torch._utils import _flatten_dense_tensors as flatten
+from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Arrays, Job
 from torch_impl import placement, weights
@@ -43,9 +45,9 @@ class LocalSGD(SingleDevice):
     @torch.no_grad()
     def average_parameters(self) -> None:
         parameters = list(self.model.parameters())
-        together = nn_utils.parameters_to_vector(parameters)
+        together = flatten(parameters)
         dist.all_reduce(together)
-        nn_utils.vector_to_parameters(together / self.job.world.processes, parameters)
+        fill(parameters, together / self.job.world.processes)
 
     def gradients(self) -> Arrays | None:
         """The mean of the ranks' gradients; equal to the global one as long as their parameters are."""
@@ -56,10 +58,10 @@ class LocalSGD(SingleDevice):
         if self.just_met:
             return super().evaluate(placed)
         with torch.no_grad():
-            own = nn_utils.parameters_to_vector(self.model.parameters())
+            own = flatten(list(self.model.parameters()))
         self.average_parameters()
         found = super().evaluate(placed)
-        nn_utils.vector_to_parameters(own, self.model.parameters())
+        fill(list(self.model.parameters()), own)
         return found
 
     def state(self) -> Arrays | None:
@@ -85,6 +87,14 @@ class LocalSGD(SingleDevice):
         own = {name.removeprefix(mark): array for name, array in state.items() if name.startswith(mark)}
         super().load_state(state | own)
         self.steps = int(state.get("optimizer/steps", 0))
+
+
+@torch.no_grad()
+def fill(parameters: list[nn.Parameter], together: torch.Tensor) -> None:
+    """The parameters' values from a vector of all, each where and as it lies (vector_to_parameters would put parts of
+    the vector there, which lie as NCHW)."""
+    for parameter, values in zip(parameters, unflatten(together, parameters), strict=True):
+        parameter.copy_(values)
 
 
 def build(job: Job) -> LocalSGD:

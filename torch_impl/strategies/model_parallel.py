@@ -16,7 +16,7 @@ import torch
 from harness import partition
 from harness.contract import Job
 from harness.specs import Span
-from torch_impl import models, placement, runtime, stages, weights
+from torch_impl import models, placement, runtime, stages, tuning, weights
 from torch_impl.strategies.single import SingleDevice
 from torch_impl.timeline import Timeline
 
@@ -36,6 +36,7 @@ class ModelParallel(SingleDevice):
         self.cut_after = partition.cut_text(points, job.workload.blocks)
         self.stages = stages.split(self.model, points)
         self.devices = stages.to_devices(self.stages, job)
+        self.run_stages = [tuning.compiled(stage, job) for stage in self.stages]
         self.device = self.devices[0]
         self.prepare_training()
         self.timeline: Timeline | None = None
@@ -48,7 +49,7 @@ class ModelParallel(SingleDevice):
 
     def run_stage(self, index: int, x: torch.Tensor, micro_batch: int = 0) -> torch.Tensor:
         if self.timeline is None:
-            return self.stages[index](x)
+            return self.run_stages[index](x)
         return self.traced(self.timeline, index, x, micro_batch)
 
     def traced(self, timeline: Timeline, index: int, x: torch.Tensor, micro_batch: int) -> torch.Tensor:
@@ -57,7 +58,7 @@ class ModelParallel(SingleDevice):
         if not x.requires_grad:  # the first stage's input: its gradient, else not needed, ends the stage's backward
             x = x.detach().requires_grad_()
         timeline.mark(*key, "forward", "start", device)
-        output = self.stages[index](x)
+        output = self.run_stages[index](x)
         timeline.mark(*key, "forward", "end", device)
         output.register_hook(lambda _: timeline.mark(*key, "backward", "start", device))
         x.register_hook(lambda _: timeline.mark(*key, "backward", "end", device))

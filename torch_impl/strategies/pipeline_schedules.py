@@ -44,7 +44,7 @@ from torch.distributed.pipelining import (
 from harness import partition
 from harness.contract import Job
 from harness.partition import stages_per_device
-from torch_impl import models, placement, runtime, stages, weights
+from torch_impl import models, placement, runtime, stages, tuning, weights
 from torch_impl.strategies.single import SingleDevice
 
 ONE_STAGE = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
@@ -105,7 +105,8 @@ class PipelineSchedules(SingleDevice):
         own = stages_of(world.rank, world.processes, schedule)
         for index, part in enumerate(parts):
             # the other ranks' stages keep their shapes, and no memory
-            part.to(self.device if index in own else "meta")
+            where = self.device if index in own else torch.device("meta")
+            part.to(where, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
         self.first, self.last = 0 in own, len(parts) - 1 in own
         self.last_rank = 0 if schedule == "zero_bubble" else world.processes - 1  # where the loss is taken
         self.prepare_training()  # over all parameters: those elsewhere never get a gradient, so no state and no update

@@ -18,7 +18,7 @@ from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Arrays, Job
 from harness.partition import shares
-from torch_impl import losses, models, optim, placement, runtime, weights
+from torch_impl import losses, models, optim, placement, runtime, tuning, weights
 
 
 class SingleDevice:
@@ -29,16 +29,18 @@ class SingleDevice:
         self.model = models.build(job.workload)
         self.model.to(self.dtype)  # before loading: float64 weights must not pass through float32
         weights.load(self.model, job.workload, job.params)
-        self.model.to(self.device)
-        self.forward = self.parallelize(self.model)
+        self.model.to(self.device, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
+        self.forward = tuning.compiled(self.parallelize(self.model), job)
         self.prepare_training()
 
     def prepare_training(self) -> None:
         """All that a step needs beside the model."""
-        self.optimizer = optim.build(self.job.optimizer, self.trained.parameters())
+        fused = self.job.settings.get("fused_optimizer", False)
+        self.optimizer = optim.build(self.job.optimizer, self.trained.parameters(), fused=fused)
         self.schedule = optim.build_schedule(self.job.optimizer, self.optimizer)
         self.loss_fn = losses.get(self.job.workload.loss)
         self.last_loss = torch.zeros(())
+        self.run = tuning.Graphed(self.train) if self.job.settings.get("cuda_graphs", False) else self.train
 
     def parallelize(self, model: nn.Module) -> nn.Module:
         """What the step calls instead of the model: here the model itself."""
@@ -58,13 +60,19 @@ class SingleDevice:
         """This process's part of each accumulation step."""
         rank, ranks = self.share
         parts = shares(batch, steps=self.job.accumulation_steps, rank=rank, ranks=ranks)
-        return self.put([placement.on_host(part, self.dtype) for part in parts])
+        return self.put([placement.on_host(part, self.dtype, tuning.memory_format(self.job)) for part in parts])
 
     def put(self, parts: list[placement.Batch], *, wait: bool = True) -> list[placement.Batch]:
         """To the device, what is already this process's part; `wait` as in placement.to_device."""
         return [placement.to_device(part, self.device, wait=wait) for part in parts]
 
     def step(self, placed: list[placement.Batch]) -> torch.Tensor:
+        self.last_loss = self.run(placed)
+        return self.last_loss
+
+    def train(self, placed: list[placement.Batch]) -> torch.Tensor:
+        """One update; the loss of the whole batch, or of this process's part."""
+        total = None
         self.optimizer.zero_grad(set_to_none=True)  # gradients are written, not accumulated, by the next backward
         for number, (x, y) in enumerate(placed, start=1):
             with self.communication(last=number == len(placed)):
@@ -74,12 +82,13 @@ class SingleDevice:
                     loss = loss / len(placed)
                 loss.backward()
             # not .item(): that would wait for the device at every step
-            self.last_loss = loss.detach() if number == 1 else self.last_loss + loss.detach()
+            total = loss.detach() if total is None else total + loss.detach()
         self.exchange_gradients()
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
-        return self.last_loss
+        assert total is not None
+        return total
 
     def autocast(self) -> torch.autocast:
         """What forward and loss run in: in bf16, PyTorch chooses a type for each operation."""

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 
-def start(world, precision):
+def start(world, precision, settings):
     pass
 
 

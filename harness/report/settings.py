@@ -1,0 +1,53 @@
+"""What the tracks of a report set, each with its source, and which strategies depart from it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness import registry
+from harness.report.summary import Cell, framework_title
+from harness.specs import FrameworkSpec
+
+
+def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
+    """A row for each setting of the frameworks that have a tuned cell; None without such."""
+    tuned = [cell for cell in cells if cell.spec.track == "tuned"]
+    rows = []
+    for spec in _frameworks(tuned):
+        for setting in spec.settings:
+            on = [cell.spec.settings.get(setting.name, False) for cell in tuned if cell.spec.framework == spec.name]
+            rows.append(
+                {
+                    "framework": spec.title,
+                    "setting": setting.name,
+                    "defaults": "on" if setting.defaults else "off",
+                    "tuned": "on" if all(on) else "off" if not any(on) else "on in some",
+                    "what it does": setting.summary,
+                    "source": setting.source,
+                }
+            )
+    return pd.DataFrame(rows) if rows else None
+
+
+def departures(cells: Sequence[Cell]) -> list[str]:
+    """Of each strategy that is tuned otherwise than its framework: what is, and why."""
+    lines = []
+    tuned = [cell for cell in cells if cell.spec.track == "tuned"]
+    for spec in _frameworks(tuned):
+        ran = {cell.spec.strategy for cell in tuned if cell.spec.framework == spec.name}
+        for strategy in spec.strategies:
+            if strategy.name in ran and strategy.tuned:
+                what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
+                lines.append(f"{framework_title(spec.name)} {strategy.name}: {what}; {strategy.tuned_because}.")
+    return lines
+
+
+def _frameworks(cells: Sequence[Cell]) -> list[FrameworkSpec]:
+    names = dict.fromkeys(cell.spec.framework for cell in cells)
+    return [registry.framework(name) for name in names if name in registry.packages()]
+
+
+def _word(value: object) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
