@@ -2,6 +2,7 @@
 #              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
+# make test-gpu  the tests that need two GPUs, which they have for themselves: some eight minutes
 # make check   ruff, ruff format, pyright
 # make clean   removes the environments and caches; reports stay
 
@@ -15,7 +16,7 @@ GPU ?= $(if $(wildcard /proc/driver/nvidia/version),1)
 EXTRAS := $(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev)
 TF_STAMP := .venv-tf/.made-from-pyproject
 
-.PHONY: setup run test check clean
+.PHONY: setup run test test-gpu check clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml
@@ -37,7 +38,10 @@ run: setup
 
 # one process more than cores: tests wait for processes that start
 test: setup
-	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal
+	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal -m 'not gpu'
+
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu tests/gpu
 
 check: setup
 	$(BIN)/ruff check .

@@ -335,6 +335,13 @@ def resolve_settings(
             value = strategy.tuned.get(setting.name, setting.tuned)
         if setting.name in request.settings:
             value = request.settings[setting.name] == "true"
+            if value and barred:
+                why = (
+                    "needs GPUs"
+                    if setting.needs_gpu and platform == "cpu"
+                    else "needs a learning rate that never changes"
+                )
+                raise UsageError(f"--setting {setting.name}=true: {why}; leave it out")
         found[setting.name] = value
     return found
 

@@ -15,6 +15,7 @@ from harness.devices import Gpu, Machine, cores
 from harness.specs import Check, OptimizerSpec, Parity, TrialResult, TrialSpec
 
 TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 FAKES = TESTS / "fakes"
 
 

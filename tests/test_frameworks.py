@@ -127,8 +127,10 @@ def prove(tmp_path, **known) -> dict[str, TrialResult]:
 
 
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
-def test_every_strategy_on_a_network_with_batch_norm(tmp_path, framework):
-    found = prove(tmp_path, frameworks=(framework,), workloads=("resnet50",), size="tiny")
+def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, framework):
+    """As tuned as CPU devices allow, but for torch.compile, which would take half a minute for each."""
+    known = {"tracks": ("tuned",), "settings": {"compile": "false"} if framework == "torch" else {}}
+    found = prove(tmp_path, frameworks=(framework,), workloads=("resnet50",), size="tiny", **known)
     expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
     assert {name.split()[1] for name in found} == expected
 
@@ -150,9 +152,10 @@ def test_accumulation_under_the_other_batch_norm(tmp_path, framework):
         assert proof.parity.groups == (2 if proof.spec.normalization == "global" else 4)
 
 
-def test_another_loss_and_no_images(tmp_path):
+def test_another_loss_and_no_images_and_compiled(tmp_path):
     """The classifier's cross-entropy goes through every strategy in test_training_frameworks.py."""
-    prove(tmp_path, workloads=("toy",), strategies=("single", "ddp", "pmap", "mirrored", "pipeline"), global_batch=32)
+    strategies = ("single", "ddp", "pmap", "mirrored", "pipeline")
+    prove(tmp_path, workloads=("toy",), strategies=strategies, global_batch=32, tracks=("tuned",))
 
 
 def test_four_devices(tmp_path):

@@ -16,6 +16,9 @@ CELLS = {
     "torch ddp uneven": Cell("ddp", known=TRAINING),
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 2}),
     "torch average_gradients": Cell("average_gradients", options={"bucket_cap_mb": "0.001"}),
+    "torch average_gradients tuned": Cell(
+        "average_gradients", known={"tracks": ("tuned",), "settings": {"compile": "false"}}
+    ),
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
     "torch single scheduled": Cell(
@@ -624,3 +627,23 @@ def mean_of_uneven_means():
         return on_host
 
     replaced(placement, "on_host", change)
+
+
+@planted("torch average_gradients tuned")
+def gradients_in_another_order_of_memory():
+    """Averages are handed back as parts of a buffer, in NCHW, to parameters in NHWC; the fused optimizer takes both in
+    the order of their memory."""
+    import torch.distributed as dist
+
+    from torch_impl.strategies import average_gradients
+    from torch_impl.strategies.average_gradients import AverageGradients
+
+    def exchange_gradients(self):
+        gradients = [p.grad for p in self.model.parameters()]
+        total = average_gradients.flatten(gradients)
+        dist.all_reduce(total)
+        total /= self.job.world.processes
+        for parameter, mean in zip(self.model.parameters(), average_gradients.unflatten(total, gradients), strict=True):
+            parameter.grad = mean
+
+    replaced(AverageGradients, "exchange_gradients", lambda original: exchange_gradients)

@@ -1,0 +1,172 @@
+"""Tracks: which settings a cell has, what the workers are told of them, and what reports say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from conftest import harness, make_machine, make_result, make_spec
+
+from harness import environment, registry, report, worker
+from harness.errors import UsageError
+from harness.plan import make_plan
+from harness.report.settings import departures, table
+from harness.report.summary import first_steps, over_bare_loop, result_table, summarize
+from harness.request import Request
+from harness.specs import TrialSpec
+
+
+def spec_of(gpus: int = 2, **known) -> TrialSpec:
+    asked: Any = {"frameworks": ("torch",), "strategies": ("single",), "tracks": ("tuned",)} | known
+    return make_plan(Request(**asked), make_machine(gpus=gpus)).trials[0].spec
+
+
+def test_the_defaults_track_has_every_setting_at_its_default():
+    spec = spec_of(tracks=("defaults",))
+    assert spec.settings == dict.fromkeys(spec.settings, False)
+    assert (spec.track, spec.precision) == ("defaults", "fp32")
+
+
+def test_the_tuned_track_has_what_the_platform_allows():
+    assert set(spec_of().settings.values()) == {True}
+    on_cpu = spec_of(gpus=0).settings
+    assert {name for name, on in on_cpu.items() if not on} == {"cudnn_benchmark", "cuda_graphs"}
+
+
+def test_a_strategy_departs_from_its_framework():
+    settings = spec_of(strategies=("data_parallel",)).settings
+    assert (settings["cudnn_benchmark"], settings["compile"], settings["channels_last"]) == (False, False, True)
+    ddp = spec_of(strategies=("ddp",))
+    assert (ddp.options["static_graph"], ddp.settings["cuda_graphs"]) == (True, False)
+    assert ddp.variant == ""  # the track says it
+    assert spec_of(strategies=("ddp",), options={"static_graph": ("false",)}).options["static_graph"] is False
+
+
+def test_a_captured_step_would_keep_its_first_rate():
+    assert not spec_of(optimizer="sgd:schedule=step,step_size=3").settings["cuda_graphs"]
+
+
+def test_one_setting_can_be_chosen_and_names_the_cell():
+    spec = spec_of(settings={"compile": "false"})
+    assert (spec.settings["compile"], spec.settings["channels_last"]) == (False, True)
+    assert "compile=false" in spec.variant
+    assert spec_of(tracks=("defaults",), settings={"compile": "true"}).settings["compile"]
+
+
+@pytest.mark.parametrize(
+    ("known", "gpus", "message"),
+    [
+        ({"settings": {"cudnn_benchmark": "true"}}, 0, "needs GPUs"),
+        ({"settings": {"cuda_graphs": "true"}, "optimizer": "sgd:schedule=cosine,total_steps=9"}, 2, "rate that never"),
+        ({"settings": {"compile": "yes"}}, 2, "true, false"),
+        ({"settings": {"comple": "true"}}, 2, "compile"),
+        ({"tracks": ("fast",)}, 2, "defaults, tuned"),
+        ({"launches": 0}, 2, "at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(known, gpus, message):
+    with pytest.raises(UsageError, match=message):
+        spec_of(gpus, **known)
+
+
+def test_tuned_means_bfloat16_on_gpus_alone_unless_said_otherwise():
+    assert spec_of().precision == "bf16"
+    assert spec_of(gpus=0).precision == "fp32"
+    assert spec_of(precision="fp32").precision == "fp32"
+
+
+def test_tracks_make_cells_of_their_own():
+    request = Request(frameworks=("torch",), strategies=("single",), tracks=("defaults", "tuned"), launches=3)
+    trials = make_plan(request, make_machine()).trials
+    assert len(trials) == 6
+    assert len({trial.spec.computation for trial in trials}) == 2  # each is proved by itself
+
+
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_every_setting_has_a_source_and_every_departure_a_reason(name):
+    spec = registry.framework(name)
+    known = {setting.name for setting in spec.settings}
+    assert all("." in setting.source and setting.summary for setting in spec.settings)
+    for strategy in spec.strategies:
+        assert set(strategy.tuned) <= known | set(strategy.options), strategy.name
+        assert bool(strategy.tuned) == bool(strategy.tuned_because), strategy.name
+
+
+def test_settings_are_listed():
+    rows = json.loads(harness("list", "settings", "--json").stdout)
+    assert {row["framework"] for row in rows} >= set(registry.FRAMEWORKS)
+    assert {"name": "compile", "defaults": "off", "tuned": "on"}.items() <= rows[1].items()
+
+
+def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
+    orders = {"compile_cache": str(tmp_path)}
+    empty = worker.compiled_files(orders)
+    assert worker.cache_state(empty, empty) == "none"  # eager: nothing was compiled
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "kernel.so").touch()
+    full = worker.compiled_files(orders)
+    assert (worker.cache_state(empty, full), worker.cache_state(full, full)) == ("cold", "warm")
+    assert worker.compiled_files({"compile_cache": ""}) == set()
+
+
+def test_a_cache_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    done = harness("plan", "--compile-cache", str(tmp_path / "file"))
+    assert (done.returncode, "cannot make it" in done.stderr) == (2, True)
+
+
+def test_the_same_gpus_elsewhere_are_the_same_hardware():
+    one, other = ({"gpus": [{"name": "H200", "memory_bytes": 1, "uuid": uuid}]} for uuid in ("GPU-a", "GPU-b"))
+    assert environment.other_hardware(one, other) == ""
+    assert environment.other_hardware(one, {"gpus": [{"name": "H100", "memory_bytes": 1}]}) == "gpus"
+
+
+def test_over_bare_is_the_median_of_neighbouring_blocks():
+    spec = make_spec()
+    ratios = [1.0, 1.02, 9.0]  # one block that something else disturbed
+    result = make_result(spec=spec, block_seconds=((1.0, 1.02, 9.0, 5.0),), bare_block_seconds=((1.0, 1.0, 1.0),))
+    assert over_bare_loop([result]) == sorted(ratios)[1]
+    # the slowest rank counts, block by block, on both sides
+    two = make_result(spec=spec, block_seconds=((1.0, 3.0), (2.0, 1.0)), bare_block_seconds=((2.0, 1.0), (1.0, 2.0)))
+    assert over_bare_loop([two]) == (2 / 2 + 3 / 2) / 2
+    assert over_bare_loop([make_result(spec=spec)]) is None
+
+
+def test_first_steps_are_told_by_what_the_cache_held():
+    known = [("cold", 40.0), ("warm", 11.0), ("warm", 13.0)]
+    (cell,) = summarize(
+        [
+            make_result(spec=make_spec(launch=launch), compile_cache=state, first_step_seconds=seconds)
+            for launch, (state, seconds) in enumerate(known)
+        ]
+    )
+    assert first_steps(cell) == "40.00 cold, 12.00 warm"
+    (eager,) = summarize([make_result(compile_cache="none")])
+    assert first_steps(eager) == "0.50"
+
+
+def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
+    speeds = itertools.count(1)
+    results = []
+    for track, strategy in itertools.product(("defaults", "tuned"), ("single", "ddp")):
+        spec = make_spec(
+            track=track, strategy=strategy, devices=1 + (strategy == "ddp"), platform="gpu",
+            settings={"compile": track == "tuned"}, precision="bf16",
+        )  # fmt: skip
+        results.append(make_result(spec=spec, block_seconds=((1.0 / next(speeds),),)))
+    cells = summarize(results)
+    # the base of a tuned cell is the tuned single device
+    assert [(cell.spec.track, cell.speedup) for cell in cells if cell.spec.strategy == "ddp"] == [
+        ("defaults", 2.0), ("tuned", 4 / 3),
+    ]  # fmt: skip
+    assert list(result_table(cells)["track"]) == ["defaults", "tuned"] * 2
+    settings = table(cells)
+    assert settings is not None
+    assert "on" in set(settings[settings["setting"] == "compile"]["tuned"])
+    assert any("static_graph on" in line for line in departures(cells))
+    report.write(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "PyTorch ddp ×2, tuned" in text and "## Settings of the tuned track" in text
+    assert "PyTorch single ×1, tuned" in text
