@@ -160,6 +160,7 @@ def reproduce(
     platform: str = "auto",
     size: str | None = None,
     values: str | None = None,
+    precision: str | None = None,
     launches: WholeNumber | None = None,
     seed: WholeNumber = 0,
     timeout: float | None = None,
@@ -181,6 +182,8 @@ def reproduce(
         Of ResNet-50. Default: tutorial on GPUs, tiny on CPU devices.
     values
         Split sizes, as a comma list. Default: the tutorial's own.
+    precision
+        Of the timed phase. Default: tf32 on GPUs, as PyTorch has it for convolutions, fp32 on CPU devices.
     launches
         Of each cell. Default: 3 on GPUs, 1 on CPU devices.
     seed
@@ -197,7 +200,7 @@ def reproduce(
     check_name("reproduce", recipe, reproducing.RECIPES)
     check_budget(budget_minutes)
     known = {"seed": seed, "timeout": timeout, "interpreter": interpreter or []}
-    options = Options(platform=platform, size=size, launches=launches, **known)
+    options = Options(platform=platform, size=size, precision=precision, launches=launches, **known)
     made = reproducing.tutorial_plan(options.request(), machine(), values=tuple(split([values or ""])))
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
     from harness.session import execute

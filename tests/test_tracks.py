@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.plan import make_plan
 from harness.report.settings import departures, table
 from harness.report.summary import first_steps, over_bare_loop, result_table, summarize
+from harness.reproduce import tutorial_plan
 from harness.request import Request
 from harness.specs import TrialSpec
 
@@ -170,3 +171,13 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "PyTorch ddp ×2, tuned" in text and "## Settings of the tuned track" in text
     assert "PyTorch single ×1, tuned" in text
+
+
+def test_the_tutorial_runs_as_its_code_would_today():
+    known = {"timeout_seconds": 60.0}
+    on_gpus = tutorial_plan(Request(**known), make_machine(gpus=2))
+    assert {trial.spec.precision for trial in on_gpus.trials} == {"tf32"}
+    repeats = {trial.spec.blocks for trial in on_gpus.trials if trial.spec.protocol == "from_host"}
+    assert repeats == {4}  # in each of 3 launches: no fewer than the tutorial's 10
+    on_cpu = tutorial_plan(Request(platform="cpu", **known), make_machine())
+    assert {(trial.spec.precision, trial.spec.launch) for trial in on_cpu.trials} == {("fp32", 0)}
