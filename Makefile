@@ -1,5 +1,5 @@
 # make setup   an environment in .venv with all three frameworks (8 GB; only when pyproject.toml has changed); with an
-#              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf
+#              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf (14 GB)
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
 # make test-gpu  the tests that need two GPUs, which they have for themselves: some eight minutes
@@ -9,10 +9,12 @@
 comma := ,
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.made-from-pyproject
 RUN_ARGS ?=
 # GPU=1 or GPU= on the command line says otherwise
 GPU ?= $(if $(wildcard /proc/driver/nvidia/version),1)
+STAMP := .venv/.made-from-pyproject$(if $(GPU),-gpu)
+# of an environment for the other kind of machine: its frameworks would stay, and see no GPU or the wrong CUDA
+OTHER := .venv/.made-from-pyproject$(if $(GPU),,-gpu)
 EXTRAS := $(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev)
 TF_STAMP := .venv-tf/.made-from-pyproject
 
@@ -22,6 +24,8 @@ setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is older than Python 3.11; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test ! -e $(OTHER) || \
+	  { echo "make: .venv was made $(if $(GPU),for no GPU,with GPU=1); try: make clean, or GPU=$(if $(GPU),,1)" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -21,12 +20,15 @@ FAKES = TESTS / "fakes"
 
 def pytest_collection_modifyitems(items):
     """Framework tests need all three; core tests run without any."""
-    missing = [
-        name for name in ("torch", "jax", "flax", "optax", "tensorflow") if importlib.util.find_spec(name) is None
-    ]
+    missing = [why for name in registry.FRAMEWORKS if (why := registry.missing(registry.framework(name), python(name)))]
     for item in items:
         if item.get_closest_marker("frameworks") and missing:
-            item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}"))
+            item.add_marker(pytest.mark.skip(reason="; ".join(missing)))
+
+
+def python(framework: str) -> str:
+    """The interpreter under which the harness runs one of our frameworks: not this one for all, on a GPU machine."""
+    return registry.default_interpreter(registry.framework(framework))
 
 
 @pytest.fixture

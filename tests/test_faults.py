@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import TESTS, make_machine
+from conftest import TESTS, make_machine, python
 
 from harness import environment, registry
 from harness.display import PlainDisplay
@@ -52,7 +52,7 @@ def zygotes():
                     own=framework.environment.get("cpu", {}), code=TESTS.parent,
                 )  # fmt: skip
                 variables["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(FAULTS_FOLDER)])
-                command = [sys.executable, "-m", "zygote", framework.package, f"{name}_faults", str(path)]
+                command = [python(name), "-m", "zygote", framework.package, f"{name}_faults", str(path)]
                 running[name] = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
             while not path.exists():
                 assert running[name].poll() is None, "the zygote has died"
@@ -81,7 +81,7 @@ def prove(tmp_path, monkeypatch, zygotes, cell: str, fault: str) -> TrialResult:
     references.prepare(spec)
     golden, groups = references.reference(spec)
     order = Order(
-        spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=sys.executable,
+        spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=python(spec.framework),
         folder=tmp_path / "trial", inputs=references.inputs[f"{spec.workload}-{spec.size}"].train, golden=golden,
         groups=len(groups), devices_in_plan=2,
     )  # fmt: skip

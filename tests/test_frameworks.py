@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import TESTS, harness
+from conftest import TESTS, harness, python
 
 from harness import golden, optimizers, registry, store, workloads
 from harness.devices import machine
@@ -34,7 +34,7 @@ def rooms(request, tmp_path_factory):
     """What one framework made of the arrays in rooms/visit.py."""
     out = tmp_path_factory.mktemp("rooms") / f"{request.param}.npz"
     subprocess.run(
-        [sys.executable, TESTS / "rooms" / "visit.py", request.param, out],
+        [python(request.param), TESTS / "rooms" / "visit.py", request.param, out],
         check=True,
         env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"},
     )
@@ -86,7 +86,7 @@ with FlopCounterMode(display=False) as counter:
 assert 3 * counter.get_total_flops() == 2 * workload.flops_per_unit()
 assert torch.cuda.is_available() or torch.nn.DataParallel(torch.nn.Linear(1, 1)).device_ids == []  # why it is skipped
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=TESTS.parent)
+    subprocess.run([python("torch"), "-c", code], check=True, cwd=TESTS.parent)
 
 
 def run(tmp_path, *arguments, code=0):

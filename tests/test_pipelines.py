@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS, harness, make_result, make_spec
+from conftest import TESTS, harness, make_result, make_spec, python
 
 from harness import store, workloads
 from harness.report import plots, sweep, timelines, tutorial
@@ -19,7 +18,7 @@ from harness.specs import Span
 @pytest.mark.frameworks
 def test_gradients_at_every_split_size_and_number_of_stages():
     done = subprocess.run(
-        [sys.executable, TESTS / "rooms" / "pipelines.py"],
+        [python("torch"), TESTS / "rooms" / "pipelines.py"],
         env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -59,7 +58,7 @@ ours.load_state_dict(theirs.state_dict())
 x = torch.randn(2, 3, 64, 64)
 assert torch.equal(ours(x), theirs(x))
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=TESTS.parent)
+    subprocess.run([python("torch"), "-c", code], check=True, cwd=TESTS.parent)
 
 
 @pytest.mark.frameworks

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS
+from conftest import TESTS, python
 
 from harness import registry, traffic, workloads
 from harness.specs import StrategySpec
@@ -60,7 +59,7 @@ def test_a_network_whose_blocks_are_not_layers_has_no_activation_bytes():
 
 def profiled(tmp_path, name):
     """What rank 0 of two put into collectives in a few steps of mnist_cnn tiny."""
-    command = [sys.executable, str(TESTS / "rooms" / "profiled.py"), str(tmp_path), name]
+    command = [python("torch"), str(TESTS / "rooms" / "profiled.py"), str(tmp_path), name]
     environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in (0, 1)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]

@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS
+from conftest import TESTS, python
 
 from harness import workloads
 
@@ -21,7 +20,7 @@ SIZES = {parameter.name: parameter.shape for parameter in workloads.get("mnist_c
 
 def run(*command):
     return subprocess.run(
-        [sys.executable, *command],
+        [python("jax"), *command],
         env=os.environ | {"PYTHONPATH": str(TESTS.parent), "JAX_PLATFORMS": "cpu"},
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip

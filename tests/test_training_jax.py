@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS
+from conftest import TESTS, python
 
 from harness import registry
 
@@ -20,7 +19,7 @@ STRATEGIES = {strategy.name for strategy in registry.framework("jax").strategies
 def rows(precision):
     """What the room found, by cell; every strategy is among them."""
     done = subprocess.run(
-        [sys.executable, TESTS / "rooms" / "jax_training.py", precision],
+        [python("jax"), TESTS / "rooms" / "jax_training.py", precision],
         env=os.environ | {"PYTHONPATH": str(TESTS.parent), "JAX_PLATFORMS": "cpu"},
         capture_output=True, text=True,
     )  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS
+from conftest import TESTS, python
 
 from harness import registry
 
@@ -20,7 +19,7 @@ TOGETHER = [(1, ("single", "mirrored", "model_parallel")), (2, ("multi_worker_mi
 @pytest.mark.parametrize(("processes", "strategies"), TOGETHER)
 def test_a_program_trains_for_real(tmp_path, processes, strategies):
     known = {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(TESTS / "rooms" / "tf_training.py"), str(tmp_path)]
+    command = [python("tf"), str(TESTS / "rooms" / "tf_training.py"), str(tmp_path)]
     environment = os.environ | registry.framework("tf").environment["cpu"] | known
     ranks = [
         subprocess.Popen([*command, str(rank), str(processes), *strategies], env=environment)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from conftest import TESTS
+from conftest import TESTS, python
 
 EXACT = 1e-12  # float64, relative
 
@@ -23,7 +22,7 @@ def errors(found):
 def test_short_batches_evaluation_states_and_loaders(tmp_path, ranks):
     started = [
         subprocess.Popen(
-            [sys.executable, TESTS / "rooms" / "torch_training.py", tmp_path, str(rank), str(ranks)],
+            [python("torch"), TESTS / "rooms" / "torch_training.py", tmp_path, str(rank), str(ranks)],
             env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, text=True,
         )

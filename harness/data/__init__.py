@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from harness.layers import Arrays
 from harness.partition import share_rows
@@ -46,11 +47,11 @@ class Batches:
         positions = np.arange(step * global_batch, (step + 1) * global_batch)
         return np.array([_permutation(self._seed, int(p // count), count)[p % count] for p in positions])
 
-    def batch(self, step: int, global_batch: int, *, dtype: type = np.float64) -> Arrays:
+    def batch(self, step: int, global_batch: int, *, dtype: DTypeLike = np.float64) -> Arrays:
         """{"x": inputs, "y": targets} of one step, both with `global_batch` rows; what is not a label is `dtype`."""
         return self.gather(self.indices(step, global_batch), dtype=dtype)
 
-    def gather(self, chosen: np.ndarray, *, dtype: type = np.float64) -> Arrays:
+    def gather(self, chosen: np.ndarray, *, dtype: DTypeLike = np.float64) -> Arrays:
         """{"x": inputs, "y": targets} of the chosen samples; what is not a label is `dtype`."""
         x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
         return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}
@@ -108,7 +109,7 @@ class Epochs:
         return -(-count // unit) * unit
 
     def gather(
-        self, step: Step, *, dtype: type = np.float32, rank: int = 0, ranks: int = 1, parts: int = 1
+        self, step: Step, *, dtype: DTypeLike = np.float32, rank: int = 0, ranks: int = 1, parts: int = 1
     ) -> list[Arrays]:
         """What `rank` trains on, a batch for each of `parts` accumulation steps, as `partition.shares` cuts it.
 
@@ -122,7 +123,7 @@ class Epochs:
             found.append(own)
         return found
 
-    def whole(self, step: Step, *, dtype: type = np.float32) -> Arrays:
+    def whole(self, step: Step, *, dtype: DTypeLike = np.float32) -> Arrays:
         """The global batch of a step."""
         return self.gather(step, dtype=dtype)[0]
 
@@ -169,7 +170,7 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
 
 
 def evaluation_batches(
-    batches: Batches, global_batch: int, *, dtype: type = np.float32
+    batches: Batches, global_batch: int, *, dtype: DTypeLike = np.float32
 ) -> Iterator[tuple[int, Arrays]]:
     """All samples, each once, in their order: how many are true, and a batch of `global_batch` rows, always `padded`,
     so that one compiled program serves them all."""
