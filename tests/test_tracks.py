@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
-from conftest import harness, make_machine, make_result, make_spec
+from conftest import ROOT, harness, make_machine, make_result, make_spec
 
 from harness import environment, registry, report, worker
 from harness.errors import UsageError
@@ -93,6 +94,12 @@ def test_every_setting_has_a_source_and_every_departure_a_reason(name):
     for strategy in spec.strategies:
         assert set(strategy.tuned) <= known | set(strategy.options), strategy.name
         assert bool(strategy.tuned) == bool(strategy.tuned_because), strategy.name
+
+
+def test_the_page_on_tracks_has_every_setting():
+    text = (ROOT / "docs" / "tracks.md").read_text()
+    names = {setting.name for name in registry.FRAMEWORKS for setting in registry.framework(name).settings}
+    assert set(re.findall(r"^\| \w* ?\| `(\w+)` \|", text, re.MULTILINE)) == names
 
 
 def test_settings_are_listed():

@@ -13,7 +13,7 @@ FRAMEWORK = FrameworkSpec(
     package="tf_impl",
     modules=("tensorflow", "keras"),
     distributions=("tensorflow", "keras"),
-    install_hint="pip install tensorflow",
+    install_hint="make setup, or pip install tensorflow (with GPUs tensorflow[and-cuda], in .venv-tf)",
     execution="graph by tf.function, NHWC",
     settings=(
         Setting(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 
 import keras
@@ -91,4 +93,8 @@ def versions(world: World) -> dict[str, str]:
     if world.platform == "cpu":
         return {}
     info = tf.sysconfig.get_build_info()
-    return {"built for CUDA": info.get("cuda_version", "?"), "built for cuDNN": info.get("cudnn_version", "?")}
+    found = {"built for CUDA": info.get("cuda_version", "?"), "built for cuDNN": info.get("cudnn_version", "?")}
+    for name, wheel in {"NCCL": "nvidia-nccl-cu12", "cuDNN": "nvidia-cudnn-cu12"}.items():
+        with suppress(importlib.metadata.PackageNotFoundError):  # they may be the system's
+            found[name] = importlib.metadata.version(wheel)
+    return found

@@ -5,6 +5,12 @@ each thread runs the forward pass on its copy; the outputs are gathered on devic
 runs the same way in reverse, and the copies' gradients are summed into device 0's parameters, which alone are updated.
 The others wait for device 0 at both ends, and all threads share one interpreter lock: that is why DDP replaced it.
 
+A trap: the threads are new at every step, and torch keeps what cuDNN's autotuner has found for each thread by itself
+(`thread_local` in aten/src/ATen/native/cudnn/Conv_v8.cpp; pytorch/pytorch#191744 would share it). With
+cudnn.benchmark, which makes every other strategy faster, each convolution is tuned anew at every step. ResNet-50 with
+224 x 224 in bf16, 512 images on two H200s (torch 2.11, single launches): 288 images/s with it, 4,508 without; one H200
+does 4,734 alone. So the tuned track leaves it off here; `--setting cudnn_benchmark=true` shows it.
+
 The loss is the mean over the gathered outputs, so the summed gradients are those of the global mean: nothing to divide.
 BatchNorm's running statistics are device 0's, of its own part alone: what the copies have seen goes with the copies.
 """
