@@ -181,10 +181,9 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
 
 
 def test_the_tutorial_runs_as_its_code_would_today():
-    known = {"timeout_seconds": 60.0}
-    on_gpus = tutorial_plan(Request(**known), make_machine(gpus=2))
+    on_gpus = tutorial_plan(Request(timeout_seconds=60.0), make_machine(gpus=2))
     assert {trial.spec.precision for trial in on_gpus.trials} == {"tf32"}
     repeats = {trial.spec.blocks for trial in on_gpus.trials if trial.spec.protocol == "from_host"}
     assert repeats == {4}  # in each of 3 launches: no fewer than the tutorial's 10
-    on_cpu = tutorial_plan(Request(platform="cpu", **known), make_machine())
+    on_cpu = tutorial_plan(Request(platform="cpu", timeout_seconds=60.0), make_machine())
     assert {(trial.spec.precision, trial.spec.launch) for trial in on_cpu.trials} == {("fp32", 0)}
