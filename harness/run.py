@@ -86,13 +86,13 @@ class Run:
                     self.record(self.result(spec, status="skipped", reason=reason))
                     computations.pop(spec.computation, None)
             specs = [spec for spec in specs if spec.computation in computations]
-            parity = [(spec, "parity") for spec in computations.values()]
-            self.references.compute([*parity, *((spec, "timing") for spec in specs)])
+            unproved = [spec for spec in computations.values() if not self.keeps_proof(spec)]
+            self.references.compute([*((spec, "parity") for spec in unproved), *((spec, "timing") for spec in specs)])
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
-            for spec in computations.values():
-                if not self.keeps_proof(spec) and self.has_time("parity"):
+            for spec in unproved:
+                if self.has_time("parity"):
                     self.prove(spec)
             for spec in specs:
                 if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing"):
