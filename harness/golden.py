@@ -141,7 +141,7 @@ def replay(
     expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
     if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
         raise ValueError(f"{len(pushes)} pushes are not one of each worker and step")
-    versions, state, losses, first_gradients = [dict(params)], {}, np.zeros(len(batches)), []
+    versions, state, losses, first_gradients = {0: dict(params)}, {}, np.zeros(len(batches)), []
     for number, push in enumerate(pushes):
         if push.version > number:
             raise ValueError(f"push {number} saw version {push.version}, which was not there yet")
@@ -150,8 +150,10 @@ def replay(
         losses[push.step] += loss / workers
         if push.step == 0:
             first_gradients.append(gradients)
-        versions.append(update(optimizer, versions[-1], gradients, state, step=number))
-    return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[-1])
+        versions[number + 1] = update(optimizer, versions[number], gradients, state, step=number)
+        needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # the others are let go
+        versions = {version: kept for version, kept in versions.items() if version in needed}
+    return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[len(pushes)])
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

@@ -89,6 +89,11 @@ class Linear:
         return x @ weight + params[f"{self.name}.bias"], pullback
 
 
+def _padded(x: np.ndarray, pad: int, value: float = 0.0) -> np.ndarray:
+    """x (N, H, W, C) with a border of `pad` on each side of height and width; without one x itself."""
+    return np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=value) if pad else x
+
+
 def _shifted(x: np.ndarray, row: int, column: int, stride: int, height: int, width: int) -> np.ndarray:
     """The view of x (N, H, W, C) that kernel position (row, column) sees: (N, height, width, C)."""
     return x[:, row : row + stride * height : stride, column : column + stride * width : stride]
@@ -129,10 +134,11 @@ class Conv2D:
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
         weight, pad = params[f"{self.name}.weight"], self.padding
         height, width, outputs = self.output_shape(x.shape[1:])
-        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+        padded = _padded(x, pad)
         positions = [(i, j) for i in range(self.kernel) for j in range(self.kernel)]
         window = (self.stride, height, width)
-        patches = np.concatenate([_shifted(padded, i, j, *window) for i, j in positions], axis=-1)
+        views = [_shifted(padded, i, j, *window) for i, j in positions]
+        patches = np.concatenate(views, axis=-1) if len(views) > 1 else views[0]  # of a 1x1 kernel: x itself, no copy
         columns = patches.reshape(-1, len(positions) * self.inputs)
         y = (columns @ weight.reshape(-1, outputs)).reshape(len(x), height, width, outputs)
         if self.bias:
@@ -145,7 +151,8 @@ class Conv2D:
                 grads[f"{self.name}.bias"] = rows.sum(0)
             dx = np.zeros_like(padded)
             for i, j in positions:
-                _shifted(dx, i, j, *window)[...] += dy @ weight[i, j].T
+                # rows, not dy: one large product; of four axes NumPy makes one for each line of pixels
+                _shifted(dx, i, j, *window)[...] += (rows @ weight[i, j].T).reshape(*patches.shape[:3], -1)
             return dx[:, pad : pad + x.shape[1], pad : pad + x.shape[2]], grads
 
         return y, pullback
@@ -166,7 +173,7 @@ class MaxPool2D(_Stateless):
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
         pad = self.padding
         height, width, _ = self.output_shape(x.shape[1:])
-        padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=-np.inf)
+        padded = _padded(x, pad, -np.inf)
         positions = [(i, j) for i in range(self.kernel) for j in range(self.kernel)]
         window = (self.stride, height, width)
         views = np.stack([_shifted(padded, i, j, *window) for i, j in positions])
@@ -209,8 +216,9 @@ class BatchNorm:
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
         axes = tuple(range(x.ndim - 1))
         count = x.size // x.shape[-1]
-        scale = 1 / np.sqrt(x.var(axes) + self.epsilon)
-        normal = (x - x.mean(axes)) * scale
+        normal = x - x.mean(axes)
+        scale = 1 / np.sqrt((normal * normal).mean(axes) + self.epsilon)
+        normal *= scale
         weight = params[f"{self.name}.weight"]
 
         def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
@@ -267,7 +275,8 @@ class Residual:
 @dataclass(frozen=True)
 class ReLU(_Stateless):
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
-        return np.maximum(x, 0), lambda dy: (dy * (x > 0), {})
+        y = np.maximum(x, 0)
+        return y, lambda dy: (dy * (y > 0), {})  # y, which the next layer keeps as well, so that x need not be kept
 
 
 @dataclass(frozen=True)

@@ -39,16 +39,18 @@ MOST_ALLOWED = 1e-6
 chaotic that the reference cannot hold itself to it fails the gate, and must be judged at a gentler setting."""
 
 
-def make_reference(train: Callable[[Arrays], Golden], params: Arrays) -> Golden:
+def make_reference(
+    train: Callable[[Arrays], Golden], params: Arrays, *, both: Callable[..., Iterable[Golden]] = map
+) -> Golden:
     """The golden run from `params`, with its sensitivity to rounding: that of a second run, with initial weights off by
-    one rounding. `train` is one of golden's loops with all else filled in."""
-    reference = train(params)
-    if not np.all(np.isfinite(reference.losses)):
-        return reference
+    one rounding. `train` is one of golden's loops with all else filled in; `both` is what calls it for the two, one
+    after another or at the same time."""
     rng = np.random.default_rng(0)
     epsilon = np.finfo(np.float64).eps
     rounded = {name: array * (1 + epsilon * rng.uniform(-1, 1, array.shape)) for name, array in params.items()}
-    other = train(rounded)
+    reference, other = both(train, (params, rounded))
+    if not np.all(np.isfinite(reference.losses)):
+        return reference
     # parameters are judged by how they moved from where each run began
     moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
     verdict = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)

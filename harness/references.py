@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from harness import checkpoints, golden, parity, workloads
-from harness.data import Batches, DataError, epochs_of, parity_steps
+from harness import golden_runs, workloads
+from harness.data import Batches, DataError, epochs_of
 from harness.display import Display
 from harness.errors import UsageError
+from harness.golden import Golden
+from harness.golden_runs import GoldenRun, Phase, normalization
 from harness.layers import Arrays
-from harness.partition import normalization_groups
-from harness.specs import CHECKED_LOSSES, OptimizerSpec, TrialSpec
+from harness.specs import CHECKED_LOSSES, TrialSpec
 
 GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
 
@@ -36,8 +35,7 @@ class References:
     def __init__(self, work: Path, *, data: Path | None, display: Display) -> None:
         self.work, self.data, self.display = work, data, display
         self.inputs: dict[str, Inputs] = {}
-        self.curves: dict[tuple, tuple[float, ...]] = {}
-        self.files: dict[tuple, Path] = {}
+        self.golden: dict[tuple, Path] = {}
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples, once. Raises UsageError for bad --data."""
@@ -81,106 +79,65 @@ class References:
             )
         return ""
 
-    def initial_params(self, spec: TrialSpec) -> Arrays:
-        """The float64 weights that a cell begins from."""
-        found = self.check_init_from(spec)
-        if not found:
-            return workloads.get(spec.workload, spec.size).init_params(spec.seed)
-        model = {name.removeprefix("model/"): a for name, a in found.items() if name.startswith("model/")}
-        return {name: array.astype(np.float64) for name, array in model.items()}
+    def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]]) -> None:
+        """The golden references ("parity") and golden loss curves ("timing") of cells, all that are not there yet.
 
-    def check_init_from(self, spec: TrialSpec) -> Arrays:
-        """What --init-from gives a cell, nothing without it. Raises UsageError for what this network cannot take up."""
-        if spec.training is None or not spec.training.init_from:
-            return {}
-        parameters = workloads.get(spec.workload, spec.size).parameters()
-        shapes = {parameter.name: parameter.shape for parameter in parameters}
-        return checkpoints.weights(Path(spec.training.init_from), shapes)
+        Raises UsageError if a reference itself diverges.
+        """
+        missing: dict[tuple, GoldenRun] = {}
+        for spec, phase in wanted:
+            steps = spec.parity_steps if phase == "parity" else self.curve_steps(spec)
+            key = self.key(spec, phase)
+            if steps and key not in self.golden and key not in missing:
+                number = len(self.golden) + len(missing)
+                inputs, folder = self.inputs[f"{spec.workload}-{spec.size}"].train, self.work / f"golden-{number}"
+                missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
+        if not missing:
+            return
+        of = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
+        self.display.phase(f"preparing the golden runs of {', '.join(of)}")
+        long = [run for run in missing.values() if run.flops > golden_runs.LONG_FLOPS]
+        for run in missing.values():
+            if run not in long:
+                golden_runs.compute(run, self.batches(run.spec))
+        if long:
+            golden_runs.in_processes(long, on_progress=self.display.detail)
+        self.golden |= {key: run.output for key, run in missing.items()}
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
         """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
-        if spec.protocol == "from_host":
-            return ()  # its batches are made on the spot
-        workload = workloads.get(spec.workload, spec.size)
-        groups = self.groups(spec, spec.options)
-        key = (*_reference_key(spec, spec.options), spec.optimizer, groups(spec.global_batch))
-        if key not in self.curves:
-            step_flops = workload.flops_per_unit() * spec.global_batch
-            affordable = int(GOLDEN_FLOPS // step_flops)
-            # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
-            wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
-            batches = self.batches(spec)
-            if spec.training:  # whole batches, which are those of an epoch as long as it lasts
-                wanted = min(CHECKED_LOSSES, len(batches) // spec.global_batch)
-            steps = min(wanted, affordable)
-            curve: list[float] = []
-            if steps:
-                samples = [batches.batch(step, spec.global_batch) for step in range(steps)]
-                train = training(spec, spec.optimizer, spec.options, samples, groups)
-                curve = train(self.initial_params(spec)).losses.tolist()
-            self.curves[key] = tuple(curve)
-        return self.curves[key]
+        if not self.curve_steps(spec):
+            return ()
+        self.compute([(spec, "timing")])
+        return tuple(Golden.load(self.golden[self.key(spec, "timing")]).losses.tolist())
 
-    def parity_samples(self, spec: TrialSpec) -> list[Arrays]:
-        """The batches of a cell's parity phase: of an uneven last one the true samples alone, or, where each worker's
-        own share counts, with the padding that makes the shares."""
-        epochs = epochs_of(spec, self.batches(spec), batch=spec.parity_batch)
-        steps = parity_steps(spec, epochs, normalizes=workloads.get(spec.workload, spec.size).normalizes)
-        if spec.algorithm == "synchronous":
-            return [epochs.batches.gather(step.chosen) for step in steps]
-        return [epochs.whole(step, dtype=np.float64) for step in steps]
+    def curve_steps(self, spec: TrialSpec) -> int:
+        """How many steps of a cell's timed run have a golden loss."""
+        if spec.protocol == "from_host":
+            return 0  # its batches are made on the spot
+        workload = workloads.get(spec.workload, spec.size)
+        # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
+        wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
+        if spec.training:  # whole batches, which are those of an epoch as long as it lasts
+            wanted = min(CHECKED_LOSSES, len(self.batches(spec)) // spec.global_batch)
+        return min(wanted, int(GOLDEN_FLOPS // (workload.flops_per_unit() * spec.global_batch)))
 
     def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
-        """The file with a cell's golden reference, computed when first asked for, and its normalization groups.
+        """The file with a cell's golden reference, computed if it is not there yet, and its normalization groups.
 
-        Raises UsageError if the reference itself diverges: then no program can be judged.
+        Raises UsageError if the reference itself diverges.
         """
-        groups = self.groups(spec, spec.parity_options)
-        samples = self.parity_samples(spec)
-        sizes = tuple(len(batch["x"]) for batch in samples)
-        key = (*_reference_key(spec, spec.parity_options), spec.parity_optimizer, groups(spec.parity_batch), sizes)
-        if key not in self.files:
-            self.display.phase(f"preparing the golden reference of {spec.workload} {spec.size}")
-            params = workloads.get(spec.workload, spec.size).init_params(spec.seed)  # whatever training begins from
-            with np.errstate(all="ignore"):
-                train = training(spec, spec.parity_optimizer, spec.parity_options, samples, groups)
-                found = parity.make_reference(train, params)
-            if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
-                rate = spec.optimizer.learning_rate
-                raise UsageError(
-                    f"--optimizer: the golden reference itself diverges at learning_rate {rate:g}; lower it"
-                )
-            self.files[key] = self.work / f"golden-{len(self.files)}.npz"
-            found.save(self.files[key])
-        return self.files[key], groups(spec.parity_batch)
+        self.compute([(spec, "parity")])
+        return self.golden[self.key(spec, "parity")], normalization(spec, spec.parity_options)(spec.parity_batch)
 
-    def groups(self, spec: TrialSpec, options: Mapping[str, Any]) -> Callable[[int], tuple[int, ...]]:
-        """A cell's normalization groups of a batch of some size; where nothing normalizes one for all strategies."""
-        if not workloads.get(spec.workload, spec.size).normalizes:
-            return lambda batch: (batch,)
-        return lambda batch: normalization_groups(spec, batch=batch, options=options)
-
-
-def training(
-    spec: TrialSpec,
-    optimizer: OptimizerSpec,
-    options: Mapping[str, Any],
-    samples: Sequence[Arrays],
-    groups: Callable[[int], Sequence[int]],
-) -> Callable[[Arrays], golden.Golden]:
-    """The golden loop that a cell is held against, as a function of the initial weights alone."""
-    workload = workloads.get(spec.workload, spec.size)
-    known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
-    if spec.algorithm == "local":
-        known |= {"workers": spec.devices, "sync_every": options["sync_every"]}
-        known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if workload.normalizes else None}
-        return partial(golden.train_locally, workload, **known)
-    if spec.algorithm == "asynchronous":
-        return partial(golden.replay, workload, pushes=golden.in_turn(spec.devices, len(samples)), **known)
-    return partial(golden.train, workload, groups=groups, **known)
-
-
-def _reference_key(spec: TrialSpec, options: Mapping[str, Any]) -> tuple:
-    own = () if spec.algorithm == "synchronous" else (spec.devices, spec.accumulation_steps, options.get("sync_every"))
-    own += (spec.training.init_from,) if spec.training else ()
-    return (spec.workload, spec.size, spec.seed, spec.algorithm, *own)
+    def key(self, spec: TrialSpec, phase: Phase) -> tuple:
+        """All that a golden run depends on: cells that share it share the run."""
+        if phase == "parity":
+            options, batch = spec.parity_options, spec.parity_batch
+            own = (spec.parity_optimizer, *golden_runs.parity_sizes(spec, self.batches(spec)))
+        else:
+            options, batch, own = spec.options, spec.global_batch, (spec.optimizer,)
+        key = (phase, spec.workload, spec.size, spec.seed, spec.algorithm, normalization(spec, options)(batch), *own)
+        if spec.algorithm != "synchronous":
+            key += (spec.devices, spec.accumulation_steps, options.get("sync_every"))
+        return (*key, spec.training.init_from) if spec.training else key

@@ -22,6 +22,7 @@ from harness import checkpoints, environment, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
+from harness.golden_runs import check_init_from
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, launch
 from harness.references import References
@@ -82,18 +83,18 @@ class Run:
             for spec in specs:
                 self.references.prepare(spec)
             for spec in specs:
-                self.references.check_init_from(spec)
+                check_init_from(spec)
                 if reason := self.references.impossible(spec):
                     self.record(self.result(spec, status="skipped", reason=reason))
                     computations.pop(spec.computation, None)
             specs = [spec for spec in specs if spec.computation in computations]
-            for spec in computations.values():
-                self.references.reference(spec)
+            unproved = [spec for spec in computations.values() if not self.keeps_proof(spec)]
+            self.references.compute([*((spec, "parity") for spec in unproved), *((spec, "timing") for spec in specs)])
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
-            for spec in computations.values():
-                if not self.keeps_proof(spec) and self.has_time("parity"):
+            for spec in unproved:
+                if self.has_time("parity"):
                     self.prove(spec)
             for spec in specs:
                 if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing"):

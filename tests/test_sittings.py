@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import harness, make_machine
 
-from harness import environment, store
+from harness import environment, golden_runs, store
 from harness import run as running
 from harness.display import PlainDisplay
 from harness.plan import make_plan
@@ -43,40 +43,45 @@ def test_a_budget_is_a_time(value, tmp_path):
 
 @pytest.fixture
 def sitting(tmp_path, fakes, monkeypatch):
-    """One sitting of a small run in the same folder, at a commit; returns the phases that were launched."""
+    """One sitting of a small run in the same folder, at a commit; returns the phases that were launched, and before
+    them those for which something golden was computed."""
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
     intent = store.Intent(plan=plan, command="", started="")
-    launched = []
-    real = running.launch
+    done = []
+    launch, compute = running.launch, golden_runs.compute
+    monkeypatch.setattr(running, "launch", lambda order, *a, **k: (done.append(order.phase), launch(order, *a, **k))[1])
     monkeypatch.setattr(
-        running, "launch", lambda order, *a, **k: (launched.append(order.phase), real(order, *a, **k))[1]
+        golden_runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
     def sit(commit):
-        launched.clear()
+        done.clear()
         monkeypatch.setattr(environment, "commit", lambda: commit)
         results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert [result.status for result in results] == ["ok"]
-        return list(launched)
+        return list(done)
 
     return sit
 
 
+GOLDEN = ["golden parity", "golden timing"]
+
+
 def test_a_proof_is_kept_for_the_very_same_code_alone(sitting):
-    assert sitting("abc") == ["parity", "timing"]
-    assert sitting("abc") == ["timing"]
-    assert sitting("def") == ["parity", "timing"]
-    assert sitting("def+changes") == ["parity", "timing"]
-    assert sitting("def+changes") == ["parity", "timing"]  # which changes, nobody knows
-    assert sitting("") == ["parity", "timing"]  # not from a repository
-    assert sitting("") == ["parity", "timing"]
+    assert sitting("abc") == [*GOLDEN, "parity", "timing"]
+    assert sitting("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
+    assert sitting("def") == [*GOLDEN, "parity", "timing"]
+    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]
+    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]  # which changes, nobody knows
+    assert sitting("") == [*GOLDEN, "parity", "timing"]  # not from a repository
+    assert sitting("") == [*GOLDEN, "parity", "timing"]
 
 
 def test_other_versions_are_proved_again(sitting, tmp_path):
     sitting("abc")
     path = tmp_path / store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
-    assert sitting("abc") == ["timing", "parity"]
-    assert sitting("abc") == ["timing"]
+    assert sitting("abc") == ["golden timing", "timing", "golden parity", "parity"]
+    assert sitting("abc") == ["golden timing", "timing"]

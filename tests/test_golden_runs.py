@@ -1,0 +1,147 @@
+"""Golden runs in processes of their own: the same numbers, the same refusals, and none that outlives the harness."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from conftest import TESTS, make_spec
+from test_launch import wait_for
+
+from harness import golden_runs, workloads
+from harness.display import PlainDisplay
+from harness.errors import Interrupted, UsageError
+from harness.golden import Golden
+from harness.golden_runs import GoldenRun, Phase
+from harness.references import References
+from harness.specs import OptimizerSpec, TrialSpec
+
+TINY = workloads.get("resnet50", "tiny")
+
+
+def references(folder, *specs):
+    folder.mkdir()
+    found = References(folder, data=None, display=PlainDisplay())
+    for spec in specs:
+        found.prepare(spec)
+    return found
+
+
+def make_run(work: Path, **known) -> GoldenRun:
+    (work / "inputs").touch()
+    known = {"spec": make_spec(), "inputs": work / "inputs", "folder": work / "golden-0", **known}
+    return GoldenRun(phase="parity", steps=5, **known)
+
+
+def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):
+    deep = make_spec(
+        workload="resnet50", size="tiny", global_batch=12, parity_batch=8, parity_steps=2, devices=2,
+        normalization="per_device", optimizer=TINY.optimizer,
+    )  # fmt: skip
+    local = make_spec(algorithm="local", devices=2, options={"sync_every": 2})
+    wanted: list[tuple[TrialSpec, Phase]] = [(deep, "parity"), (local, "timing")]
+    here, there = references(tmp_path / "here", deep, local), references(tmp_path / "there", deep, local)
+    here.compute(wanted)
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    there.compute(wanted)
+    assert not list((tmp_path / "here").glob("golden-*/run.json"))
+    assert len(list((tmp_path / "there").glob("golden-*/run.json"))) == 2
+    assert here.golden_losses(local) == pytest.approx(there.golden_losses(local), rel=1e-15)
+    one, other = (Golden.load(each.reference(deep)[0]) for each in (here, there))
+    assert one.noise == pytest.approx(other.noise, rel=1e-6)
+    assert one.noise["parameters"] > 0
+    np.testing.assert_allclose(one.losses, other.losses, rtol=1e-15)
+    for name in one.params:
+        np.testing.assert_allclose(one.params[name], other.params[name], rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(one.gradients[name], other.gradients[name], rtol=1e-13, atol=1e-15)
+
+
+def test_a_reference_that_diverges_in_its_process_is_refused_as_here(tmp_path, monkeypatch, recwarn):
+    spec = make_spec(optimizer=OptimizerSpec(name="sgd", learning_rate=1e200))
+    said = []
+    for long_flops in (np.inf, 0):
+        monkeypatch.setattr(golden_runs, "LONG_FLOPS", long_flops)
+        with pytest.raises(UsageError, match="diverges at learning_rate 1e\\+200") as refusal:
+            references(tmp_path / str(long_flops), spec).reference(spec)
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+    assert (tmp_path / "0" / "golden-0" / "log").read_text() == ""  # NumPy warns of no overflow there either
+    assert not recwarn.list
+
+
+def test_a_killed_harness_leaves_none(tmp_path):
+    os.mkfifo(tmp_path / "inputs")  # nobody writes there: the process waits for its samples
+    code = f"""
+import pathlib, test_golden_runs as this
+this.golden_runs.in_processes([this.make_run(pathlib.Path({str(tmp_path)!r}))], on_progress=lambda text: None)
+"""
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    harness = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path})
+    assert wait_for(lambda: psutil.Process(harness.pid).children())
+    (process,) = psutil.Process(harness.pid).children()
+    harness.kill()
+    harness.wait()
+    assert wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Other commands in place of the real processes, given by the test one after another; returns what was started."""
+    commands, processes = [], []
+
+    def start(run, threads):
+        run.folder.mkdir(exist_ok=True)
+        (run.folder / "log").write_text("")
+        processes.append(subprocess.Popen(["sh", "-c", commands.pop(0)]))
+        return processes[-1]
+
+    monkeypatch.setattr(golden_runs, "start", start)
+    monkeypatch.setattr(golden_runs, "processes_at_once", lambda runs, **_: 2)
+    return commands, processes
+
+
+def test_an_interruption_ends_all(tmp_path, started):
+    commands, processes = started
+    commands += ["sleep 60", "sleep 60"]
+
+    def interrupt(text):
+        raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        golden_runs.in_processes([make_run(tmp_path)] * 3, on_progress=interrupt)
+    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize(
+    ("commands", "codes"),
+    [
+        (["sleep 0.2", "kill -9 $$", "true"], [0, -9, 0]),
+        (["kill -9 $$", "kill -9 $$", "true", "true"], [-9, -9, 0, 0]),
+        (["true", "kill -9 $$", "kill -9 $$"], [0, -9, -9]),
+    ],
+)
+def test_what_had_no_room_beside_others_is_tried_alone(tmp_path, started, commands, codes):
+    started[0].extend(commands)
+    runs = [make_run(tmp_path, folder=tmp_path / name) for name in "ab"]
+    if codes[-1]:
+        with pytest.raises(RuntimeError, match="golden parity of toy base cannot be computed: ended by SIGKILL; out"):
+            golden_runs.in_processes(runs, on_progress=lambda text: None)
+    else:
+        golden_runs.in_processes(runs, on_progress=lambda text: None)
+    assert [process.returncode for process in started[1]] == codes
+
+
+@pytest.mark.parametrize(
+    ("runs", "cores", "gigabytes", "expected"),
+    [(4, 32, 256, 4), (40, 32, 256, 16), (4, 2, 256, 1), (4, 1, 256, 1), (8, 32, 24, 4), (8, 32, 4, 1)],
+)
+def test_no_more_at_once_than_cores_and_memory_are_enough_for(tmp_path, runs, cores, gigabytes, expected):
+    spec = make_spec(workload="resnet50", size="tutorial", parity_batch=8, global_batch=120)
+    some = [make_run(tmp_path, spec=spec)] * runs
+    assert golden_runs.processes_at_once(some, cores=cores, memory_bytes=gigabytes * 2**30) == expected
