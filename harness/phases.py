@@ -95,10 +95,12 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
     # The pilot also warms up the pattern that is timed: steps without a look at the loss between them.
     progress("pilot")
     (pilot,) = timed(blocks=1, steps_per_block=spec.steps_per_block)
-    step_seconds = agree.on("step_seconds", pilot / spec.steps_per_block)
+    step_seconds = agree.on("pilot", pilot / spec.steps_per_block)
     if spec.warmup_seconds:
         progress("warm-up")  # clocks rise from idle within about a second
-        timed(blocks=1, steps_per_block=timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
+        steps = timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1)
+        (warm,) = timed(blocks=1, steps_per_block=steps)
+        step_seconds = agree.on("warm-up", warm / steps)  # of more steps than the pilot's
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # workers that meet every so many steps meet equally often in every block
     steps = timing.whole_rounds(steps, of=spec.options.get("sync_every", 1))

@@ -39,15 +39,16 @@ MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 imag
 PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {"launches": 1, "curve_steps": 20, "blocks": 5, "steps_per_block": 10},
     "standard": {
-        "launches": 5, "curve_steps": 20, "blocks": 15, "steps_per_block": 10,
+        "launches": 5, "curve_steps": 20, "blocks": 15, "steps_per_block": 4,
         "warmup_seconds": 1.0, "block_seconds": 0.2,
     },
     "paper": {
-        "launches": 10, "curve_steps": 50, "blocks": 30, "steps_per_block": 10,
+        "launches": 10, "curve_steps": 50, "blocks": 30, "steps_per_block": 4,
         "warmup_seconds": 2.0, "block_seconds": 0.5,
     },
 }  # fmt: skip
-"""Launches are the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM)."""
+"""Launches are the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM). A block has at
+least so many steps, each resident batch once, and more where `block_seconds` leave time for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +187,7 @@ def _cells(
                 raise
             impossible = str(error)
         numbers: Any = {name: value for name, value in PRESETS[preset].items() if name != "launches"}
+        numbers["curve_steps"] = min(numbers["curve_steps"], workload.curve_steps)
         optimizer = chosen_optimizer
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)

@@ -55,7 +55,7 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
     warmup = 1.0 if platform == "gpu" else 0.0
     for trial in resnet.trials:
         timed = {"blocks": blocks, "steps_per_block": BATCHES, "block_seconds": 0.0, "warmup_seconds": warmup}
-        proper = replace(trial.spec, curve_steps=5, **timed)
+        proper = replace(trial.spec, **timed)
         trials.append(replace(trial, spec=proper))
         trials.append(replace(trial, spec=replace(proper, protocol="from_host")))
     return replace(resnet, trials=tuple(trials))

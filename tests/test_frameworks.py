@@ -158,6 +158,15 @@ def test_another_loss_and_no_images_and_compiled(tmp_path):
     prove(tmp_path, workloads=("toy",), strategies=strategies, global_batch=32, tracks=("tuned",))
 
 
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_the_bare_loop_makes_the_same_updates(name):
+    """It runs on GPUs alone, between timed blocks: here for its arithmetic."""
+    variables = os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    command = [python(name), TESTS / "rooms" / "bare.py", registry.packages()[name]]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert done.stdout.strip().endswith("equal"), done.stderr
+
+
 def test_four_devices(tmp_path):
     strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "multi_worker_mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness import optimizers
+from harness.environment import UNRECORDED
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
@@ -294,12 +295,13 @@ def _variables(cells: Sequence[Cell]) -> list[str]:
     seen = {cell.title: cell.first for cell in cells if cell.first.environment}
     if not seen:
         return ["none"]
-    common = set.intersection(*(set(result.environment.items()) for result in seen.values()))
+    own = {title: {pair for pair in r.environment.items() if pair[0] not in UNRECORDED} for title, r in seen.items()}
+    common = set.intersection(*own.values())
     rows = [
         {
             "cell": title,
             "cores a process": str(result.cores),
-            "its own variables": _assignments(set(result.environment.items()) - common),
+            "its own variables": _assignments(own[title] - common),
         }
         for title, result in seen.items()
     ]

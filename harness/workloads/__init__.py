@@ -50,6 +50,7 @@ class Workload:
     batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device
     parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
     parity_steps: int = 5
+    curve_steps: int = 50  # of the loss curve before the timed blocks, at most: batches of many bytes take their time
     blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last
     default_cut: str = ""  # for two stages, by the name of the last block of the first
     target_accuracy: float | None = None  # of `train`, on the test set; None: there are no classes to get right

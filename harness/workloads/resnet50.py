@@ -99,12 +99,13 @@ SIZES = {
     "tutorial": _sized(
         "tutorial", "128 x 128, batch 120, mean squared error, SGD: the model-parallel tutorial's setting",
         image=128, classes=1000, width=64, depths=(3, 4, 6, 3), samples=480, loss="mse", global_batch=120,
-        parity_batch=8, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+        parity_batch=8, curve_steps=5, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),
     "imagenet": _sized(
         "imagenet", "224 x 224, 256 images a device, cross-entropy, SGD with momentum",
         image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
-        batch_per_device=True, parity_batch=4, optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+        batch_per_device=True, parity_batch=4, curve_steps=5,
+        optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
     ),
     "cifar10": _sized(
         "cifar10", "CIFAR-10's 32 x 32 from --data, batch 128, cross-entropy, SGD with momentum and weight decay",
