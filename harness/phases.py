@@ -114,6 +114,7 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
     check_loss([*losses[:1], program.loss()], spec.curve_steps + spec.blocks * steps)
     if hasattr(program, "trace") and spec.launch == 0:
         progress("tracing one step")
+        program.trace(resident[0])  # the first has kernels that no step had before: those of the input's gradient
         answer["spans"] = [asdict(span) for span in program.trace(resident[0])]
 
 

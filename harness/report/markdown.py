@@ -247,6 +247,8 @@ def _problems(cells: Sequence[Cell]) -> list[str]:
 
 def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
     machine, run = results[0].machine, results[0].run
+    seen = dict.fromkeys(result.run["commit"] for result in results if result.run.get("commit"))
+    commits = f"commit{'s' * (len(seen) > 1)} {', '.join(seen)}" if seen else ""
     kinds = Counter(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in machine.get("gpus") or ())
     rows = {
         "devices": devices_words(results),
@@ -256,7 +258,7 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
         "system": machine.get("system", ""),
         "measured": _sittings(results),
-        "suite": f"likeforlike {run.get('version', '')}" + (f", commit {run['commit']}" if run.get("commit") else ""),
+        "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
     }
     return pd.DataFrame({"what": list(rows), "here": list(rows.values())})
 
