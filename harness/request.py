@@ -93,7 +93,12 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
     differs = environment.other_hardware(then, now)
     if differs:
-        raise UsageError(f"--resume: the run began on another machine: {differs} {then.get(differs)} there")
+        there = then.get(differs)
+        if differs == "gpus":
+            there = ", ".join(gpu["name"] for gpu in then.get("gpus") or ()) or "none"
+        raise UsageError(
+            f"--resume: the run began on another machine: {differs} {there} there; go on there, or begin anew"
+        )
 
 
 def check_numbers(request: Request) -> None:
