@@ -71,7 +71,7 @@ def keras_optimizer():
     from tf_impl import optim
 
     class Keras:
-        def __init__(self, spec, variables):
+        def __init__(self, spec, variables, **_):
             self.variables = variables
             self.optimizer = keras.optimizers.SGD(spec.learning_rate, momentum=spec.momentum)
             self.optimizer.build(variables)

@@ -106,8 +106,8 @@ def half_of_the_batch_dropped():
     from torch_impl import placement
 
     def change(original):
-        def on_host(batch, dtype):
-            return original({name: a[: len(a) // 2] for name, a in batch.items()}, dtype)
+        def on_host(batch, *formats):
+            return original({name: a[: len(a) // 2] for name, a in batch.items()}, *formats)
 
         return on_host
 
@@ -120,8 +120,8 @@ def last_sample_dropped():
     from torch_impl import placement
 
     def change(original):
-        def on_host(batch, dtype):
-            return original({name: a[:-1] for name, a in batch.items()}, dtype)
+        def on_host(batch, *formats):
+            return original({name: a[:-1] for name, a in batch.items()}, *formats)
 
         return on_host
 
@@ -170,7 +170,7 @@ def bias_not_updated():
     """Biases are left out of the optimizer's parameters."""
     from torch_impl import optim
 
-    replaced(optim, "build", lambda original: lambda spec, ps: original(spec, [p for p in ps if p.ndim > 1]))
+    replaced(optim, "build", lambda original: lambda spec, ps, **_: original(spec, [p for p in ps if p.ndim > 1]))
 
 
 @planted("torch single scheduled")
@@ -192,7 +192,7 @@ def momentum_with_the_rate_inside():
                     v.mul_(group["momentum"]).add_(p.grad, alpha=group["lr"])
                     p -= v
 
-    replaced(optim, "build", lambda _: lambda spec, ps: Inside(ps, spec))
+    replaced(optim, "build", lambda _: lambda spec, ps, **_known: Inside(ps, spec))
 
 
 @planted("torch single scheduled")
@@ -225,7 +225,7 @@ def nesterov_forgotten():
 
     from torch_impl import optim
 
-    replaced(optim, "build", lambda original: lambda spec, ps: original(replace(spec, nesterov=False), ps))
+    replaced(optim, "build", lambda original: lambda spec, ps, **_: original(replace(spec, nesterov=False), ps))
 
 
 @planted("torch single accumulating")
@@ -343,7 +343,7 @@ def momentum_damped():
 
     from torch_impl import optim
 
-    def build(spec, ps):
+    def build(spec, ps, **_):
         return torch.optim.SGD(ps, lr=spec.learning_rate, momentum=spec.momentum, dampening=spec.momentum)
 
     replaced(optim, "build", lambda _: build)
@@ -618,11 +618,11 @@ def mean_of_uneven_means():
     from torch_impl import placement
 
     def change(original):
-        def on_host(batch, dtype):
+        def on_host(batch, *formats):
             y = batch["y"]
             if y.ndim == 2 and (true := y[:, -1] > 0).any():
                 batch = batch | {"y": np.column_stack([y[:, :-1], true * len(y) / true.sum()])}
-            return original(batch, dtype)
+            return original(batch, *formats)
 
         return on_host
 
