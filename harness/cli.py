@@ -312,9 +312,8 @@ def list_(
     elif what == "settings":
         for spec in specs:
             for setting in spec.settings:
-                values = {"defaults": on_off(setting.defaults), "tuned": on_off(setting.tuned)}
-                rows.append({"framework": spec.name, "name": setting.name} | values | {"what": setting.summary})
-                rows[-1] |= {"source": setting.source}
+                row = {"framework": spec.name, "name": setting.name, "what": setting.summary}
+                rows.append(row | {"source": setting.source})
     else:
         for spec in specs:
             for strategy in spec.strategies:
@@ -344,7 +343,7 @@ def report(
     Parameters
     ----------
     folders
-        The folders of one or several runs on one machine.
+        The folders of one or several runs, on one machine or machines alike.
     out
         A new folder for the report and the runs' results together. Default: the run's own; needed for several.
     as_json
@@ -457,10 +456,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def given(**paths: Path | None) -> list[str]:
     """The names of those options that were given."""
     return [f"--{name}" for name, path in paths.items() if path is not None]
-
-
-def on_off(value: bool) -> str:
-    return "on" if value else "off"
 
 
 def check_budget(minutes: float | None) -> None:

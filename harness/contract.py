@@ -1,7 +1,8 @@
 """The door between the harness and a framework package: what it is handed (Job) and what it hands back (Program).
 
 A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Nothing else is called, except
-`<package>/runtime.py` (start, barrier, peak_bytes, versions, probe if any) and `<package>/input.py` (make_loader).
+`<package>/runtime.py` (start, barrier, peak_bytes, versions; probe and idle_setting if any), `<package>/bare.py`
+(LOOPS, if any) and `<package>/input.py` (make_loader).
 """
 
 from __future__ import annotations

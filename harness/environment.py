@@ -93,4 +93,4 @@ def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
             value = [(gpu["name"], gpu["memory_bytes"]) for gpu in value or ()]
         return json.dumps(value)
 
-    return next((name for name in ("gpus", "cpu", "cores") if kind(one, name) != kind(other, name)), "")
+    return next((name for name in ("gpus", "driver", "cpu", "cores") if kind(one, name) != kind(other, name)), "")

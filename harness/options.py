@@ -95,7 +95,7 @@ class Options:
             size=self.size,
             global_batch=self.global_batch,
             tracks=names("--track", self.track),
-            settings=dict(setting(value) for value in split(self.setting)),
+            settings=setting_values(split(self.setting)),
             precision=self.precision,
             optimizer=self.optimizer,
             learning_rate_scaling=self.learning_rate_scaling,
@@ -200,6 +200,16 @@ def option_values(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if name in found:
             raise UsageError(f"--option {name}: given twice, as {found[name][0]} and {value}; `sweep` compares values")
         found[name] = (value,)
+    return found
+
+
+def setting_values(texts: Sequence[str]) -> dict[str, str]:
+    """Each setting's value. Raises UsageError for one that is given twice."""
+    found: dict[str, str] = {}
+    for name, value in map(setting, texts):
+        if name in found:
+            raise UsageError(f"--setting {name}: given twice, as {found[name]} and {value}")
+        found[name] = value
     return found
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,7 @@ from harness.specs import (
     Normalization,
     OptimizerSpec,
     Platform,
+    Setting,
     StrategySpec,
     Track,
     TrainingSpec,
@@ -93,6 +96,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     asking.check_numbers(request)
     if request.training:
         asking.check_training(request.training)
+        if request.launches is not None:
+            raise UsageError(f"--launches {request.launches}: under train, --seeds says how many trainings a cell has")
     specs = [registry.framework(name) for name in frameworks]
     asking.check_strategies(request.strategies, specs)
     asking.check_options(request, specs)
@@ -191,6 +196,9 @@ def _cells(
         optimizer = chosen_optimizer
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)
+        known: Any = {"strategy": strategy, "workload": workload, "platform": platform, "optimizer": optimizer}
+        barred = partial(_barred, norm=normalization, **known)
+        settings = resolve_settings(framework, strategy, track, request, barred)
         # what the phase's batch must be a multiple of
         unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
@@ -203,11 +211,12 @@ def _cells(
             devices=count,
             global_batch=batch,
             track=track,
-            settings=resolve_settings(framework, strategy, track, platform, optimizer, request),
+            settings=settings,
+            chosen_settings={name: settings[name] for name in request.settings if name in settings},
             precision=asking.precision(request, track, platform),
             optimizer=optimizer,
             seed=request.seed,
-            variant=_variant(options, chosen, strategy, framework, request),
+            variant=_variant(options, chosen, strategy, settings, request),
             algorithm=strategy.algorithm,
             normalization=normalization,
             accumulation_steps=request.accumulation_steps,
@@ -233,7 +242,7 @@ def _cells(
 
 
 def _variant(
-    options: dict[str, Any], chosen: dict[str, Any], strategy: StrategySpec, framework: FrameworkSpec, request: Request
+    options: dict[str, Any], chosen: dict[str, Any], strategy: StrategySpec, settings: dict[str, bool], request: Request
 ) -> str:
     """The options and settings that tell a cell from others: those chosen, and options that depend on the workload."""
     told = {
@@ -243,11 +252,7 @@ def _variant(
     }
     if request.accumulation_steps > 1:
         told["accumulation_steps"] = request.accumulation_steps
-    told |= {
-        setting.name: request.settings[setting.name]
-        for setting in framework.settings
-        if setting.name in request.settings
-    }
+    told |= {name: str(settings[name]).lower() for name in request.settings if name in settings}
     return ", ".join(f"{name}={value}" for name, value in sorted(told.items(), reverse=True))
 
 
@@ -324,28 +329,45 @@ def resolve_settings(
     framework: FrameworkSpec,
     strategy: StrategySpec,
     track: Track,
+    request: Request,
+    barred: Callable[[Setting], str],
+) -> dict[str, bool]:
+    """All of a framework's settings as a cell has them: as asked for, else as strategy and track have them.
+
+    `barred`: why a setting cannot be on in this cell, or "". Raises UsageError where it is asked for by name all the
+    same; in a matrix of all strategies it stays off.
+    """
+    found = {}
+    for setting in framework.settings:
+        why = barred(setting)
+        on = strategy.tuned.get(setting.name, True) if track == "tuned" else False
+        if setting.name in request.settings:
+            on = request.settings[setting.name] == "true"
+            if on and why and ("all" not in request.strategies or setting.needs_gpu):
+                raise UsageError(f"--setting {setting.name}=true: {strategy.name}: {why}; leave it out")
+        found[setting.name] = on and not why
+    return found
+
+
+def _barred(
+    setting: Setting,
+    strategy: StrategySpec,
+    workload: Workload,
     platform: Platform,
     optimizer: OptimizerSpec,
-    request: Request,
-) -> dict[str, Any]:
-    """All of a framework's settings as this cell has them: those asked for, then the strategy's, then the track's."""
-    found, changing = {}, optimizers.scheduled(optimizer)
-    for setting in framework.settings:
-        value = setting.defaults
-        barred = (setting.needs_gpu and platform == "cpu") or (setting.constant_rate and changing)
-        if track == "tuned" and not barred:
-            value = strategy.tuned.get(setting.name, setting.tuned)
-        if setting.name in request.settings:
-            value = request.settings[setting.name] == "true"
-            if value and barred:
-                why = (
-                    "needs GPUs"
-                    if setting.needs_gpu and platform == "cpu"
-                    else "needs a learning rate that never changes"
-                )
-                raise UsageError(f"--setting {setting.name}=true: {why}; leave it out")
-        found[setting.name] = value
-    return found
+    norm: str,
+) -> str:
+    """Why a setting must be off in a cell, or ""."""
+    if setting.needs_gpu and platform == "cpu":
+        return "needs GPUs"
+    if setting.strategies and strategy.name not in setting.strategies:
+        return f"is for {', '.join(setting.strategies)} alone"
+    if setting.constant_update and (optimizer.name != "sgd" or optimizers.scheduled(optimizer)):
+        return "needs SGD at a rate that never changes, or what is captured would keep its first update's numbers"
+    across = norm == "global" and strategy.parallelism == "data" and workload.normalizes
+    if not setting.synchronized and across:
+        return "cannot hold BatchNorm that communicates over devices"
+    return strategy.without.get(setting.name, "")
 
 
 def _normalization(strategy: StrategySpec, request: Request, platform: Platform) -> tuple[Normalization, str]:

@@ -49,7 +49,7 @@ class Run:
         # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
         self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         kept = self.plan.compile_cache
-        self.compiled = None if kept == "none" else Path(kept) if kept else self.work / "compiled"
+        self.compiled = Path(kept) if kept not in ("", "none") else self.work / "compiled"
         data = Path(intent.data) if intent.data else None
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
@@ -176,6 +176,7 @@ class Run:
         """Launch one phase and keep its logs."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / name
+        fresh = self.plan.compile_cache == "none"  # every launch compiles anew, into a folder of its own
         inputs = self.references.inputs[f"{spec.workload}-{spec.size}"]
         order = Order(
             spec=spec,
@@ -188,7 +189,7 @@ class Run:
             run_folder=self.folder,
             checkpoint=checkpoints.newest(self.folder, spec.cell, spec.launch) if phase == "training" else None,
             init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
-            compile_cache=self.compiled / spec.framework / f"{spec.computation}-{phase}" if self.compiled else None,
+            compile_cache=self.compiled / spec.framework / (name if fresh else f"{spec.computation}-{phase}"),
             groups=groups,
             devices_in_plan=self.most_devices,
         )

@@ -76,18 +76,20 @@ class OptimizerSpec:
 class Setting:
     """How a framework executes a step, where its tracks differ; never what is computed.
 
-    `defaults` is what the framework does in its own tutorials, `tuned` what makes it fastest, as its makers or a
-    measurement say: `source`. One that `needs_gpu` keeps its default on CPU devices, one for a `constant_rate` where
-    the learning rate changes. `environment`: what the workers' variables get where it is on, before what they have.
+    Off is what the framework does in its own tutorials, on what makes it fastest, as its makers or a measurement say:
+    `source`. It stays off on CPU devices if it `needs_gpu`; but for plain SGD at one rate if it needs a
+    `constant_update`; where BatchNorm communicates in the middle of a step unless it bears `synchronized` ones; and in
+    all strategies but `strategies`, if there are any. `environment`: what the workers' variables get where it is on,
+    before what they have.
     """
 
     name: str
     summary: str
     source: str
-    defaults: bool = False
-    tuned: bool = True
     needs_gpu: bool = False
-    constant_rate: bool = False
+    constant_update: bool = False
+    synchronized: bool = True
+    strategies: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,7 +104,7 @@ class StrategySpec:
     values of options ("cross_device=nccl"), each with the reason why it needs GPUs. `bands`: values of options
     ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
     stages as devices. `tuned`: what the tuned track sets otherwise than for the framework's other strategies, settings
-    and this one's own options alike; `tuned_because` says why.
+    and this one's own options alike; `tuned_because` says why. `without`: settings that it cannot have, with reasons.
 
     The last six fields are the strategy's row in docs/strategies.md.
     """
@@ -124,6 +126,7 @@ class StrategySpec:
     bands: dict[str, Band] = field(default_factory=dict)
     tuned: dict[str, Any] = field(default_factory=dict)
     tuned_because: str = ""
+    without: dict[str, str] = field(default_factory=dict)
     options_need_even_devices: dict[str, str] = field(default_factory=dict)  # likewise, with the reason
     replicated: str = ""
     sharded: str = ""
@@ -195,6 +198,7 @@ class TrialSpec:
     band: Band = "exact"
     track: Track = "defaults"
     settings: dict[str, bool] = field(default_factory=dict)  # all of the framework's, by name
+    chosen_settings: dict[str, bool] = field(default_factory=dict)  # those of --setting, whatever the track
     # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
     # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
     protocol: Protocol = "resident"
@@ -238,6 +242,11 @@ class TrialSpec:
             step_size=min(optimizer.step_size, 2),
             total_steps=min(optimizer.total_steps, updates + 1),
         )
+
+    @property
+    def conditions(self) -> tuple:
+        """What two cells must have in common for a ratio of their speeds to mean anything but this."""
+        return (self.workload, self.size, self.protocol, self.track, self.precision, *self.chosen_settings.items())
 
     @property
     def cell(self) -> str:

@@ -133,6 +133,9 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
     else:
         measure(program, spec, batches, agree, answer, progress, bare_loop(orders["package"], spec, job))
+    idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""
+    if idle:
+        raise RuntimeError(f"a setting is not at work: {idle}")
     answer["compile_cache"] = cache_state(cached, compiled_files(orders))
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB

@@ -13,6 +13,7 @@ from conftest import ROOT, harness, make_machine, make_result, make_spec
 from harness import environment, registry, report, worker
 from harness.errors import UsageError
 from harness.plan import make_plan
+from harness.report import sweep
 from harness.report.settings import departures, table
 from harness.report.summary import first_steps, over_bare_loop, result_table, summarize
 from harness.reproduce import tutorial_plan
@@ -93,6 +94,7 @@ def test_every_setting_has_a_source_and_every_departure_a_reason(name):
     assert all("." in setting.source and setting.summary for setting in spec.settings)
     for strategy in spec.strategies:
         assert set(strategy.tuned) <= known | set(strategy.options), strategy.name
+        assert set(strategy.without) <= known and all(strategy.without.values()), strategy.name
         assert bool(strategy.tuned) == bool(strategy.tuned_because), strategy.name
 
 
@@ -105,7 +107,7 @@ def test_the_page_on_tracks_has_every_setting():
 def test_settings_are_listed():
     rows = json.loads(harness("list", "settings", "--json").stdout)
     assert {row["framework"] for row in rows} >= set(registry.FRAMEWORKS)
-    assert {"name": "compile", "defaults": "off", "tuned": "on"}.items() <= rows[1].items()
+    assert {"framework": "torch", "name": "compile"}.items() <= rows[1].items()
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
@@ -172,12 +174,31 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
     assert list(result_table(cells)["track"]) == ["defaults", "tuned"] * 2
     settings = table(cells)
     assert settings is not None
-    assert "on" in set(settings[settings["setting"] == "compile"]["tuned"])
+    assert "on" in set(settings[settings["setting"] == "compile"]["here"])
     assert any("static_graph on" in line for line in departures(cells))
     report.write(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "PyTorch ddp ×2, tuned" in text and "## Settings of the tuned track" in text
     assert "PyTorch single ×1, tuned" in text
+
+
+def test_sweeps_and_bases_keep_to_one_track_precision_and_choice():
+    results = []
+    for track, precision, choice in (
+        ("defaults", "fp32", {}),
+        ("tuned", "bf16", {}),
+        ("tuned", "bf16", {"compile": False}),
+    ):
+        known: Any = {"track": track, "precision": precision, "chosen_settings": choice}
+        chosen = "compile=false" if choice else ""
+        results.append(make_result(spec=make_spec(variant=chosen, **known)))
+        for size in (1.0, 5.0, 25.0):
+            options = {"bucket_cap_mb": size}
+            spec = make_spec(strategy="ddp", devices=2, options=options, variant=f"{chosen}{size}", **known)
+            results.append(make_result(spec=spec, block_seconds=((0.5,),)))
+    cells = summarize(results)
+    assert [len(found.points) for found in sweep.find(cells)] == [3, 3, 3]
+    assert {cell.speedup for cell in cells if cell.spec.strategy == "ddp"} == {2.0}
 
 
 def test_the_tutorial_runs_as_its_code_would_today():

@@ -21,6 +21,7 @@ FRAMEWORK = FrameworkSpec(
             summary="loss and gradients compiled by XLA; the all-reduce and the update stay operations of the graph: "
             "XLA cannot reach the variables of another replica's device (keras-team/keras#19005)",
             source="www.tensorflow.org/xla/tutorials/jit_compile",
+            synchronized=False,
         ),
         Setting(
             name="fused_update",
@@ -80,8 +81,7 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="model_parallel",
             summary="layers cut into stages by tf.device, one a device; the whole batch visits them in turn",
-            tuned={"xla": False},
-            tuned_because="what XLA compiles runs on one device, and loss and gradients here are of several",
+            without={"xla": "what XLA compiles runs on one device, and loss and gradients here are of several"},
             processes="one",
             parallelism="model",
             normalization="global",
@@ -95,8 +95,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="parameter_server",
-            tuned={"xla": False},
-            tuned_because="the variables are on the server, where XLA cannot reach them from a worker's device",
+            without={"xla": "the variables are on the server, where XLA cannot reach them from a worker's device"},
             summary="tf.distribute.ParameterServerStrategy: workers push gradients to a server, without waiting",
             processes="per_device",
             min_devices=2,

@@ -13,12 +13,13 @@ SETTINGS = (
     ),
     Setting(
         name="compile",
-        summary="the network's forward and backward by torch.compile (inductor, static shapes)",
+        summary="the network's forward and backward by torch.compile (inductor, static shapes), as one graph",
         source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
+        synchronized=False,
     ),
     Setting(
         name="fused_optimizer",
-        summary="all parameters updated by one kernel (fused=True); torch has none for Adagrad on GPUs",
+        summary="all parameters updated by one kernel (fused=True), but for Adagrad; off: one an operation (foreach)",
         source="docs.pytorch.org/docs/stable/optim.html",
     ),
     Setting(
@@ -29,11 +30,11 @@ SETTINGS = (
     ),
     Setting(
         name="cuda_graphs",
-        summary="a whole step captured as a CUDA graph, and replayed: single alone, where nothing crosses devices",
+        summary="a whole step captured as a CUDA graph, and replayed, where nothing crosses devices",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
-        tuned=False,
         needs_gpu=True,
-        constant_rate=True,
+        constant_update=True,
+        strategies=("single",),
     ),
 )
 
@@ -59,8 +60,6 @@ FRAMEWORK = FrameworkSpec(
             crosses="nothing",
             waits="nobody",
             use="the model and its batch fit on one device; and as the base of every speed-up",
-            tuned={"cuda_graphs": True},
-            tuned_because="nothing in its step waits for another device",
         ),
         StrategySpec(
             name="data_parallel",
@@ -68,9 +67,9 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             min_devices=2,
             needs_gpu="nn.DataParallel needs 2 GPUs: without them torch silently runs it on one device",
-            tuned={"cudnn_benchmark": False, "compile": False},
-            tuned_because="its threads are new at every step, and cuDNN would tune anew each time (data_parallel.py); "
-            "the copies of the network that they run are new as well: nothing can be compiled ahead",
+            tuned={"cudnn_benchmark": False},
+            tuned_because="its threads are new at every step, and cuDNN would tune anew each time (data_parallel.py)",
+            without={"compile": "the copies of the network that its threads run are new at every step"},
             replicated="parameters, copied out from device 0 at every step",
             sharded="the batch; gradients and optimizer state are on device 0 alone",
             crosses="parameters out, gradients back, inputs out, outputs back, all through device 0",
@@ -181,8 +180,10 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             fixed_batch=True,
-            tuned={"compile": False, "fused_optimizer": False},
-            tuned_because="its runtime cuts backward in two, and holds parameters of other ranks without memory",
+            without={
+                "compile": "its runtime cuts the backward of a stage in two",
+                "fused_optimizer": "parameters of other ranks' stages are there without memory",
+            },
             options={"schedule": "1f1b", "micro_batches": 4, "cut": "parameters"},
             choices={"schedule": ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")},
             replicated="nothing",
@@ -199,9 +200,11 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             other_normalizations={"global": SYNC_BATCH_NORM},
             options={"reshard_after_forward": True},
-            tuned={"compile": False, "channels_last": False, "fused_optimizer": False},
-            tuned_because="its hooks around each block would cut the compiled graph; it refuses parameters in NHWC; "
-            "and the fused SGD takes no sharded parameters",
+            without={
+                "compile": "its hooks around each block would cut the compiled graph",
+                "channels_last": "fully_shard refuses parameters that do not lie in their order",
+                "fused_optimizer": "torch's fused SGD takes no sharded parameters",
+            },
             replicated="nothing but BatchNorm's running statistics",
             sharded="parameters, gradients, optimizer state, the batch",
             crosses="parameters, by all-gather, in forward and again in backward; gradients, by reduce-scatter",

@@ -18,14 +18,17 @@ from torch_impl import weights
 def build(
     spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter], *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of `spec` over `parameters`. `fused`: all in one kernel, where torch has one (not for Adagrad)."""
+    """The optimizer of `spec` over `parameters`. `fused`: in one kernel, but for Adagrad; else as torch chooses."""
     rate, decay = spec.learning_rate, spec.weight_decay
+    in_one = fused or None  # None, not False: that would also switch foreach off, torch's own choice on GPUs
     if spec.name == "sgd":
-        return torch.optim.SGD(parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=fused)
+        return torch.optim.SGD(
+            parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=in_one
+        )
     if spec.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
-    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=fused)
+    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=in_one)
 
 
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
@@ -80,7 +83,9 @@ def load_state(
             value = weights.like(parameter, value) if value.ndim else value
             value = value.to(parameter.device) if on_device else value
             # in place where there is a tensor: it may be one that other processes map
-            held[key] = held[key].copy_(value) if key in held else value.clone()
+            # and else as the parameter lies: a fused kernel takes both in the order of their memory
+            new = torch.empty_like(parameter, dtype=value.dtype) if value.ndim else torch.empty_like(value)
+            held[key] = held.get(key, new).copy_(value)
     if schedule is not None:
         schedule.last_epoch = int(arrays.get("optimizer/updates", 0))
         for group in optimizer.param_groups:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
 from harness.specs import Precision
+from torch_impl import tuning
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
 """What parameters and inputs are stored in. bf16 computes in bfloat16 by autocast over float32 parameters."""
@@ -85,6 +86,11 @@ def probe(world: World, precision: Precision) -> dict[str, float]:
     )
     found = functional.conv2d(x.permute(0, 3, 1, 2), k.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
     return precision_probe.errors((a @ b).cpu().numpy(), found.cpu().numpy())
+
+
+def idle_setting(settings: Mapping[str, bool]) -> str:
+    """Which of the settings is on and did nothing, or ""."""
+    return tuning.idle(settings)
 
 
 def versions(world: World) -> dict[str, str]:

@@ -6,15 +6,16 @@ manifest.py names them with their sources, and says which strategies go without 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
+import torch._dynamo.utils
 from torch import nn
 
 from harness.contract import Job
 from torch_impl.placement import Batch
 
-EAGER_STEPS = 3
+EAGER_STEPS = 2  # the parity phase has three steps or more: at least one of them is replayed
 """Steps before the capture: in them cuDNN chooses kernels, the compiler compiles and the optimizer makes its state.
 None of that can be captured (docs.pytorch.org, "CUDA semantics", CUDA Graphs: warm up with a few eager iterations)."""
 
@@ -26,8 +27,21 @@ def memory_format(job: Job) -> torch.memory_format:
 
 def compiled(module: nn.Module, job: Job) -> nn.Module:
     """The module compiled, if the track has it so; parameters and their names stay the module's own."""
+    if not job.settings.get("compile", False):
+        return module
+    # All or nothing: what dynamo cannot compile it would leave eager without a word, and so would it after eight shapes
+    # of what it takes for the same function (every nn.Sequential).
+    torch._dynamo.config.recompile_limit = 256
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
     # dynamic=False: each shape gets kernels of its own, also that of an epoch's short last batch
-    return torch.compile(module, dynamic=False) if job.settings.get("compile", False) else module  # pyright: ignore
+    return torch.compile(module, dynamic=False, fullgraph=True)  # pyright: ignore[reportReturnType]
+
+
+def idle(settings: Mapping[str, bool]) -> str:
+    """Which setting is on and did nothing, or ""."""
+    if settings.get("compile") and not torch._dynamo.utils.counters["stats"]["unique_graphs"]:
+        return "compile is on, and torch.compile compiled nothing"
+    return ""
 
 
 class Graphed:

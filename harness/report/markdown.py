@@ -21,6 +21,7 @@ from harness.report.summary import (
     framework_title,
     number,
     parity_table,
+    precisions,
     result_table,
     same_training,
 )
@@ -186,7 +187,6 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     kinds = {cell.first.peak_kind for cell in cells} - {""}
     memory = "the largest process's resident memory on the host" if kinds == {"process"} else "the busiest device's"
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
-    precisions = " and ".join(dict.fromkeys(cell.spec.precision for cell in cells))
     cached = {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}
     caching = (
         " Cold: something was compiled; warm: all of it came from the cache of an earlier launch." if cached else ""
@@ -195,7 +195,7 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
     bare = bare if any(cell.over_bare is not None for cell in cells) else ""
     return [
-        f"Global batch {batches}, {constant}; {rules}; timed in {precisions}. Throughput: "
+        f"Global batch {batches}, {constant}; {rules}; timed in {precisions(cells)}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
         f"{spec.blocks} blocks of {steps} steps. Range: lowest and highest of the "
         f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single{on_its_track}. First step: "
@@ -266,7 +266,8 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
 def _sittings(results: Sequence[TrialResult]) -> str:
     """When it was measured, and on how many machines of the same kind, as far as their GPUs have numbers."""
     times = dict.fromkeys(result.run.get("sitting") or result.run.get("started", "") for result in results)
-    hosts = {tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results}
+    numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
+    hosts = {uuids for uuids in numbered if any(uuids)}
     beside = f", in {len(times)} sittings" if len(times) > 1 else ""
     return ", ".join(times) + beside + (f" on {len(hosts)} machines alike" if len(hosts) > 1 else "")
 

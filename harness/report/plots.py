@@ -11,7 +11,7 @@ import matplotlib
 
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell, options_text
+from harness.report.summary import Cell, options_text, precisions
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -113,7 +113,7 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     figure.set_layout_engine("constrained")
     _finish(figure, left, path, cells)
     spec = cells[0].spec
-    caption = f"Loss of {spec.workload} from the initial weights in {spec.precision}, all cells over one another"
+    caption = f"Loss of {spec.workload} from the initial weights in {precisions(cells)}, all cells over one another"
     if len(goldens) > 1:
         caption += "; BatchNorm over other samples, another algorithm or another rate has a golden curve of its own"
     return caption + ("; right, their distance from the golden curve." if goldens else ".")
@@ -157,7 +157,7 @@ def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
         times = {name: tutorial.repeats(found[name]) for name in tutorial.PUBLISHED if name in found}
         drawn = drawn or next(iter(found.values()), None)
         means = [statistics.fmean(values) for values in times.values()]
-        errors = [statistics.stdev(values) for values in times.values()]
+        errors = [tutorial.deviation(values) for values in times.values()]
         axes.bar(list(times), means, yerr=errors, capsize=6, color=COLOURS["torch"], alpha=0.8)
         axes.set_title(f"here, {protocol}", fontsize=10)
     for axes in panels:
@@ -231,7 +231,7 @@ def _timeline(path: Path, cell: Cell) -> str:
 
 def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:
     spec = cells[0].spec
-    title = f"{spec.workload} ({spec.size}), batch {spec.global_batch}, {spec.precision}"
+    title = f"{spec.workload} ({spec.size}), batch {spec.global_batch}, {precisions(cells)}"
     if spec.platform == "cpu":
         title += f" -- {CPU_STAMP}"
     figure.suptitle(title, fontsize=10)  # over the figure: narrow axes would cut it

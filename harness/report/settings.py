@@ -22,8 +22,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
                 {
                     "framework": spec.title,
                     "setting": setting.name,
-                    "defaults": "on" if setting.defaults else "off",
-                    "tuned": "on" if all(on) else "off" if not any(on) else "on in some",
+                    "here": "on" if all(on) else "off" if not any(on) else "on in some",
                     "what it does": setting.summary,
                     "source": setting.source,
                 }
@@ -32,15 +31,17 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
 
 
 def departures(cells: Sequence[Cell]) -> list[str]:
-    """Of each strategy that is tuned otherwise than its framework: what is, and why."""
+    """Of each tuned strategy: what it has otherwise than its framework's others, or goes without, and why."""
     lines = []
     tuned = [cell for cell in cells if cell.spec.track == "tuned"]
     for spec in _frameworks(tuned):
         ran = {cell.spec.strategy for cell in tuned if cell.spec.framework == spec.name}
-        for strategy in spec.strategies:
-            if strategy.name in ran and strategy.tuned:
+        for strategy in (strategy for strategy in spec.strategies if strategy.name in ran):
+            title = f"{framework_title(spec.name)} {strategy.name}"
+            if strategy.tuned:
                 what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
-                lines.append(f"{framework_title(spec.name)} {strategy.name}: {what}; {strategy.tuned_because}.")
+                lines.append(f"{title}: {what}; {strategy.tuned_because}.")
+            lines += [f"{title}: without {name}; {why}." for name, why in strategy.without.items()]
     return lines
 
 

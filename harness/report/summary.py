@@ -163,8 +163,8 @@ def _with_speedup(cell: Cell, base: float | None) -> Cell:
     return Cell(**{**cell.__dict__, "speedup": cell.throughput / base})
 
 
-def _base_key(spec: TrialSpec) -> tuple[str, ...]:
-    return (spec.workload, spec.size, spec.framework, spec.protocol, spec.track, spec.precision)
+def _base_key(spec: TrialSpec) -> tuple:
+    return (spec.framework, *spec.conditions)
 
 
 def _order(spec: TrialSpec) -> tuple:
@@ -198,8 +198,6 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     optional = any(options_text(cell.spec) for cell in cells)
     different = any(_training(cell.spec) != TRAINING["synchronous"] for cell in cells)
     normalizing = any(_normalizes(cell.spec) for cell in cells)
-    tuned = any(cell.spec.track == "tuned" for cell in cells)
-    precisions = {cell.spec.precision for cell in cells}
     bare = any(cell.over_bare is not None for cell in cells)
     units = {cell.first.unit for cell in cells}
     rows = []
@@ -210,8 +208,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         row |= {
             "framework": framework_title(spec.framework),
             "strategy": spec.strategy,
-            **({"track": spec.track} if tuned else {}),
-            **({"precision": spec.precision} if len(precisions) > 1 else {}),
+            **conditions(cell, cells),
             **({"options": options_text(spec) or "-"} if optional else {}),
             "devices": str(spec.devices),
             **({"training": _training(spec)} if different else {}),
@@ -229,6 +226,18 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def conditions(cell: Cell, cells: Sequence[Cell]) -> dict[str, str]:
+    """The cell's track and precision, where the table's cells differ in them."""
+    found = {"track": cell.spec.track} if any(other.spec.track == "tuned" for other in cells) else {}
+    several = len({other.spec.precision for other in cells}) > 1
+    return found | ({"precision": cell.spec.precision} if several else {})
+
+
+def precisions(cells: Sequence[Cell]) -> str:
+    """ "fp32 and bf16"."""
+    return " and ".join(dict.fromkeys(cell.spec.precision for cell in cells))
 
 
 def same_training(spec: TrialSpec) -> bool:

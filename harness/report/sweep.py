@@ -70,7 +70,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             if cell.throughput is not None:
                 spec = cell.spec
                 others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
-                where = (spec.workload, spec.size, spec.framework, spec.strategy, spec.devices, spec.protocol)
+                where = (spec.framework, spec.strategy, spec.devices, spec.conditions)
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
     for (option, *_), group in groups.items():
@@ -93,21 +93,22 @@ def _value(cell: Cell, option: str) -> Any:
 def step_seconds(cell: Cell) -> list[float]:
     """Seconds a step of each launch, or of each block where there is one launch."""
     good = [result for result in cell.launches if result.status == "ok"]
-    return [_mean_step(result) for result in good] if len(good) > 1 else _block_steps(good[0])
+    return [_mean_step(result) for result in good] if len(good) > 1 else block_steps(good[0])
 
 
 def _mean_step(result: TrialResult) -> float:
-    return statistics.fmean(_block_steps(result))
+    return statistics.fmean(block_steps(result))
 
 
-def _block_steps(result: TrialResult) -> list[float]:
+def block_steps(result: TrialResult) -> list[float]:
+    """Seconds a step of each block of one launch."""
     return [seconds / result.steps_per_block for seconds in timing.slowest_rank(result.block_seconds)]
 
 
 def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
     def base(other: Cell) -> tuple:
         spec = other.spec
-        return (spec.workload, spec.size, spec.framework, spec.global_batch, spec.protocol)
+        return (spec.framework, spec.global_batch, spec.conditions)
 
     singles = [other for other in cells if other.spec.strategy == "single" and base(other) == base(cell)]
     ran = [other for other in singles if other.throughput is not None]

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from harness.report.summary import Cell, framework_title, number, options_text, parity_word
+from harness.report.summary import Cell, conditions, framework_title, number, options_text, parity_word, precisions
 from harness.specs import Epoch, TrialResult
 from harness.statistics import median_interval
 
@@ -83,6 +83,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
         row |= {
             "framework": framework_title(cell.spec.framework),
             "strategy": cell.spec.strategy,
+            **conditions(cell, cells),
             **({"options": options_text(cell.spec) or "-"} if optional else {}),
             "devices": str(cell.spec.devices),
             **({"input": _input(cell)} if loads else {}),
@@ -148,7 +149,7 @@ def reading(cells: Sequence[Cell]) -> list[str]:
     }[training.last_batch]
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     return [
-        f"Global batch {batches}, {cells[0].spec.precision}. Seconds to it: the time of all training steps up to "
+        f"Global batch {batches}, {precisions(cells)}. Seconds to it: the time of all training steps up to "
         "the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
         "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.report.summary import Cell
-from harness.report.sweep import step_seconds
+from harness.report.sweep import block_steps
 from harness.report.text import escape, table
 
 BATCHES = 3  # a repeat there is three batches
@@ -30,8 +30,14 @@ TUTORIAL_NOTE = (
 
 
 def repeats(cell: Cell) -> list[float]:
-    """Seconds of three batches, one value a repeat."""
-    return [BATCHES * seconds for seconds in step_seconds(cell)]
+    """Seconds of three batches, one value a repeat, of all launches."""
+    good = [result for result in cell.launches if result.status == "ok"]
+    return [BATCHES * seconds for result in good for seconds in block_steps(result)]
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; 0 of a single value, which has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
@@ -72,7 +78,7 @@ def comparison(cells: Sequence[Cell]) -> pd.DataFrame:
             times = repeats(cell)
             mean, base = statistics.fmean(times), statistics.fmean(repeats(single))
             split = f" (split {cell.spec.options['split_size']})" if "split_size" in cell.spec.options else ""
-            row[f"{protocol} s"] = f"{mean:.3g} ± {statistics.stdev(times):.1g}{split}"
+            row[f"{protocol} s"] = f"{mean:.3g} ± {deviation(times):.1g}{split}"
             row[f"{protocol}, to single"] = f"{mean / base:.2f}"
         table.append(row)
     return pd.DataFrame(table)

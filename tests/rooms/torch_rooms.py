@@ -8,6 +8,8 @@ from torch_impl import losses, models, optim, weights
 def optimize(spec, start, gradients):
     w = torch.nn.Parameter(torch.tensor(start))
     optimizer = optim.build(spec, [w])
+    # None, and not False, which would switch off foreach: torch's own choice on GPUs
+    assert (optimizer.defaults["fused"], optimizer.defaults["foreach"]) == (None, None)
     schedule = optim.build_schedule(spec, optimizer)
     for gradient in gradients:
         w.grad = torch.tensor(gradient)

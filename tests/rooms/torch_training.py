@@ -63,11 +63,13 @@ def epochs(workload, strategy, *, parts=1):
 
 def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, options=(), **more):
     """The strategy's program and its job."""
+    # as they lie when tuned: what is saved and loaded must be so whatever the order in memory
+    settings = {name: True for name in ("channels_last", "fused_optimizer") if name not in strategy.without}
     filled = {name: OPTIONS.get(name, default) for name, default in strategy.options.items()} | dict(options)
     job = Job(
         world=World(devices=1 if strategy.name == "single" else 2, **known), workload=workload, precision=precision,
         params=workload.init_params(0), optimizer=parse(optimizer, workload.optimizer), global_batch=BATCH,
-        normalization=strategy.normalization, options=filled, **more,
+        normalization=strategy.normalization, options=filled, settings=settings, **more,
     )  # fmt: skip
     return importlib.import_module(f"torch_impl.strategies.{strategy.name}").build(job), job
 

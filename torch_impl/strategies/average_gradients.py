@@ -20,13 +20,14 @@ from torch._utils import _flatten_dense_tensors as flatten
 from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Job
+from torch_impl import tuning
 from torch_impl.normalization import with_batch_norm_over
 from torch_impl.strategies.single import SingleDevice
 
 
 class AverageGradients(SingleDevice):
     def parallelize(self, model: nn.Module) -> nn.Module:
-        return with_batch_norm_over(model, self.job.normalization)
+        return tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job)
 
     def exchange_gradients(self) -> None:
         ranks = self.job.world.processes

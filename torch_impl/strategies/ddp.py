@@ -27,6 +27,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.contract import Job
+from torch_impl import tuning
 from torch_impl.normalization import with_batch_norm_over
 from torch_impl.strategies.single import SingleDevice
 
@@ -38,9 +39,11 @@ class DDP(SingleDevice):
     def parallelize(self, model: nn.Module) -> nn.Module:
         options = dict(self.job.options)
         compression = options.pop("compression")
+        # Compiled within: dynamo passes over an nn.Sequential that it does not begin with, as under the wrapper. What
+        # it compiles is cut at the buckets' borders all the same, so that they are sent while backward runs.
         # The wrapper broadcasts rank 0's parameters once, and hooks every parameter's gradient.
         wrapped = DistributedDataParallel(
-            with_batch_norm_over(model, self.job.normalization),
+            tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job),
             device_ids=None if self.device.type == "cpu" else [self.device],
             bucket_cap_mb=options["bucket_cap_mb"],
             gradient_as_bucket_view=options["gradient_as_bucket_view"],

@@ -30,7 +30,7 @@ class SingleDevice:
         self.model.to(self.dtype)  # before loading: float64 weights must not pass through float32
         weights.load(self.model, job.workload, job.params)
         self.model.to(self.device, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
-        self.forward = tuning.compiled(self.parallelize(self.model), job)
+        self.forward = self.parallelize(self.model)
         self.prepare_training()
 
     def prepare_training(self) -> None:
@@ -43,8 +43,8 @@ class SingleDevice:
         self.run = tuning.Graphed(self.train) if self.job.settings.get("cuda_graphs", False) else self.train
 
     def parallelize(self, model: nn.Module) -> nn.Module:
-        """What the step calls instead of the model: here the model itself."""
-        return model
+        """What the step calls instead of the model: here the model itself, compiled if the track has it so."""
+        return tuning.compiled(model, self.job)
 
     @property
     def share(self) -> tuple[int, int]:
