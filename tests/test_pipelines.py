@@ -64,7 +64,7 @@ assert torch.equal(ours(x), theirs(x))
 @pytest.mark.frameworks
 def test_the_tutorial_from_one_command(tmp_path):
     done = harness(
-        "reproduce", "tutorial", "--platform", "cpu", "--values", "2,12", "--out", str(tmp_path / "run"),
+        "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
         fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
