@@ -17,6 +17,7 @@ from harness.specs import TrialResult
 
 NARROW = 125  # columns: below, tables leave out what the report has anyway
 DROPPED_IF_NARROW = ("step ms", "first step s", "launches", "batch", "size")
+LONG = ("reason", "what", "source")  # columns whose text goes on in a next line
 QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
@@ -114,7 +115,7 @@ def print_table(
         header, rows = [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, name in enumerate(header):
-        table.add_column(name, justify="right" if index in right else "left", no_wrap=name != "reason")
+        table.add_column(name, justify="right" if index in right else "left", no_wrap=name not in LONG)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
