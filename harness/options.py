@@ -86,6 +86,8 @@ class Options:
 
     def request(self) -> Request:
         """The request that these options make. Raises UsageError."""
+        sweeps = "; `sweep` compares values"
+        options = pairs("--option", split(self.option), example="split_size=20", beside=sweeps)
         return Request(
             frameworks=names("--framework", self.framework),
             workloads=names("--workload", self.workload),
@@ -95,7 +97,7 @@ class Options:
             size=self.size,
             global_batch=self.global_batch,
             tracks=names("--track", self.track),
-            settings=setting_values(split(self.setting)),
+            settings=pairs("--setting", split(self.setting), example="compile=false"),
             precision=self.precision,
             optimizer=self.optimizer,
             learning_rate_scaling=self.learning_rate_scaling,
@@ -105,7 +107,7 @@ class Options:
             preset=self.preset,
             launches=self.launches,
             timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
-            options=option_values(split(self.option)),
+            options={name: (value,) for name, value in options.items()},
             interpreters=dict(interpreter(value) for value in split(self.interpreter)),
             compile_cache=compile_cache(self.compile_cache),
         )
@@ -185,40 +187,18 @@ def integer(option: str, value: str) -> int:
         raise UsageError(f"{option} {value!r}: must be a whole number, or a comma list of them") from None
 
 
-def option_value(text: str) -> tuple[str, str]:
-    """NAME=VALUE as a pair. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise UsageError(f"--option {text!r}: must be NAME=VALUE, e.g. split_size=20")
-    return name, value
-
-
-def option_values(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Each option's value. Raises UsageError for an option that is given twice."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, value in map(option_value, texts):
-        if name in found:
-            raise UsageError(f"--option {name}: given twice, as {found[name][0]} and {value}; `sweep` compares values")
-        found[name] = (value,)
-    return found
-
-
-def setting_values(texts: Sequence[str]) -> dict[str, str]:
-    """Each setting's value. Raises UsageError for one that is given twice."""
+def pairs(option: str, texts: Sequence[str], *, example: str, beside: str = "") -> dict[str, str]:
+    """NAME=VALUE texts as a mapping. Raises UsageError for what is none, and for a name that is given twice; `beside`
+    is what to do then."""
     found: dict[str, str] = {}
-    for name, value in map(setting, texts):
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"{option} {text!r}: must be NAME=VALUE, e.g. {example}")
         if name in found:
-            raise UsageError(f"--setting {name}: given twice, as {found[name]} and {value}")
+            raise UsageError(f"{option} {name}: given twice, as {found[name]} and {value}{beside}")
         found[name] = value
     return found
-
-
-def setting(value: str) -> tuple[str, str]:
-    """NAME=VALUE as a pair. Raises UsageError."""
-    name, equals, text = value.partition("=")
-    if not (name and equals and text):
-        raise UsageError(f"--setting {value!r}: must be NAME=VALUE, e.g. compile=false")
-    return name, text
 
 
 def compile_cache(value: str) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import optimizers, partition, registry, workloads
+from harness import optimizers, partition, registry, tracks, workloads
 from harness import request as asking
 from harness.devices import Machine
 from harness.errors import UsageError, check_name
@@ -24,9 +23,7 @@ from harness.specs import (
     Band,
     FrameworkSpec,
     Normalization,
-    OptimizerSpec,
     Platform,
-    Setting,
     StrategySpec,
     Track,
     TrainingSpec,
@@ -162,9 +159,7 @@ def _cells(
 ) -> list[Planned]:
     """The cells of one strategy on one track and workload: one for each number of devices and value of its options."""
     counts = [1] if strategy.parallelism == "none" else list(devices)
-    if track == "tuned":
-        own = {name: value for name, value in strategy.tuned.items() if name in strategy.options}
-        strategy = replace(strategy, options=strategy.options | own)
+    strategy = tracks.strategy_on(strategy, track)
     chosen_optimizer = optimizers.parse(request.optimizer, workload.optimizer)
     normalization, why_not_normalized = _normalization(strategy, request, platform)
     cells = []
@@ -197,8 +192,8 @@ def _cells(
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)
         known: Any = {"strategy": strategy, "workload": workload, "platform": platform, "optimizer": optimizer}
-        barred = partial(_barred, norm=normalization, **known)
-        settings = resolve_settings(framework, strategy, track, request, barred)
+        barred = partial(tracks.barred, norm=normalization, **known)
+        settings = tracks.resolve(framework, strategy, track, request, barred)
         # what the phase's batch must be a multiple of
         unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
@@ -323,51 +318,6 @@ def resolve_options(
             options["split_size"] = math.ceil(batch / MICRO_BATCHES)
         partition.micro_batches(batch, options["split_size"])
     return options
-
-
-def resolve_settings(
-    framework: FrameworkSpec,
-    strategy: StrategySpec,
-    track: Track,
-    request: Request,
-    barred: Callable[[Setting], str],
-) -> dict[str, bool]:
-    """All of a framework's settings as a cell has them: as asked for, else as strategy and track have them.
-
-    `barred`: why a setting cannot be on in this cell, or "". Raises UsageError where it is asked for by name all the
-    same; in a matrix of all strategies it stays off.
-    """
-    found = {}
-    for setting in framework.settings:
-        why = barred(setting)
-        on = strategy.tuned.get(setting.name, True) if track == "tuned" else False
-        if setting.name in request.settings:
-            on = request.settings[setting.name] == "true"
-            if on and why and ("all" not in request.strategies or setting.needs_gpu):
-                raise UsageError(f"--setting {setting.name}=true: {strategy.name}: {why}; leave it out")
-        found[setting.name] = on and not why
-    return found
-
-
-def _barred(
-    setting: Setting,
-    strategy: StrategySpec,
-    workload: Workload,
-    platform: Platform,
-    optimizer: OptimizerSpec,
-    norm: str,
-) -> str:
-    """Why a setting must be off in a cell, or ""."""
-    if setting.needs_gpu and platform == "cpu":
-        return "needs GPUs"
-    if setting.strategies and strategy.name not in setting.strategies:
-        return f"is for {', '.join(setting.strategies)} alone"
-    if setting.constant_update and (optimizer.name != "sgd" or optimizers.scheduled(optimizer)):
-        return "needs SGD at a rate that never changes, or what is captured would keep its first update's numbers"
-    across = norm == "global" and strategy.parallelism == "data" and workload.normalizes
-    if not setting.synchronized and across:
-        return "cannot hold BatchNorm that communicates over devices"
-    return strategy.without.get(setting.name, "")
 
 
 def _normalization(strategy: StrategySpec, request: Request, platform: Platform) -> tuple[Normalization, str]:

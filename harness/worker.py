@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from harness import checkpoints, workloads
+from harness import checkpoints, compile_cache, workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.data import Batches
 from harness.environment import recorded
 from harness.golden import Golden
 from harness.optimizers import scheduled
 from harness.phases import Agreement, Diverged, measure, measure_from_host, prove
-from harness.specs import CompileCache, OptimizerSpec, TrainingSpec, TrialSpec
+from harness.specs import OptimizerSpec, TrainingSpec, TrialSpec
 from harness.training import Position, Trainer
 
 
@@ -123,7 +123,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     answer["build_seconds"] = time.perf_counter() - started
     answer["cut"] = getattr(program, "cut_after", "")
 
-    cached = compiled_files(orders)
+    cached = compile_cache.files(orders["compile_cache"])
     agree = Agreement(folder, rank, lambda: runtime.barrier(world))
     if orders["phase"] == "training":
         train(program, spec, job, batches, orders, agree, answer, progress, partial(write_json, folder / so_far(rank)))
@@ -136,7 +136,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""
     if idle:
         raise RuntimeError(f"a setting is not at work: {idle}")
-    answer["compile_cache"] = cache_state(cached, compiled_files(orders))
+    answer["compile_cache"] = compile_cache.state(cached, compile_cache.files(orders["compile_cache"]))
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
@@ -192,20 +192,6 @@ def bare_loop(package: str, spec: TrialSpec, job: Job) -> Any:
     if spec.platform == "cpu" or not plain or importlib.util.find_spec(f"{package}.bare") is None:
         return None
     return importlib.import_module(f"{package}.bare").LOOPS.get(spec.strategy)
-
-
-def compiled_files(orders: dict[str, Any]) -> set[str]:
-    """What the framework has compiled and kept for this cell, as files."""
-    folder = orders["compile_cache"]
-    return {str(path) for path in Path(folder).rglob("*") if path.is_file()} if folder else set()
-
-
-def cache_state(before: set[str], after: set[str]) -> CompileCache:
-    """Whether what was compiled came from the cache: told by the files that were written. Of an unfinished lock or an
-    access time nobody asks, so names are enough."""
-    if after - before:
-        return "cold"
-    return "warm" if before else "none"
 
 
 def so_far(rank: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, harness, make_machine, make_result, make_spec
 
-from harness import environment, registry, report, worker
+from harness import compile_cache, environment, registry, report
 from harness.errors import UsageError
 from harness.plan import make_plan
 from harness.report import sweep
@@ -56,6 +56,12 @@ def test_one_setting_can_be_chosen_and_names_the_cell():
     assert (spec.settings["compile"], spec.settings["channels_last"]) == (False, True)
     assert "compile=false" in spec.variant
     assert spec_of(tracks=("defaults",), settings={"compile": "true"}).settings["compile"]
+
+
+def test_in_a_matrix_a_setting_is_on_where_it_can_be():
+    request = Request(frameworks=("torch",), settings={"cuda_graphs": "true"})
+    trials = make_plan(request, make_machine(gpus=2)).trials
+    assert {trial.spec.strategy for trial in trials if trial.spec.settings["cuda_graphs"]} == {"single"}
 
 
 @pytest.mark.parametrize(
@@ -112,14 +118,13 @@ def test_settings_are_listed():
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
-    orders = {"compile_cache": str(tmp_path)}
-    empty = worker.compiled_files(orders)
-    assert worker.cache_state(empty, empty) == "none"  # eager: nothing was compiled
+    empty = compile_cache.files(str(tmp_path))
+    assert compile_cache.state(empty, empty) == "none"  # eager: nothing was compiled
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "kernel.so").touch()
-    full = worker.compiled_files(orders)
-    assert (worker.cache_state(empty, full), worker.cache_state(full, full)) == ("cold", "warm")
-    assert worker.compiled_files({"compile_cache": ""}) == set()
+    full = compile_cache.files(str(tmp_path))
+    assert (compile_cache.state(empty, full), compile_cache.state(full, full)) == ("cold", "warm")
+    assert compile_cache.files("") == set()
 
 
 def test_a_cache_that_cannot_be_made(tmp_path):
