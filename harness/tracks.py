@@ -11,7 +11,6 @@ from harness.request import Request
 from harness.specs import FrameworkSpec, OptimizerSpec, Platform, Setting, StrategySpec, Track
 from harness.workloads import Workload
 
-
 NEEDS_GPUS = "needs GPUs"  # then no cell can have it
 
 
