@@ -1,8 +1,9 @@
-"""Intervals that assume nothing of how values are distributed."""
+"""Intervals that assume nothing of how values are distributed, and how far values spread."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ class Interval:
     low: float
     high: float
     confidence: float
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; 0 of a single value, which has none."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def median_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval | None:

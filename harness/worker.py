@@ -91,13 +91,12 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     world = World(rank=rank, **orders["world"])
     workload = workloads.get(spec.workload, spec.size)
 
+    answer["environment"] = recorded(os.environ)  # as this process has it, whatever its interpreter's wrapper added
     progress("importing")
     runtime = import_runtime(orders["package"])
     answer["versions"] = {name: version(name) for name in orders["distributions"]}
     progress("starting")
     runtime.start(world, precision, spec.settings)
-    # as this process has it, whatever its interpreter's wrapper and its settings added
-    answer["environment"] = recorded(os.environ)
     answer["versions"] |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)
 
     progress("building")

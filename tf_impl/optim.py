@@ -107,19 +107,17 @@ def build(spec: OptimizerSpec, variables: Sequence[tf.Variable], *, fused: bool 
 
 
 def _sgd_at_once(spec: OptimizerSpec, w: tf.Variable, g: tf.Tensor, slots: Sequence[tf.Variable], rate: Any) -> None:
-    """_sgd and the update by one operation: v = momentum v + g; w -= rate v, or with Nesterov rate (g + momentum v)."""
-    known = {"var": _handle(w), "delta" if not slots else "grad": g, "use_locking": False}
+    """_sgd and the update by one operation: v = momentum v + g; w -= rate v, or with Nesterov rate (g + momentum v).
+
+    Under a strategy a variable's handle is that of this replica's own.
+    """
+    known = {"var": w.handle, "delta" if not slots else "grad": g, "use_locking": False}
     rate = tf.cast(rate, g.dtype)
     if not slots:
         tf.raw_ops.ResourceApplyGradientDescent(alpha=rate, **known)
         return
-    momentum, velocity = tf.constant(spec.momentum, g.dtype), _handle(slots[0])
+    momentum, velocity = tf.constant(spec.momentum, g.dtype), slots[0].handle
     tf.raw_ops.ResourceApplyMomentum(accum=velocity, lr=rate, momentum=momentum, use_nesterov=spec.nesterov, **known)
-
-
-def _handle(variable: tf.Variable) -> tf.Tensor:
-    """What a raw operation takes for a variable: under a strategy this replica's own."""
-    return variable.handle
 
 
 def scheduled_rate(spec: OptimizerSpec, step: tf.Tensor) -> tf.Tensor:

@@ -78,13 +78,13 @@ def load_state(
             value.zero_()
         for key in (known.removeprefix(begin) for known in arrays if known.startswith(begin)):
             value = torch.from_numpy(arrays[begin + key])
-            # Adam's and Adagrad's counts are single numbers, and stay on the host, but for a fused kernel
-            on_device = value.ndim or optimizer.defaults.get("fused")
-            value = weights.like(parameter, value) if value.ndim else value
-            value = value.to(parameter.device) if on_device else value
+            if value.ndim:
+                value = weights.like(parameter, value)
+                # as the parameter lies: a fused kernel takes both in the order of their memory
+                new = torch.empty_like(parameter, dtype=value.dtype)
+            else:  # Adam's and Adagrad's counts are single numbers, and stay on the host, but for a fused kernel
+                new = torch.empty_like(value, device=parameter.device if optimizer.defaults.get("fused") else None)
             # in place where there is a tensor: it may be one that other processes map
-            # and else as the parameter lies: a fused kernel takes both in the order of their memory
-            new = torch.empty_like(parameter, dtype=value.dtype) if value.ndim else torch.empty_like(value)
             held[key] = held.get(key, new).copy_(value)
     if schedule is not None:
         schedule.last_epoch = int(arrays.get("optimizer/updates", 0))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness import optimizers
-from harness.environment import UNRECORDED
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
@@ -191,9 +190,10 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     caching = (
         " Cold: something was compiled; warm: all of it came from the cache of an earlier launch." if cached else ""
     )
-    bare = " Over bare: its step over that of a bare loop over the same model, in turns with it."
+    bare = ""
+    if any(cell.over_bare is not None for cell in cells):
+        bare = " Over bare: its step over that of a bare loop over the same model, in turns with it."
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
-    bare = bare if any(cell.over_bare is not None for cell in cells) else ""
     return [
         f"Global batch {batches}, {constant}; {rules}; timed in {precisions(cells)}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
@@ -298,13 +298,12 @@ def _variables(cells: Sequence[Cell]) -> list[str]:
     seen = {cell.title: cell.first for cell in cells if cell.first.environment}
     if not seen:
         return ["none"]
-    own = {title: {pair for pair in r.environment.items() if pair[0] not in UNRECORDED} for title, r in seen.items()}
-    common = set.intersection(*own.values())
+    common = set.intersection(*(set(result.environment.items()) for result in seen.values()))
     rows = [
         {
             "cell": title,
             "cores a process": str(result.cores),
-            "its own variables": _assignments(own[title] - common),
+            "its own variables": _assignments(set(result.environment.items()) - common),
         }
         for title, result in seen.items()
     ]

@@ -12,6 +12,7 @@ import matplotlib
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
 from harness.report.summary import Cell, options_text, precisions
+from harness.statistics import deviation
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -157,7 +158,7 @@ def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
         times = {name: tutorial.repeats(found[name]) for name in tutorial.PUBLISHED if name in found}
         drawn = drawn or next(iter(found.values()), None)
         means = [statistics.fmean(values) for values in times.values()]
-        errors = [tutorial.deviation(values) for values in times.values()]
+        errors = [deviation(values) for values in times.values()]
         axes.bar(list(times), means, yerr=errors, capsize=6, color=COLOURS["torch"], alpha=0.8)
         axes.set_title(f"here, {protocol}", fontsize=10)
     for axes in panels:

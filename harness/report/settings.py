@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness import registry
-from harness.report.summary import Cell, framework_title
+from harness.report.summary import Cell
 from harness.specs import FrameworkSpec
 
 
@@ -37,7 +37,7 @@ def departures(cells: Sequence[Cell]) -> list[str]:
     for spec in _frameworks(tuned):
         ran = {cell.spec.strategy for cell in tuned if cell.spec.framework == spec.name}
         for strategy in (strategy for strategy in spec.strategies if strategy.name in ran):
-            title = f"{framework_title(spec.name)} {strategy.name}"
+            title = f"{spec.title} {strategy.name}"
             if strategy.tuned:
                 what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
                 lines.append(f"{title}: {what}; {strategy.tuned_because}.")
@@ -51,4 +51,4 @@ def _frameworks(cells: Sequence[Cell]) -> list[FrameworkSpec]:
 
 
 def _word(value: object) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)

@@ -18,6 +18,7 @@ from harness.partition import bubble, micro_batches
 from harness.report.summary import Cell, framework_title
 from harness.report.timelines import busy_seconds
 from harness.specs import TrialResult
+from harness.statistics import deviation
 
 FEWEST_VALUES = 3  # of numbers: two make no curve
 FEWEST_CHOICES = 2
@@ -126,7 +127,7 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
     return Point(
         value=_value(cell, option),
         mean=statistics.fmean(seconds),
-        deviation=statistics.stdev(seconds) if len(seconds) > 1 else 0.0,
+        deviation=deviation(seconds),
         low=min(seconds),
         high=max(seconds),
         micro_batches=count,

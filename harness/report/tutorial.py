@@ -10,6 +10,7 @@ import pandas as pd
 from harness.report.summary import Cell
 from harness.report.sweep import block_steps
 from harness.report.text import escape, table
+from harness.statistics import deviation
 
 BATCHES = 3  # a repeat there is three batches
 PUBLISHED_HARDWARE = "2 × GeForce GTX 1080 Ti, 11,178 MiB each, driver 430.50, CUDA 10.1"
@@ -33,11 +34,6 @@ def repeats(cell: Cell) -> list[float]:
     """Seconds of three batches, one value a repeat, of all launches."""
     good = [result for result in cell.launches if result.status == "ok"]
     return [BATCHES * seconds for result in good for seconds in block_steps(result)]
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation; 0 of a single value, which has none."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:

@@ -87,8 +87,7 @@ class AsyncSGD(SingleDevice):
         self.shared = models.build(self.job.workload).to(self.dtype)
         for ours, theirs in zip(self.shared.parameters(), self.model.parameters(), strict=True):
             ours.data = self.memory.tensor(theirs.detach().cpu())
-        fused = self.job.settings.get("fused_optimizer", False)
-        self.optimizer = optim.build(self.job.optimizer, self.trained.parameters(), fused=fused)
+        self.optimizer = self.build_optimizer()
         self.schedule = None  # its rate is set at each push
         self.share_optimizer_state()
         self.updates = self.memory.tensor(torch.zeros(1, dtype=torch.int64))

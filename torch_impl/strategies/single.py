@@ -35,12 +35,15 @@ class SingleDevice:
 
     def prepare_training(self) -> None:
         """All that a step needs beside the model."""
-        fused = self.job.settings.get("fused_optimizer", False)
-        self.optimizer = optim.build(self.job.optimizer, self.trained.parameters(), fused=fused)
+        self.optimizer = self.build_optimizer()
         self.schedule = optim.build_schedule(self.job.optimizer, self.optimizer)
         self.loss_fn = losses.get(self.job.workload.loss)
         self.last_loss = torch.zeros(())
         self.run = tuning.Graphed(self.train) if self.job.settings.get("cuda_graphs", False) else self.train
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        fused = self.job.settings.get("fused_optimizer", False)
+        return optim.build(self.job.optimizer, self.trained.parameters(), fused=fused)
 
     def parallelize(self, model: nn.Module) -> nn.Module:
         """What the step calls instead of the model: here the model itself, compiled if the track has it so."""
