@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -36,6 +37,7 @@ class Order:
     checkpoint: Path | None = None  # the one that training goes on from,
     init_from: Path | None = None  # or takes its first weights from
     compile_cache: Path | None = None  # where what it compiles is kept
+    shares: bool = False  # whether other launches use the same GPUs at the same time
     groups: int = 1
     devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
 
@@ -56,11 +58,12 @@ def launch(
     machine: Machine,
     *,
     on_progress: Callable[[str], None] = lambda text: None,
+    stop: threading.Event | None = None,
     worker: str = "harness.worker",
 ) -> Outcome:
     """Run the phase to its end, whatever that is. On an exception (Ctrl-C), all its processes are ended first.
 
-    `worker` is the module that each rank runs; tests put faulty ones there.
+    `stop`: ends it likewise when it is set. `worker` is the module that each rank runs; tests put faulty ones there.
     """
     spec, folder = order.spec, order.folder
     framework = registry.framework(spec.framework)
@@ -78,6 +81,7 @@ def launch(
     for setting in framework.settings:
         for name, value in setting.environment.items() if spec.settings.get(setting.name) else ():
             variables[name] = f"{value} {variables.get(name, '')}".strip()
+    variables |= framework.sharing if order.shares else {}
     if order.compile_cache and framework.compile_cache:
         variables[framework.compile_cache] = str(order.compile_cache)
     # libraries leave files there when a process ends at once; this folder goes with the run's others
@@ -108,7 +112,7 @@ def launch(
     limits = {"timeout_seconds": spec.timeout_seconds, "stall_seconds": stall_seconds(spec)}
     (folder / "job.json").write_text(json.dumps(job))
     (folder / "group.json").write_text(json.dumps({"ranks": ranks} | limits))
-    ended = _supervise(folder, on_progress, limits["timeout_seconds"])
+    ended = _supervise(folder, on_progress, limits["timeout_seconds"], stop or threading.Event())
     answers = []
     for rank in range(processes):
         paths = [folder / f"rank{rank}.json", folder / f"rank{rank}.so-far.json"]  # the second of one that was ended
@@ -162,7 +166,9 @@ def package_folder(package: str) -> Path:
     return Path(module.__path__[0]).resolve()
 
 
-def _supervise(folder: Path, on_progress: Callable[[str], None], timeout_seconds: float) -> dict[str, Any]:
+def _supervise(
+    folder: Path, on_progress: Callable[[str], None], timeout_seconds: float, stop: threading.Event
+) -> dict[str, Any]:
     """Start the supervisor and wait for it. Closing its standard input, in whatever way, makes it end everything."""
     with (folder / "supervisor.log").open("wb") as log:
         supervisor = subprocess.Popen(
@@ -175,7 +181,7 @@ def _supervise(folder: Path, on_progress: Callable[[str], None], timeout_seconds
         )
     limit = time.monotonic() + timeout_seconds + KILL_SECONDS
     try:
-        while supervisor.poll() is None and time.monotonic() < limit:
+        while supervisor.poll() is None and time.monotonic() < limit and not stop.is_set():
             progress = folder / "rank0.progress"
             if progress.exists():
                 on_progress(progress.read_text())

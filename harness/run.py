@@ -10,15 +10,19 @@ import math
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from psutil import virtual_memory
+
 import harness
-from harness import checkpoints, environment, store, workloads
+from harness import checkpoints, environment, proofs, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
@@ -93,7 +97,7 @@ class Run:
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
-            for spec in unproved:
+            for spec in self.prove_together(unproved):
                 if self.has_time("parity"):
                     self.prove(spec)
             for spec in specs:
@@ -131,11 +135,35 @@ class Run:
         self.display.done(f"parity of {spec.computation}: proved in an earlier sitting", "ok")
         return True
 
-    def prove(self, spec: TrialSpec) -> None:
-        """The parity phase of a cell; a cell that fails gets its rows now and is never timed."""
-        self.display.phase(f"parity {spec.computation}")
+    def prove_together(self, specs: list[TrialSpec]) -> list[TrialSpec]:
+        """The parity phases of all, several at a time where they may share GPUs; returns those to be proved alone."""
+        together = [spec for spec in specs if proofs.may_share(spec)]
+        at_once = proofs.at_once(together, cores=len(self.machine.cores), memory_bytes=virtual_memory().available)
+        if at_once == 1:
+            return specs
+        self.display.phase(f"parity of {len(together)} cells, {at_once} at a time")
+        alone = [spec for spec in specs if spec not in together]
+        has_time = partial(self.has_time, "parity")
+        for spec, outcome in proofs.side_by_side(self.launch_proof, together, at_once=at_once, has_time=has_time):
+            if outcome.status in proofs.TRIED_ALONE:
+                self.display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
+                alone.append(spec)
+            else:
+                self.proved(spec, outcome)
+        return alone
+
+    def launch_proof(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
+        """The parity phase of a cell; with `stop` beside others."""
         reference, groups = self.references.reference(spec)
-        outcome = self.launch(spec, "parity", reference, len(groups))
+        return self.launch(spec, "parity", reference, len(groups), stop=stop)
+
+    def prove(self, spec: TrialSpec) -> None:
+        """The parity phase of a cell, alone."""
+        self.display.phase(f"parity {spec.computation}")
+        self.proved(spec, self.launch_proof(spec))
+
+    def proved(self, spec: TrialSpec, outcome: Outcome) -> None:
+        """Judge a parity phase; a cell that fails gets its rows now and is never timed."""
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
         if proof.status == "ok":
@@ -172,7 +200,9 @@ class Run:
         else:
             self.display.advance()
 
-    def launch(self, spec: TrialSpec, phase: Any, reference: Path, groups: int) -> Outcome:
+    def launch(
+        self, spec: TrialSpec, phase: Any, reference: Path, groups: int, stop: threading.Event | None = None
+    ) -> Outcome:
         """Launch one phase and keep its logs."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / name
@@ -190,12 +220,13 @@ class Run:
             checkpoint=checkpoints.newest(self.folder, spec.cell, spec.launch) if phase == "training" else None,
             init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
             compile_cache=self.compiled / spec.framework / (name if fresh else f"{spec.computation}-{phase}"),
+            shares=stop is not None,
             groups=groups,
             devices_in_plan=self.most_devices,
         )
         began = time.monotonic()
         try:
-            return launch(order, self.machine, on_progress=self.display.detail)
+            return launch(order, self.machine, on_progress=self.display.detail, stop=stop)
         finally:
             self.longest[phase] = max(self.longest.get(phase, 0.0), time.monotonic() - began)
             logs = self.folder / "logs" / name

@@ -149,6 +149,7 @@ class FrameworkSpec:
     execution: str  # how steps are executed in both tracks, in words
     settings: tuple[Setting, ...] = ()  # in which the tracks differ
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
+    sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
     strategies: tuple[StrategySpec, ...]
     workloads: tuple[str, ...] = ()  # that it has models for; () means all
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)

@@ -16,6 +16,7 @@ FRAMEWORK = FrameworkSpec(
     install_hint="pip install jax flax optax",
     execution="compiled by XLA (jit, pmap, shard_map; model_parallel stage by stage); state donated, NHWC",
     compile_cache="JAX_COMPILATION_CACHE_DIR",
+    sharing={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # else a process takes three quarters of a GPU's memory at once
     settings=(
         Setting(
             name="latency_hiding_scheduler",

@@ -1,0 +1,144 @@
+"""Parity phases side by side: how many, what is tried alone afterwards, and that none outlives an interruption."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from conftest import make_machine, make_spec
+
+from harness import proofs, store
+from harness import run as running
+from harness.display import PlainDisplay
+from harness.errors import Interrupted
+from harness.launch import Outcome
+from harness.plan import make_plan
+from harness.request import Request
+
+GIB = 2**30
+DONE = Outcome(status="ok", reason="", traceback="", answers=())
+
+
+@pytest.mark.parametrize(
+    ("cells", "devices", "cores", "memory", "expected"),
+    [
+        (22, 2, 32, 250 * GIB, 6),  # no more, however large the host is
+        (3, 2, 32, 250 * GIB, 3),
+        (22, 2, 8, 250 * GIB, 2),
+        (22, 2, 32, 40 * GIB, 2),
+        (22, 8, 8, 8 * GIB, 1),
+        (0, 2, 32, 250 * GIB, 1),
+    ],
+)
+def test_as_many_as_the_host_has_room_for(cells, devices, cores, memory, expected):
+    specs = [make_spec(devices=1)] * max(cells - 1, 0) + [make_spec(devices=devices)] * bool(cells)
+    assert proofs.at_once(specs, cores=cores, memory_bytes=memory) == expected
+
+
+def test_no_more_at_a_time_than_asked_for_and_each_once():
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def launch(spec, stop):
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        time.sleep(0.02)
+        with lock:
+            inside -= 1
+        return DONE
+
+    specs = [make_spec(seed=seed) for seed in range(9)]
+    found = list(proofs.side_by_side(launch, specs, at_once=3, has_time=lambda: True))
+    assert most == 3
+    assert sorted(spec.seed for spec, _ in found) == list(range(9))
+
+
+def test_without_time_none_begins():
+    assert not list(proofs.side_by_side(lambda *_: DONE, [make_spec()], at_once=2, has_time=lambda: False))
+
+
+def test_an_interruption_stops_those_under_way_and_begins_no_other():
+    begun = []
+
+    def launch(spec, stop):
+        begun.append(spec.seed)
+        if spec.seed:
+            assert stop.wait(20)  # as a launch does
+        return DONE
+
+    specs = [make_spec(seed=seed) for seed in range(9)]
+    with pytest.raises(KeyboardInterrupt):
+        for _ in proofs.side_by_side(launch, specs, at_once=3, has_time=lambda: True):
+            raise KeyboardInterrupt
+    assert len(begun) <= 4
+
+
+@pytest.fixture
+def sitting(tmp_path, fakes, monkeypatch):
+    """A run of the fakes on a host with GPUs; returns its results by strategy, and its launches: strategy, phase and
+    whether it shared the GPUs."""
+    machine = replace(make_machine(gpus=2), cores=tuple(range(32)))
+    launches = []
+    launch = running.launch
+
+    def count(order, *arguments, **known):
+        launches.append((order.spec.strategy, order.phase, order.shares))
+        return launch(order, *arguments, **known)
+
+    monkeypatch.setattr(running, "launch", count)
+    monkeypatch.setattr(running, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
+
+    def sit(*strategies):
+        plan = make_plan(
+            Request(frameworks=("fake",), workloads=("toy",), strategies=strategies, preset="smoke"), machine
+        )
+        run = running.Run(store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay())
+        return {result.spec.strategy: result for result in run.execute()}, launches
+
+    return sit
+
+
+def test_on_gpus_cells_are_proved_beside_each_other_and_timed_alone(sitting):
+    results, launches = sitting("single", "replicated")
+    assert {result.status for result in results.values()} == {"ok"}
+    assert sorted(launches[:2]) == [("replicated", "parity", True), ("single", "parity", True)]
+    assert sorted(launches[2:]) == [("replicated", "timing", False), ("single", "timing", False)]
+
+
+def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(sitting):
+    results, launches = sitting("single", "crash_rank1", "wrong_gradient")
+    assert {name: result.status for name, result in results.items()} == {
+        "single": "ok", "crash_rank1": "crashed", "wrong_gradient": "parity_failed",
+    }  # fmt: skip
+    alone = [(name, phase) for name, phase, shares in launches if not shares]
+    assert alone == [("crash_rank1", "parity"), ("single", "timing")]
+
+
+def test_a_cut_by_measured_times_has_the_gpus_for_itself():
+    gpu = replace(make_spec(), platform="gpu")
+    assert proofs.may_share(gpu)
+    assert not proofs.may_share(replace(gpu, options={"cut": "time"}))
+    assert not proofs.may_share(make_spec())
+
+
+class Impatient(PlainDisplay):
+    """Ctrl-C as soon as the first cell is proved."""
+
+    def done(self, text, status):
+        if status == "ok":
+            raise Interrupted(signal.SIGINT)
+
+
+def test_ctrl_c_ends_all_that_run_beside_each_other(sitting, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PlainDisplay", Impatient)
+    with pytest.raises(Interrupted):
+        sitting("single", "hang_rank1")
+    assert [result.status for result in store.read(tmp_path)] == ["killed", "killed"]
+    assert not psutil.Process().children(recursive=True)
