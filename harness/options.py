@@ -81,8 +81,9 @@ class Options:
     "launches of a sitting share it, so that the first of a cell is cold and the others are warm."
 
     def arguments(self) -> list[str]:
-        """The command-line form of what differs from the defaults, wherever it came from."""
-        return _typed(self, Options())
+        """The command-line form of what differs from the defaults, wherever it came from, for others to repeat: without
+        the interpreters, which lie elsewhere on their machines."""
+        return _typed(replace(self, interpreter=[]), Options())
 
     def request(self) -> Request:
         """The request that these options make. Raises UsageError."""

@@ -180,6 +180,7 @@ def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
     assert statuses["torch"].status == "unavailable"
     assert "pip install torch" in statuses["torch"].reason
     assert statuses["fake"].status == "ok"
+    assert "--interpreter" not in statuses["fake"].run["command"]  # others have theirs elsewhere
     shutil.rmtree(tmp_path / "bare")
 
 
