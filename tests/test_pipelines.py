@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 from conftest import TESTS, harness, make_result, make_spec, python
@@ -190,6 +191,33 @@ def test_idle_share_of_known_timelines():
     schedule = spans(*((stage, m, m + stage, m + stage + 1.0) for stage in range(2) for m in range(3)))
     assert timelines.idle_share(schedule) == pytest.approx(1 / 4)
     assert timelines.busy_seconds(spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0)), 0) == 3.0  # overlap counts once
+
+
+def test_overlap_of_known_timelines():
+    assert timelines.overlap_share(spans((0, 0, 0.0, 1.0), (1, 0, 1.0, 2.0))) == 0
+    # 2 stages, 3 micro-batches, ticks of 1: in the first and the last of 4 one stage works
+    schedule = spans(*((stage, m, m + stage, m + stage + 1.0) for stage in range(2) for m in range(3)))
+    assert timelines.overlap_share(schedule) == pytest.approx(1 / 2)
+    assert timelines.overlap_share(spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0), (1, 0, 2.5, 4.0))) == pytest.approx(1 / 8)
+
+
+def test_the_traced_steps_say_why_a_pipeline_is_slow():
+    whole = make_result(
+        spec=make_spec(workload="resnet50", strategy="model_parallel", devices=2, global_batch=12),
+        spans=spans((0, 0, 0.0, 0.3), (1, 0, 0.3, 0.5)),
+    )
+    traced = spans(
+        *((stage, m, 0.2 * m + 0.1 * stage, 0.2 * m + 0.1 * stage + 0.1) for m in range(6) for stage in (0, 1))
+    )
+    cells = [*summarize([whole]), *pipeline_cells({2: (2.0, 2.0)})]
+    assert not tutorial.reasons(cells[1:])
+    pipeline = cells[-1]
+    launches = (replace(pipeline.first, spans=traced), *pipeline.launches[1:])
+    cost, overlap = tutorial.reasons([cells[0], replace(pipeline, launches=launches)])
+    assert "for 300 and 200 ms on the batch in one piece" in cost
+    assert "for 600 and 600 ms on 6 pieces: a piece takes 0.40 of the time of the whole, with 0.17" in cost
+    assert "not the samples" in cost
+    assert "at work in 0% of that step; equal stages without overhead would be in 71%" in overlap
 
 
 def test_claims_are_judged_by_separate_ranges():

@@ -36,7 +36,8 @@ CPU_NOTE = (
 TIMELINE_NOTE = (
     "One step of each cell that can be traced stage by stage, after the timed blocks (programs that are one for all "
     "devices, and processes of their own, cannot). A stage's backward is timed from its "
-    "output's gradient to its input's; the first stage's input gets a gradient for this alone."
+    "output's gradient to its input's; the first stage's input gets a gradient for this alone. "
+    "Several at work: the share of the step in which more than one stage worked."
 )
 
 MIN_LAUNCHES = 5  # with fewer, ranges say too little to put cells in an order

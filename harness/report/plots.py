@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 COLOURS = {"torch": "#D55E00", "jax": "#0072B2", "tf": "#E69F00"}
 OTHER_COLOUR = "#009E73"
 MARKERS = "osD^vP*X"
+LOGARITHMIC = 20  # so many times the least time, and a linear axis would show the others as one
 CPU_STAMP = "virtual CPU devices: correctness only"
 
 
@@ -191,8 +192,11 @@ def _sweep(path: Path, found: sweep.Sweep) -> str:
     else:
         axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_xticks(values, [point.name for point in found.points])
+    if max(means) > LOGARITHMIC * min(means):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.minorticks_off()
-    axes.set_ylim(bottom=0)
     axes.set_xlabel(found.option)
     axes.set_ylabel("ms a step")
     axes.grid(alpha=0.3)

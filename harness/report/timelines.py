@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pandas as pd
@@ -27,6 +28,17 @@ def busy_seconds(spans: Sequence[Span], stage: int) -> float:
         total += max(0.0, span.end - max(span.start, until))
         until = max(until, span.end)
     return total
+
+
+def overlap_share(spans: Sequence[Span]) -> float:
+    """Share of the time from the first span to the last in which more than one stage worked."""
+    # of every two neighbouring moments at which something begins or ends: how many stages work between them
+    moments = sorted({moment for span in spans for moment in (span.start, span.end)})
+    together = 0.0
+    for start, end in itertools.pairwise(moments):
+        if len({span.stage for span in spans if span.start < end and span.end > start}) > 1:
+            together += end - start
+    return together / (moments[-1] - moments[0])
 
 
 def micro_batch_count(spans: Sequence[Span]) -> int:
@@ -64,6 +76,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
                     "cell": cell.title,
                     "micro-batches": str(count),
                     "busy ms of each stage": busy,
+                    "several at work": f"{100 * overlap_share(spans):.0f}%",
                     "idle, measured": f"{100 * idle_share(spans):.0f}%",
                     "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",
                 }

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from harness.report import timelines
 from harness.report.summary import Cell
 from harness.report.sweep import block_steps
 from harness.report.text import escape, table
+from harness.specs import Span
 from harness.statistics import deviation
 
 BATCHES = 3  # a repeat there is three batches
@@ -23,10 +25,10 @@ PROTOCOL_WORDS = {
     "resident": "with batches that wait on the devices, after a warm-up",
 }
 TUTORIAL_NOTE = (
-    "Seconds for three batches, mean and standard deviation of ten repeats. from_host is the tutorial's own way: each "
-    "repeat is a fresh model that makes its batches on the host inside the timed part, without a warm-up, and stops "
-    "the clock when the last step is launched, not when it is done. resident leaves the host's work out, warms up and "
-    "waits. Only the ratios can be compared with those of other hardware."
+    "Seconds for three batches, mean and standard deviation over repeats, ten there and {} here. from_host is the "
+    "tutorial's own way: each repeat is a fresh model that makes its batches on the host inside the timed part, "
+    "without a warm-up, and stops the clock when the last step is launched, not when it is done. resident leaves the "
+    "host's work out, warms up and waits. Only the ratios can be compared with those of other hardware."
 )
 
 
@@ -116,6 +118,43 @@ def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
     return lines
 
 
+def reasons(cells: Sequence[Cell]) -> list[str]:
+    """Why the pipeline is as fast as it is, from traced steps: what a piece costs, and whether the stages overlap."""
+    found = rows(cells, "resident")
+    if "model_parallel" not in found or "pipeline at 20" not in found:
+        return []
+    whole, cut = found["model_parallel"].first.spans, found["pipeline at 20"].first.spans
+    if not whole or not cut:
+        return []
+    count = timelines.micro_batch_count(cut)
+    piece = sum(_busy(cut)) / count / sum(_busy(whole))
+    first = (
+        f"In a traced step the stages work for {_listed(whole)} ms on the batch in one piece (model_parallel), and for "
+        f"{_listed(cut)} ms on {count} pieces: a piece takes {piece:.2f} of the time of the whole, with "
+        f"{1 / count:.2f} of its samples."
+    )
+    if piece > 2 / count:
+        first += (
+            " It is not the samples that take the time: a piece launches as many kernels as the whole batch, and where "
+            "these are too short for Python to launch them in time, or too small to fill a device, fewer samples make "
+            "none of them shorter."
+        )
+    ideal = (count - 1) / (count + 1)  # of so many equal ticks each way, in the first and the last one stage works
+    return [
+        first,
+        f"Both stages are at work in {100 * timelines.overlap_share(cut):.0f}% of that step; equal stages without "
+        f"overhead would be in {100 * ideal:.0f}%.",
+    ]
+
+
+def _busy(spans: Sequence[Span]) -> list[float]:
+    return [timelines.busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
+
+
+def _listed(spans: Sequence[Span]) -> str:
+    return " and ".join(f"{1e3 * seconds:.3g}" for seconds in _busy(spans))
+
+
 def _faster_or_slower(claim: str, cell: Cell, single: list[float], *, slower: bool) -> str:
     times = repeats(cell)
     ratio = statistics.fmean(times) / statistics.fmean(single)
@@ -168,10 +207,13 @@ def sections(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> list[str]
     ]
     parts += ["", escape(f"There: {PUBLISHED_HARDWARE}."), "", "### 2. A toy network across two devices", ""]
     parts += [escape(toy_words(cells)), "", "### 3 and 4. One device, model parallel, and pipeline", ""]
-    parts += [escape(TUTORIAL_NOTE), "", table(comparison(cells)), ""]
+    most = max((len(repeats(cell)) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()), default=0)
+    parts += [escape(TUTORIAL_NOTE.format(most)), "", table(comparison(cells)), ""]
     if on_cpu:
         parts += ["Virtual CPU devices judge none of the tutorial's claims.", ""]
     for protocol in () if on_cpu else PROTOCOLS:
         parts += [f"Timed {PROTOCOL_WORDS[protocol]}:", ""]
         parts += [f"- {escape(line)}" for line in claims(cells, protocol)] + [""]
+    if why := [] if on_cpu else reasons(cells):
+        parts += ["Why:", "", *(f"- {escape(line)}" for line in why), ""]
     return [*parts, "### 5. The split size", "", "The sweeps below, by both ways of timing."]
