@@ -10,6 +10,7 @@ from pathlib import Path
 from conftest import TESTS, harness
 
 from harness import store, workloads
+from harness.report.summary import summarize
 
 ROOT = TESTS.parent
 
@@ -64,6 +65,20 @@ def test_the_page_of_strategies_is_what_the_manifests_say():
 def test_the_readme_counts_the_planted_faults():
     rows = re.findall(r"^\| `\w+` \| (?:torch|jax|tf) ", (ROOT / "docs" / "parity.md").read_text(), re.MULTILINE)
     assert f"{len(rows)} planted faults" in (ROOT / "README.md").read_text()
+
+
+def test_the_headline_of_the_readme_is_what_was_measured():
+    cells = {(c.spec.framework, c.spec.strategy): c for c in summarize(store.read(ROOT / "reports/mnist_cnn-2xH200"))}
+    readme = (ROOT / "README.md").read_text()
+    names = {"PyTorch": "torch", "JAX": "jax", "TensorFlow": "tf"}
+    rows = [line for line in readme.splitlines() if line.startswith(tuple(f"| {name}, " for name in names))]
+    assert len(rows) == 3
+    for line in rows:
+        title, *rest = (part.strip() for part in line.strip("|").split("|"))
+        framework = names[title.partition(",")[0]]
+        for strategy, shown in zip(rest[::2], rest[1::2], strict=True):
+            cell = cells[framework, strategy.strip("`")]
+            assert shown == f"{cell.throughput:,.0f} ({cell.low:,.0f} – {cell.high:,.0f})"
 
 
 def test_the_readme_names_every_strategy_and_workload():
