@@ -153,7 +153,7 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
     assert "split_size 6 has the least mean time" in text
     assert "it ties with 3" in text
     assert "1.25 times as fast as" in text
-    assert "busy for 2e+03 and 1e+03 ms: the busiest had 33% more" in text
+    assert "busy for 2e+03 and 1e+03 ms: the busiest for 33% more" in text
 
 
 def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
@@ -174,6 +174,9 @@ def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
 
 def test_two_values_are_no_sweep_and_protocols_are_apart():
     assert not sweep.find(pipeline_cells({1: (1.0, 1.0), 2: (1.0, 1.0)}))
+    (from_host,) = sweep.find(pipeline_cells({1: (9.0, 4.0), 2: (9.0, 2.0), 3: (9.0, 1.0)}, protocol="from_host"))
+    assert [(point.mean, point.ideal) for point in from_host.points] == [(4.0, None), (2.0, None), (1.0, None)]
+    assert "From 6 to 12 micro-batches each one more adds 333 ms" in " ".join(sweep.words(from_host))
     both = pipeline_cells({1: (1.0,), 2: (1.0,), 3: (1.0,)}) + pipeline_cells(
         {1: (1.0,), 2: (1.0,), 3: (1.0,)}, protocol="from_host"
     )
@@ -194,6 +197,7 @@ def test_idle_share_of_known_timelines():
 
 
 def test_overlap_of_known_timelines():
+    assert timelines.overlap_share(()) == 0
     assert timelines.overlap_share(spans((0, 0, 0.0, 1.0), (1, 0, 1.0, 2.0))) == 0
     # 2 stages, 3 micro-batches, ticks of 1: in the first and the last of 4 one stage works
     schedule = spans(*((stage, m, m + stage, m + stage + 1.0) for stage in range(2) for m in range(3)))
@@ -214,10 +218,15 @@ def test_the_traced_steps_say_why_a_pipeline_is_slow():
     pipeline = cells[-1]
     launches = (replace(pipeline.first, spans=traced), *pipeline.launches[1:])
     cost, overlap = tutorial.reasons([cells[0], replace(pipeline, launches=launches)])
-    assert "for 300 and 200 ms on the batch in one piece" in cost
-    assert "for 600 and 600 ms on 6 pieces: a piece takes 0.40 of the time of the whole, with 0.17" in cost
-    assert "not the samples" in cost
-    assert "at work in 0% of that step; equal stages without overhead would be in 71%" in overlap
+    assert "for 300 and 200 ms with the batch in one piece" in cost
+    assert "for 600 and 600 ms with 6 pieces: a piece takes 0.40 of the time of the whole, with 0.17" in cost
+    assert "busy in 0% of the forward pass" in overlap
+    assert "equal stages without overhead would be in 71%" in overlap
+    assert "launches set the pace" in overlap
+    together = tuple(replace(span, start=span.start - 0.1 * span.stage) for span in traced)
+    launches = (replace(pipeline.first, spans=together), *pipeline.launches[1:])
+    (_, overlap) = tutorial.reasons([cells[0], replace(pipeline, launches=launches)])
+    assert "launches set the pace" not in overlap
 
 
 def test_claims_are_judged_by_separate_ranges():

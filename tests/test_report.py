@@ -34,6 +34,45 @@ def test_median_and_range_over_launches():
     assert (found.throughput, found.low, found.high, found.spread_of) == (20.0, 10.0, 40.0, "launches")
 
 
+def test_from_host_the_first_block_of_a_launch_does_not_count():
+    known = {"spec": {"protocol": "from_host", "platform": "gpu"}, "block_seconds": ((9.0, 2.0, 2.0),)}
+    (found,) = summary.summarize([cell(**known)])
+    assert found.throughput == 20.0
+    table = summary.result_table([found])
+    assert list(table["first step s"]) == ["-"]  # no step is timed alone
+    resident = cell(spec={"platform": "gpu"}, block_seconds=((4.0, 4.0),))
+    results = [resident, cell(**known)]
+    text = "\n".join(markdown.verdict(summary.summarize(results), results))
+    assert "highest throughput is PyTorch single ×1's, 10" in text  # what waits for nothing is no throughput
+
+
+def test_memory_and_first_step_are_told_by_what_the_cache_held():
+    launches = [
+        cell(launch=i, compile_cache=state, first_step_seconds=seconds, peak_bytes=(peak * 2**20,))
+        for i, (state, seconds, peak) in enumerate([("cold", 9.0, 130), ("warm", 1.0, 12), ("warm", 3.0, 14)])
+    ]
+    table = summary.result_table(summary.summarize(launches))
+    assert list(table["first step s"]) == ["9.00 cold, 2.00 warm"]
+    assert list(table["peak MiB"]) == ["130 cold, 13 warm"]
+
+
+def test_blocks_and_steps_are_those_of_all_launches(tmp_path):
+    results = [
+        cell(block_seconds=((1.0, 1.0),), steps_per_block=7),
+        cell(launch=1, block_seconds=((1.0, 1.0),), steps_per_block=3),
+        cell("jax", block_seconds=((1.0,) * 5,), steps_per_block=9),
+    ]
+    text = markdown.render(summary.summarize(results), results, {})
+    assert "in each of 2 to 5 blocks of 3 to 9 steps" in text
+
+
+def test_the_verdict_says_where_batch_norm_sees_parts():
+    known = {"workload": "resnet50", "size": "tiny"}
+    results = [cell(spec=known), cell(strategy="ddp", devices=2, spec={**known, "normalization": "per_device"})]
+    text = "\n".join(markdown.verdict(summary.summarize(results), results))
+    assert "In 1 of these cells BatchNorm sees one device's samples at a time" in text
+
+
 def test_speedup_is_over_the_same_frameworks_single():
     results = [
         cell(block_seconds=((4.0,),)),

@@ -15,9 +15,12 @@ from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
+    NORMALIZED_OVER,
     Cell,
+    counted_seconds,
     execution,
     framework_title,
+    normalizes,
     number,
     parity_table,
     precisions,
@@ -37,7 +40,9 @@ TIMELINE_NOTE = (
     "One step of each cell that can be traced stage by stage, after the timed blocks (programs that are one for all "
     "devices, and processes of their own, cannot). A stage's backward is timed from its "
     "output's gradient to its input's; the first stage's input gets a gradient for this alone. "
-    "Several at work: the share of the step in which more than one stage worked."
+    "Busy: from the first kernel of a micro-batch to its last, pauses between kernels included. Overlap: the share of "
+    "the traced time in which more than one stage is busy. Tracing changes the step: its time, from the first forward "
+    "to the last backward, stands beside that of whole timed steps."
 )
 
 MIN_LAUNCHES = 5  # with fewer, ranges say too little to put cells in an order
@@ -128,6 +133,13 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
             f"{_count(exact, 'cell')} computed the same training as the float64 golden reference (losses, gradients "
             f"and updated weights; worst relative error {_worst(exact):.0e}) and {_were(exact)} {_what(exact)}."
         )
+    apart = [cell for cell in exact if normalizes(cell.spec) and cell.spec.normalization != "global"]
+    if apart:
+        parts = " or ".join(sorted({NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))
+        lines.append(
+            f"In {len(apart)} of these cells BatchNorm sees one {parts}'s samples at a time, as in their "
+            "reference: not quite the training of one device on the whole batch."
+        )
     if nearly:
         lines.append(
             f"{', '.join(cell.title for cell in nearly)}: held to a looser band, because gradients cross devices in "
@@ -136,7 +148,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     if different:
         lines.append(
             f"{', '.join(cell.title for cell in different)}: a different algorithm or rate, proved against a reference "
-            f"of its own (worst relative error {_worst(different):.0e}). It takes other steps to other weights, so its "
+            f"of its own (worst relative error {_worst(different):.0e}). Other steps lead to other weights: its "
             "speed is not compared with the others'."
         )
     return lines
@@ -157,7 +169,7 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
     kinds = dict.fromkeys((cell.spec.workload, cell.spec.size, cell.spec.precision) for cell in ran)
     for workload in kinds:
         alike = [cell for cell in ran if (cell.spec.workload, cell.spec.size, cell.spec.precision) == workload]
-        group = [cell for cell in alike if same_training(cell.spec)]
+        group = [cell for cell in alike if same_training(cell.spec) and cell.spec.protocol == "resident"]
         if not group:
             continue
         ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
@@ -166,6 +178,9 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
         line += number(best.throughput)
         fewest = min(len(cell.throughputs) for cell in ranked)
         line += f" {best.first.unit}s/s (median of {len(best.throughputs)})"
+        spread = [cell for cell in ranked if cell.spec.devices > 1]
+        if spread and best.spec.devices == 1:
+            line += f", and on several devices {spread[0].title}'s, {number(spread[0].throughput)}"
         overlap = [cell.title for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
         if fewest < MIN_LAUNCHES:
             line += f"; with fewer than {MIN_LAUNCHES} launches of each cell no order is claimed"
@@ -178,8 +193,9 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 def _reading(cells: Sequence[Cell]) -> list[str]:
     spec = cells[0].spec
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
-    counts = sorted({cell.first.steps_per_block for cell in cells if cell.first.steps_per_block})
-    steps = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] if counts else spec.steps_per_block)
+    counted = [result for cell in cells for result in cell.launches if result.status == "ok" and result.block_seconds]
+    steps = _from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
+    blocks = _from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     constant = "the same whatever the number of devices"
     if len({cell.spec.global_batch for cell in cells}) > len({(c.spec.workload, c.spec.size) for c in cells}):
         constant = "growing with the devices of data-parallel strategies"
@@ -189,20 +205,41 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
     cached = {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}
     caching = (
-        " Cold: something was compiled; warm: all of it came from the cache of an earlier launch." if cached else ""
+        " Cold: something was compiled, and kernels were tried out; warm: all came from the cache of an earlier launch."
+        if cached
+        else ""
     )
     bare = ""
     if any(cell.over_bare is not None for cell in cells):
-        bare = " Over bare: its step over that of a bare loop over the same model, in turns with it."
+        bare = (
+            " Over bare: its step over that of a bare loop over the same model, in turns with it, the median of pairs."
+        )
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
+    from_host = ""
+    if any(cell.spec.protocol == "from_host" for cell in cells):
+        from_host = (
+            " Rows with protocol=from_host are times until the last step is launched, the making of batches on the "
+            "host included: no throughput of the devices."
+        )
     return [
-        f"Global batch {batches}, {constant}; {rules}; timed in {precisions(cells)}. Throughput: "
+        f"Global batch {batches}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
-        f"{spec.blocks} blocks of {steps} steps. Range: lowest and highest of the "
+        f"{blocks} blocks of {steps} steps. Range: lowest and highest of the "
         f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single{on_its_track}. First step: "
         f"compilation included, not part of the throughput.{caching}{bare} Peak: {memory}. Parity: the worst relative "
-        f"error against the golden reference, in float64."
+        f"error against the golden reference, in float64.{from_host}"
     ]
+
+
+def _tf32(cells: Sequence[Cell]) -> str:
+    """What fp32 means on GPUs, where frameworks differ in what they make of it by themselves."""
+    on_gpus = any(cell.spec.platform == "gpu" for cell in cells) and precisions(cells) == "fp32"
+    return ", which is without TF32 in all frameworks" if on_gpus else ""
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    """ "3", "3 to 10", or "" of none."""
+    return " to ".join(str(value) for value in sorted({min(numbers), max(numbers)})) if numbers else ""
 
 
 def _parity(cells: Sequence[Cell]) -> list[str]:
@@ -211,15 +248,18 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
         return ["No cell reached the parity gate."]
     limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
     text = (
-        f"Before anything was timed, each cell trained {judged[0].steps} steps in float64 with the optimizer named "
-        "above, and was held against the golden reference: the same steps in NumPy, which no framework had a part in. "
-        "Compared are the losses, every parameter's gradient in the first step, and every parameter after the last, on "
-        "every replica. Errors are relative to the largest value of the tensor (for parameters, to the largest "
+        f"Before anything was timed, each cell trained {_from_to([parity.steps for parity in judged])} steps of "
+        f"{_from_to([parity.batch for parity in judged])} samples in float64 (split_size and learning rate scaled with "
+        "the batch) with the optimizer named above, and was held against the golden reference: the same steps in "
+        "NumPy, which no framework had a part in. Compared are the losses, every parameter's gradient in the first "
+        "step, and every parameter after the last, on every replica. Errors are relative to the largest value of the "
+        "tensor (for parameters, to the largest "
         f"change). Tolerances: {limits}; where a deep network amplifies rounding, {NOISE_FACTOR} times what the "
         "reference itself is off by when its initial weights are rounded once more, but never over "
         f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, the reference's own included."
     )
-    return [escape(text), "", table(parity_table(cells))]
+    proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # of both protocols the same one
+    return [escape(text), "", table(parity_table([cell for cell in cells if proofs[cell.spec.computation] is cell]))]
 
 
 def _problems(cells: Sequence[Cell]) -> list[str]:
@@ -295,18 +335,27 @@ def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _variables(cells: Sequence[Cell]) -> list[str]:
-    """What all workers had in common once, then what each cell had beside it."""
-    seen = {cell.title: cell.first for cell in cells if cell.first.environment}
+    """What all workers had in common once, then what each group of cells that are alike had beside it."""
+    seen = [cell for cell in cells if cell.first.environment]
     if not seen:
         return ["none"]
-    common = set.intersection(*(set(result.environment.items()) for result in seen.values()))
+    common = set.intersection(*(set(cell.first.environment.items()) for cell in seen))
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in seen:
+        processes = len(cell.first.block_seconds) or len(cell.first.peak_bytes)
+        own = _assignments(set(cell.first.environment.items()) - common)
+        key = (framework_title(cell.spec.framework), cell.spec.devices, processes, cell.first.cores, own)
+        groups.setdefault(key, []).append(cell)
     rows = [
         {
-            "cell": title,
-            "cores a process": str(result.cores),
-            "its own variables": _assignments(set(result.environment.items()) - common),
+            "framework": framework,
+            "devices": str(devices),
+            "processes": str(processes or "-"),
+            "cores a process": str(cores),
+            "strategies": ", ".join(dict.fromkeys(cell.spec.strategy for cell in group)),
+            "their own variables": own,
         }
-        for title, result in seen.items()
+        for (framework, devices, processes, cores, own), group in groups.items()
     ]
     return [table(pd.DataFrame(rows)), "", "All of them: " + escape(_assignments(common)) + "."]
 

@@ -11,7 +11,7 @@ import matplotlib
 
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell, options_text, precisions
+from harness.report.summary import Cell, normalizes, options_text, precisions
 from harness.statistics import deviation
 
 matplotlib.use("Agg")
@@ -118,6 +118,10 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     caption = f"Loss of {spec.workload} from the initial weights in {precisions(cells)}, all cells over one another"
     if len(goldens) > 1:
         caption += "; BatchNorm over other samples, another algorithm or another rate has a golden curve of its own"
+    elif any(normalizes(cell.spec) and cell.spec.normalization != "global" for cell in cells):
+        caption += "; BatchNorm over other samples has a curve of its own"
+    if any(cell.spec.algorithm == "asynchronous" for cell in cells):
+        caption += " (asynchronous: for workers in turn, from whose order a real run departs)"
     return caption + ("; right, their distance from the golden curve." if goldens else ".")
 
 
@@ -152,7 +156,7 @@ def _learning(path: Path, cells: Sequence[Cell]) -> str:
 def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
     figure, panels = plt.subplots(1, 3, figsize=(11, 4))
     panels[0].bar(list(tutorial.PUBLISHED), list(tutorial.PUBLISHED.values()), color="0.6")
-    panels[0].set_title("published, 2 × GTX 1080 Ti", fontsize=10)
+    panels[0].set_title("published", fontsize=10)
     drawn = None
     for axes, protocol in zip(panels[1:], tutorial.PROTOCOLS, strict=True):
         found = tutorial.rows(cells, protocol)
@@ -171,7 +175,10 @@ def _tutorial(path: Path, cells: Sequence[Cell]) -> str:
     figure.tight_layout()
     figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)
-    return "ResNet-50 on one device, model parallel and as a pipeline: as published, and here by both ways of timing."
+    return (
+        "ResNet-50 on one device, model parallel and as a pipeline: as published, and here by both ways of timing, "
+        "mean and standard deviation over repeats. Each panel has an axis of its own."
+    )
 
 
 def _sweep(path: Path, found: sweep.Sweep) -> str:
@@ -180,8 +187,9 @@ def _sweep(path: Path, found: sweep.Sweep) -> str:
     numbers = not isinstance(found.points[0].value, str)
     values = [point.value for point in found.points] if numbers else list(range(len(found.points)))
     colour = COLOURS.get(found.cells[0].spec.framework, OTHER_COLOUR)
-    means, errors = ([1e3 * getattr(point, name) for point in found.points] for name in ("mean", "deviation"))
-    axes.errorbar(values, means, yerr=errors, color=colour, fmt="o-" if numbers else "o", capsize=4, label="measured")
+    means = [1e3 * point.mean for point in found.points]
+    ranges = list(zip(*((1e3 * (p.mean - p.low), 1e3 * (p.high - p.mean)) for p in found.points), strict=True))
+    axes.errorbar(values, means, yerr=ranges, color=colour, fmt="o-" if numbers else "o", capsize=4, label="measured")
     ideal = [(point.value, 1e3 * point.ideal) for point in found.points if point.ideal is not None]
     if ideal:
         axes.plot(*zip(*ideal, strict=True), color="0.4", linestyle="--", marker=".", label="ideal: bubble only")
@@ -204,7 +212,7 @@ def _sweep(path: Path, found: sweep.Sweep) -> str:
     _finish(figure, axes, path, found.cells)
     return (
         f"Step time of {found.cells[0].spec.strategy} by {found.option} ({found.cells[0].spec.protocol}): "
-        f"the mean and standard deviation of its {found.spread_of}."
+        f"the mean of its {found.spread_of} and their range."
     )
 
 
@@ -230,7 +238,7 @@ def _timeline(path: Path, cell: Cell) -> str:
     clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
     return (
         f"One step of {cell.title}, by {clock}: F forward, B backward (hatched), one colour a micro-batch. Idle: "
-        f"{100 * timelines.idle_share(spans):.0f}% measured, {100 * bubble(len(stages), count):.0f}% by the formula."
+        f"at least {100 * timelines.idle_share(spans):.0f}%; by the formula {100 * bubble(len(stages), count):.0f}%."
     )
 
 

@@ -8,7 +8,7 @@ range; with a single launch the range is that of its blocks, and says so. Long b
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -33,6 +33,7 @@ TRAINING = {
     "local": "different algorithm (local)",
     "asynchronous": "different algorithm (asynchronous)",
 }
+NORMALIZED_OVER = {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}
 REPORT_ONLY_COLUMNS = ("range", "peak MiB")  # left out on the screen, for width
 
 
@@ -102,9 +103,16 @@ def options_text(spec: TrialSpec) -> str:
     return ", ".join(filter(None, [spec.variant, protocol]))
 
 
+def counted_seconds(result: TrialResult) -> list[float]:
+    """Seconds of the blocks that count, the slowest rank's of each. Timed from_host, a launch's first block does not:
+    it alone loads the libraries and kernels, which takes longer than its steps."""
+    seconds = timing.slowest_rank(result.block_seconds)
+    return seconds[1:] if result.spec.protocol == "from_host" and len(seconds) > 1 else seconds
+
+
 def launch_throughput(result: TrialResult) -> float:
     """Samples per second of one launch: all its steps over all its time, the slowest rank's in each block."""
-    seconds = timing.slowest_rank(result.block_seconds)
+    seconds = counted_seconds(result)
     steps = result.steps_per_block * len(seconds)
     return timing.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
 
@@ -112,10 +120,7 @@ def launch_throughput(result: TrialResult) -> float:
 def block_throughputs(result: TrialResult) -> list[float]:
     """Samples per second of each block of one launch."""
     batch, steps = result.spec.global_batch, result.steps_per_block
-    return [
-        timing.throughput(global_batch=batch, steps=steps, seconds=seconds)
-        for seconds in timing.slowest_rank(result.block_seconds)
-    ]
+    return [timing.throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
 
 
 def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
@@ -130,13 +135,28 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
 
 
 def first_steps(cell: Cell) -> str:
-    """Seconds of the first step, the median of the launches, by what compilation found in its cache, if it has one."""
+    """Seconds of the first step. Timed from_host no step is timed alone."""
+    if cell.spec.protocol == "from_host":
+        return "-"
+    return _by_cache(cell, lambda result: result.first_step_seconds, "{:.2f}")
+
+
+def peak_mebibytes(cell: Cell) -> str:
+    """Of the busiest device. A launch that compiles also tries out kernels, which takes memory of its own."""
+    return _by_cache(cell, lambda result: max(result.peak_bytes, default=0) / 2**20 or None, "{:.0f}")
+
+
+def _by_cache(cell: Cell, value_of: Callable[[TrialResult], float | None], form: str) -> str:
+    """The median over launches, by what compilation found in its cache, if it has one; "-" without a value."""
     found: dict[str, list[float]] = {}
     for result in cell.launches:
-        if result.status == "ok" and result.first_step_seconds is not None:
-            found.setdefault(result.compile_cache, []).append(result.first_step_seconds)
+        value = value_of(result)
+        if result.status == "ok" and value is not None:
+            found.setdefault(result.compile_cache, []).append(value)
     words = {"cold": " cold", "warm": " warm"}
-    return ", ".join(f"{statistics.median(found[state]):.2f}{words.get(state, '')}" for state in sorted(found)) or "-"
+    return (
+        ", ".join(form.format(statistics.median(found[state])) + words.get(state, "") for state in sorted(found)) or "-"
+    )
 
 
 def _cell(launches: list[TrialResult]) -> Cell:
@@ -197,7 +217,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
     optional = any(options_text(cell.spec) for cell in cells)
     different = any(_training(cell.spec) != TRAINING["synchronous"] for cell in cells)
-    normalizing = any(_normalizes(cell.spec) for cell in cells)
+    normalizing = any(normalizes(cell.spec) for cell in cells)
     bare = any(cell.over_bare is not None for cell in cells)
     units = {cell.first.unit for cell in cells}
     rows = []
@@ -217,9 +237,9 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
             "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
             "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
             "step ms": number(step),
-            **({"over bare": "-" if cell.over_bare is None else f"{cell.over_bare:.3f}"} if bare else {}),
+            **({"over bare": "-" if cell.over_bare is None else f"{cell.over_bare:.2f}"} if bare else {}),
             "first step s": first_steps(cell),
-            "peak MiB": str(round(max(first.peak_bytes) / 2**20)) if first.peak_bytes else "-",
+            "peak MiB": peak_mebibytes(cell),
             "parity": parity_word(first),
             "launches": f"{len(cell.throughputs)}/{len(cell.launches)}",
             "status": cell.status,
@@ -256,7 +276,8 @@ def same_algorithm(spec: TrialSpec) -> bool:
     return spec.algorithm == "synchronous"
 
 
-def _normalizes(spec: TrialSpec) -> bool:
+def normalizes(spec: TrialSpec) -> bool:
+    """Whether its network has BatchNorm."""
     try:
         return workloads.get(spec.workload, spec.size).normalizes
     except (KeyError, ModuleNotFoundError):  # an old report's, or a plug-in's
@@ -264,10 +285,10 @@ def _normalizes(spec: TrialSpec) -> bool:
 
 
 def _normalized_over(spec: TrialSpec) -> str:
-    if not _normalizes(spec):
+    if not normalizes(spec):
         return "-"
     part = f"1/{spec.accumulation_steps} of " if spec.accumulation_steps > 1 else ""
-    return part + {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}[spec.normalization]
+    return part + NORMALIZED_OVER[spec.normalization]
 
 
 def _throughput(cell: Cell, units: set[str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Sweeps: cells that differ in one option, a number or a choice, found in the results themselves.
 
 The ideal beside a pipeline's measured time is that of equal stages without any overhead: the single device's time for
-the batch, shared by p devices, stretched by the bubble: T / p * (m + p - 1) / m with m micro-batches.
+the batch, shared by p devices, stretched by the bubble: T / p * (m + p - 1) / m with m micro-batches. Timed from_host
+there is none: most of that time the host makes batches, which no cut of the network shortens.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness import timing
 from harness.partition import bubble, micro_batches
-from harness.report.summary import Cell, framework_title
+from harness.report.summary import Cell, counted_seconds, framework_title
 from harness.report.timelines import busy_seconds
 from harness.specs import TrialResult
-from harness.statistics import deviation
 
 FEWEST_VALUES = 3  # of numbers: two make no curve
 FEWEST_CHOICES = 2
@@ -30,7 +29,6 @@ class Point:
 
     value: float | str  # a choice by its name
     mean: float
-    deviation: float
     low: float
     high: float
     micro_batches: int | None
@@ -102,8 +100,8 @@ def _mean_step(result: TrialResult) -> float:
 
 
 def block_steps(result: TrialResult) -> list[float]:
-    """Seconds a step of each block of one launch."""
-    return [seconds / result.steps_per_block for seconds in timing.slowest_rank(result.block_seconds)]
+    """Seconds a step of each block of one launch that counts."""
+    return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
 
 
 def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
@@ -121,13 +119,12 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
     count = ideal = None
     if option == "split_size":
         count = len(micro_batches(cell.spec.global_batch, cell.spec.options[option]))
-        if single is not None:
+        if single is not None and cell.spec.protocol == "resident":  # the host's work is cut by no pipeline
             stages = cell.spec.devices
             ideal = single / stages / (1 - bubble(stages, count))
     return Point(
         value=_value(cell, option),
         mean=statistics.fmean(seconds),
-        deviation=deviation(seconds),
         low=min(seconds),
         high=max(seconds),
         micro_batches=count,
@@ -143,7 +140,6 @@ def table(sweep: Sweep) -> pd.DataFrame:
         if point.micro_batches is not None:
             row["micro-batches"] = str(point.micro_batches)
         row["step ms, mean"] = f"{1e3 * point.mean:.3g}"
-        row["standard deviation"] = f"{1e3 * point.deviation:.2g}"
         row["range"] = f"{1e3 * point.low:.4g} – {1e3 * point.high:.4g}"
         if point.ideal is not None:
             row["ideal ms"] = f"{1e3 * point.ideal:.3g}"
@@ -172,31 +168,30 @@ def words(sweep: Sweep) -> list[str]:
 
 def _distance(sweep: Sweep) -> list[str]:
     """Why the measured curve is not the ideal one, from the numbers themselves."""
-    judged = sorted(
-        (p for p in sweep.points if p.ideal is not None and p.micro_batches), key=lambda p: p.micro_batches or 0
-    )
+    judged = sorted((p for p in sweep.points if p.micro_batches), key=lambda p: p.micro_batches or 0)
     if len(judged) < FEWEST_VALUES:
         return []
     few, many, most = judged[0], judged[-2], judged[-1]
-    lines = [
-        f"The ideal (equal stages, no overhead, only the bubble) falls from {1e3 * (few.ideal or 0):.3g} ms with "
-        f"{few.micro_batches} micro-batches to {1e3 * (most.ideal or 0):.3g} ms with {most.micro_batches}."
-    ]
+    lines = []
+    if few.ideal is not None and most.ideal is not None:
+        lines.append(
+            f"The ideal (equal stages, no overhead, only the bubble) falls from {1e3 * few.ideal:.3g} ms with "
+            f"{few.micro_batches} micro-batches to {1e3 * most.ideal:.3g} ms with {most.micro_batches}."
+        )
     added = (most.micro_batches or 0) - (many.micro_batches or 0)
     each = (most.mean - many.mean) / added
     if each > 0:
         total = each * (most.micro_batches or 0)
         lines.append(
-            f"Measured, each micro-batch from the {many.micro_batches}th to the {most.micro_batches}th adds "
-            f"{1e3 * each:.3g} ms, though the samples stay the same: that is the price of launching one more round of "
-            f"kernels and copies and of kernels too small to fill a device, and at {sweep.option} {most.name} it "
-            f"makes {100 * min(total / most.mean, 1):.0f}% of the step."
+            f"From {many.micro_batches} to {most.micro_batches} micro-batches each one more adds {1e3 * each:.3g} ms, "
+            f"though the samples stay the same: the price of one more round of launches, kernels and copies. At "
+            f"{sweep.option} {most.name} that makes {100 * min(total / most.mean, 1):.0f}% of the step."
         )
     return lines
 
 
 def _imbalance(sweep: Sweep) -> list[str]:
-    """How unequal the stages of the best cell were, where its step was traced."""
+    """How unequally long the stages of the best cell were busy, where its step was traced."""
     cell = next(cell for cell, point in zip(sweep.cells, sweep.points, strict=True) if point is sweep.best)
     spans = cell.first.spans
     if not spans:
@@ -206,5 +201,5 @@ def _imbalance(sweep: Sweep) -> list[str]:
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
         f"In the traced step at {sweep.option} {sweep.best.name} the stages were busy for {listed} ms: the busiest "
-        f"had {share:.0f}% more to do than an equal cut would give it, and the step cannot be shorter than its time."
+        f"for {share:.0f}% more than their mean."
     ]

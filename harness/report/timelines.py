@@ -15,10 +15,10 @@ MOST_MICRO_BATCHES = 16  # more cannot be told apart in a picture
 
 
 def idle_share(spans: Sequence[Span]) -> float:
-    """Share of the stages' time, from the first span to the last, in which they did nothing."""
+    """Share of the stages' time, from the first span to the last, that lies outside all spans: the least that the
+    devices idle, since within a span they may wait for the next kernel's launch."""
     stages = {span.stage for span in spans}
-    length = max(span.end for span in spans) - min(span.start for span in spans)
-    return 1 - sum(busy_seconds(spans, stage) for stage in stages) / (len(stages) * length)
+    return 1 - sum(busy_seconds(spans, stage) for stage in stages) / (len(stages) * _length(spans))
 
 
 def busy_seconds(spans: Sequence[Span], stage: int) -> float:
@@ -34,11 +34,22 @@ def overlap_share(spans: Sequence[Span]) -> float:
     """Share of the time from the first span to the last in which more than one stage worked."""
     # of every two neighbouring moments at which something begins or ends: how many stages work between them
     moments = sorted({moment for span in spans for moment in (span.start, span.end)})
+    if not moments:
+        return 0.0
     together = 0.0
     for start, end in itertools.pairwise(moments):
         if len({span.stage for span in spans if span.start < end and span.end > start}) > 1:
             together += end - start
     return together / (moments[-1] - moments[0])
+
+
+def _length(spans: Sequence[Span]) -> float:
+    return max(span.end for span in spans) - min(span.start for span in spans)
+
+
+def _timed(cell: Cell) -> str:
+    """Milliseconds of the cell's timed step."""
+    return "-" if cell.throughput is None else f"{1e3 * cell.spec.global_batch / cell.throughput:.3g}"
 
 
 def micro_batch_count(spans: Sequence[Span]) -> int:
@@ -75,9 +86,10 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
                 {
                     "cell": cell.title,
                     "micro-batches": str(count),
+                    "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({_timed(cell)})",
                     "busy ms of each stage": busy,
-                    "several at work": f"{100 * overlap_share(spans):.0f}%",
-                    "idle, measured": f"{100 * idle_share(spans):.0f}%",
+                    "overlap": f"{100 * overlap_share(spans):.0f}%",
+                    "idle, at least": f"{100 * idle_share(spans):.0f}%",
                     "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",
                 }
             )
