@@ -212,7 +212,8 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     bare = ""
     if any(cell.over_bare is not None for cell in cells):
         bare = (
-            " Over bare: its step over that of a bare loop over the same model, in turns with it, the median of pairs."
+            " Over bare: its step over that of a loop without the suite's code over the same model (PyTorch) or "
+            "compiled step, in turns with it; the median of pairs."
         )
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
     from_host = ""
@@ -339,6 +340,8 @@ def _variables(cells: Sequence[Cell]) -> list[str]:
     seen = [cell for cell in cells if cell.first.environment]
     if not seen:
         return ["none"]
+    # on GPUs a process may run on every core: only its thread pools are cut
+    threads = "cores a process" if seen[0].spec.platform == "cpu" else "threads a process"
     common = set.intersection(*(set(cell.first.environment.items()) for cell in seen))
     groups: dict[tuple, list[Cell]] = {}
     for cell in seen:
@@ -351,7 +354,7 @@ def _variables(cells: Sequence[Cell]) -> list[str]:
             "framework": framework,
             "devices": str(devices),
             "processes": str(processes or "-"),
-            "cores a process": str(cores),
+            threads: str(cores),
             "strategies": ", ".join(dict.fromkeys(cell.spec.strategy for cell in group)),
             "their own variables": own,
         }

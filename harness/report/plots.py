@@ -93,9 +93,12 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     for index, golden in enumerate(goldens):
         label = "golden (NumPy float64)" if index == 0 else None
         left.plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
+    alone = len({cell.spec.framework for cell in cells}) == 1 and len(cells) > len(MARKERS)
     for index, cell in enumerate(cells):
         losses, golden = cell.first.losses, cell.first.golden_losses
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
+        if alone:  # there are more curves than markers, and no framework to tell by its colour
+            colour = plt.get_cmap("viridis")(0.9 * index / len(cells))
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
         # dashes and markers shift from curve to curve, so that equal ones stay visible under one another
         dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
