@@ -447,7 +447,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a full or read-only disk
         code = fail(error, 3)
     except Interrupted as error:
-        code = fail("interrupted: what was measured is kept", 128 + error.number)
+        code = fail(f"interrupted: what was measured is kept; run --resume {error.folder} goes on", 128 + error.number)
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

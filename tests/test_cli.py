@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 
 from harness import store
+from harness.plan import Plan, Planned
 
 
 def one_line_error(done, *words):
@@ -163,6 +165,16 @@ def test_report_needs_nothing_but_the_results(tmp_path):
     assert (tmp_path / "report.md").exists()
     assert "PyTorch" in done.stdout
     assert json.loads(harness("report", str(tmp_path), "--json").stdout)[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "here"), [("workload", "classifier"), ("framework", "torch"), ("strategy", "single"), ("size", "base")]
+)
+def test_a_run_of_what_is_not_here_cannot_be_resumed(tmp_path, name, here):
+    trials = (Planned(spec=replace(make_spec(), **{name: "gone"})),)
+    plan = Plan(trials=trials, platform="cpu", preset="smoke", interpreters={})
+    store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
+    one_line_error(harness("run", "--resume", str(tmp_path)), f"its {name}", "'gone': allowed are", here)
 
 
 def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
