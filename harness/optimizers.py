@@ -129,6 +129,9 @@ def parse(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
     known: dict[str, Any] = {key: getattr(default, key) for key in RULES[name]} if name == default.name else {}
     known = {"learning_rate": default.learning_rate, **DEFAULTS.get(name, {}), **known}
     for key, value in given.items():
+        owner = next((other for other, own in SCHEDULES.items() if key in own), schedule)
+        if owner != schedule:
+            raise UsageError(f"--optimizer {text!r}: {key} is a key of schedule={owner}; add that, or leave it out")
         check_name(f"--optimizer {name}", key, allowed)
         known[key] = value if key == "schedule" else _number(text, key, value)
     found = OptimizerSpec(name=name, **known)  # pyright: ignore[reportArgumentType]
@@ -166,5 +169,6 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
     if key == "learning_rate" and not 0 < number < limit:
         raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
     if not least <= number < limit:
-        raise UsageError(f"--optimizer {text!r}: {key} must be at least {least} and less than {limit:g}, not {value}")
+        below = f" and less than {limit:g}" if limit < math.inf else " and finite"
+        raise UsageError(f"--optimizer {text!r}: {key} must be at least {least}{below}, not {value}")
     return number

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one-line errors, and where options come from."""
+"""The command line: exit codes, one-line errors, and where options come from. Long because each misuse has its line."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def one_line_error(done, *words):
         (["run", "extra"], ["extra"]),
         (["fly"], ["fly"]),
         (["list", "cats"], ["cats", "frameworks"]),
+        (["list"], ["list ''", "allowed are frameworks, workloads"]),
+        (["run", "--size", ""], ["--size: names nothing", "leave it out"]),
+        (["plan", "--batch-norm", ""], ["--batch-norm: names nothing"]),
+        (["reproduce", "tutorial", "--values", ","], ["--values: names nothing"]),
+        (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["did you mean split_size"]),
+        (["plan", "--option", "cut=x", "--strategy", "single"], ["no options of single", "leave it out"]),
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
         (["run", "--interpreter", "tf"], ["NAME=PATH"]),
         (["run", "--interpreter", "tf=/nonexistent/python"], ["/nonexistent/python"]),
@@ -92,6 +98,8 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
         ("seed = 'many'", ["seed", "many"]),
         ("seed = 1\nseed = 2", ["c.toml", "not TOML"]),
         ("seed: 1", ["c.toml", "not TOML"]),
+        ("[option]\nsplit_size = 2", ["option is a table", "as a string"]),
+        ("global-batch = 64\nglobal_batch = 128", ["given twice", "leave one out"]),
     ],
 )
 def test_bad_files_are_usage_errors(tmp_path, content, words):

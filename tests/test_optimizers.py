@@ -91,7 +91,9 @@ def test_optimizer_text():
         ("sgd:momentum=0,nesterov=true", "nesterov needs a momentum"),
         ("sgd:nesterov=yes", "allowed are true, false"),
         ("sgd:weight_decay=-1", "at least 0"),
-        ("sgd:step_size=3", "'step_size': allowed are learning_rate"),  # without schedule=step
+        ("sgd:step_size=3", "step_size is a key of schedule=step"),
+        ("sgd:schedule=step,step_size=3,total_steps=9", "total_steps is a key of schedule=cosine"),
+        ("sgd:weight_decay=inf", "at least 0 and finite"),
         ("sgd:schedule=step,step_size=0", "at least 1"),
         ("sgd:schedule=step,step_size=2.5", "a whole number"),
         ("sgd:schedule=poly", "allowed are constant, step, cosine"),
