@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict, Env
@@ -26,7 +26,7 @@ from harness import reproduce as reproducing
 from harness.data import DataError
 from harness.devices import machine
 from harness.errors import Interrupted, MachineUnfit, UsageError, check_name
-from harness.options import Options, TrainOptions, WholeNumber, check_environment, read_toml, split
+from harness.options import Options, TrainOptions, WholeNumber, check_environment, names, read_toml, split
 from harness.request import sweep_request
 
 app = App(
@@ -199,9 +199,10 @@ def reproduce(
     """
     check_name("reproduce", recipe, reproducing.RECIPES)
     check_budget(budget_minutes)
+    sizes = names("--values", [values]) if values is not None else ()
     known = {"seed": seed, "timeout": timeout, "interpreter": interpreter or []}
     options = Options(platform=platform, size=size, precision=precision, launches=launches, **known)
-    made = reproducing.tutorial_plan(options.request(), machine(), values=tuple(split([values or ""])))
+    made = reproducing.tutorial_plan(options.request(), machine(), values=sizes)
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
     from harness.session import execute
 
@@ -272,7 +273,8 @@ def plan(
 
 @app.command(name="list")
 def list_(
-    what: Literal["frameworks", "workloads", "strategies", "settings"],
+    what: Annotated[str, Parameter(show_default=False)] = "",
+    /,
     *,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     markdown: bool = False,
@@ -288,6 +290,7 @@ def list_(
     markdown
         Of strategies: docs/strategies.md, with what each holds, sends and waits for.
     """
+    check_name("list", what, ("frameworks", "workloads", "strategies", "settings"))
     if markdown:
         if what != "strategies" or as_json:
             raise UsageError("--markdown: only for `list strategies`, and not with --json")
@@ -447,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:  # a full or read-only disk
         code = fail(error, 3)
     except Interrupted as error:
-        code = fail("interrupted: what was measured is kept", 128 + error.number)
+        code = fail(f"interrupted: what was measured is kept; run --resume {error.folder} goes on", 128 + error.number)
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

@@ -20,6 +20,7 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+        self.folder = ""  # of the run
 
 
 def check_name(option: str, value: str, allowed: Iterable[str], *, extra: str = "") -> None:

@@ -35,7 +35,12 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
     "step": ("step_size", "gamma"),
     "cosine": ("total_steps",),
 }
-DEFAULTS: dict[str, dict[str, float]] = {"adamw": {"weight_decay": 0.01}, "adagrad": {"epsilon": 1e-10}}  # torch's
+DEFAULTS: dict[str, dict[str, float]] = {  # torch's, where they are not OptimizerSpec's
+    "sgd": {"learning_rate": 1e-3},
+    "adam": {"learning_rate": 1e-3},
+    "adamw": {"learning_rate": 1e-3, "weight_decay": 0.01},
+    "adagrad": {"learning_rate": 1e-2, "epsilon": 1e-10},
+}
 
 
 def rate(optimizer: OptimizerSpec, step: int) -> float:
@@ -111,8 +116,8 @@ def words(optimizer: OptimizerSpec) -> str:
 def parse(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
     """An optimizer from "NAME" or "NAME:key=value,key=value"; without text, the workload's own.
 
-    What is not named keeps the workload's value where its optimizer is the same one, else torch's default; the
-    learning rate is the workload's. Raises UsageError.
+    What is not named keeps the workload's value where its optimizer is the same one, else torch's default. Raises
+    UsageError.
     """
     if text is None:
         return default
@@ -126,9 +131,13 @@ def parse(text: str | None, default: OptimizerSpec) -> OptimizerSpec:
     schedule = given.get("schedule", "constant")
     check_name(f"--optimizer {text!r}: schedule", schedule, get_args(Schedule))
     allowed = ("learning_rate", *RULES[name], "schedule", "warmup_steps", *SCHEDULES[schedule])
-    known: dict[str, Any] = {key: getattr(default, key) for key in RULES[name]} if name == default.name else {}
-    known = {"learning_rate": default.learning_rate, **DEFAULTS.get(name, {}), **known}
+    known: dict[str, Any] = dict(DEFAULTS[name])
+    if name == default.name:
+        known = {key: getattr(default, key) for key in ("learning_rate", *RULES[name])}
     for key, value in given.items():
+        owner = next((other for other, own in SCHEDULES.items() if key in own), schedule)
+        if owner != schedule:
+            raise UsageError(f"--optimizer {text!r}: {key} is a key of schedule={owner}; add that, or leave it out")
         check_name(f"--optimizer {name}", key, allowed)
         known[key] = value if key == "schedule" else _number(text, key, value)
     found = OptimizerSpec(name=name, **known)  # pyright: ignore[reportArgumentType]
@@ -166,5 +175,6 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
     if key == "learning_rate" and not 0 < number < limit:
         raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
     if not least <= number < limit:
-        raise UsageError(f"--optimizer {text!r}: {key} must be at least {least} and less than {limit:g}, not {value}")
+        below = f" and less than {limit:g}" if limit < math.inf else " and finite"
+        raise UsageError(f"--optimizer {text!r}: {key} must be at least {least}{below}, not {value}")
     return number

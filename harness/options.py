@@ -1,4 +1,4 @@
-"""The options that commands share, and how their text is read."""
+"""The options that commands share, and how their text is read. Long because each option's help stands beside it."""
 
 from __future__ import annotations
 
@@ -87,6 +87,9 @@ class Options:
 
     def request(self) -> Request:
         """The request that these options make. Raises UsageError."""
+        for name in ("size", "precision", "batch_norm", "preset"):
+            if getattr(self, name) == "":  # an unset variable in a script, say, must not be taken for the default
+                raise UsageError(f"--{name.replace('_', '-')}: names nothing; give a name, or leave it out")
         sweeps = "; `sweep` compares values"
         options = pairs("--option", split(self.option), example="split_size=20", beside=sweeps)
         return Request(
@@ -229,13 +232,19 @@ def interpreter(value: str) -> tuple[str, str]:
 def read_toml(path: Path) -> dict:
     """A TOML file of options. Raises UsageError."""
     try:
-        found = {key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text()).items()}
+        read = tomllib.loads(path.read_text())
+        found = {key.replace("-", "_"): value for key, value in read.items()}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"--config {path}: cannot read it: {reason}; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"--config {path}: not TOML: {error}") from error
+    if len(found) < len(read):
+        raise UsageError(f"--config {path}: an option is given twice, with - and with _; leave one out")
+    known = {item.name for kind in (Options, TrainOptions) for item in fields(kind)}
     for key, value in found.items():
+        if isinstance(value, dict) and key in known:
+            raise UsageError(f"--config {path}: {key} is a table; write its value as on the command line, as a string")
         if isinstance(value, dict) or key == "config":
             raise UsageError(f"--config {path}: {key!r} is no option; options stand at the top level, without a table")
     return found

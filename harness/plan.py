@@ -296,7 +296,7 @@ def resolve_options(
         check_name(f"option {name}:", options[name], allowed)
     for name, least in LEAST.items():
         if name in options and not least <= options[name] < math.inf:
-            raise UsageError(f"option {name}={options[name]}: must be at least {least}")
+            raise UsageError(f"option {name}={options[name]}: must be at least {least} and finite")
     if "micro_batches" in options and batch % options["micro_batches"]:
         raise UsageError(
             f"option micro_batches={options['micro_batches']}: a global batch of {batch} cannot be cut into so many "

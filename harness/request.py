@@ -1,16 +1,19 @@
-"""What a user may ask for, and the checks of each part of it on its own. harness/plan.py makes the matrix of it."""
+"""What a user may ask for, and the checks of each part of it on its own. harness/plan.py makes the matrix of it.
+
+Long because each option has its check.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness import environment, registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec, TrialSpec
 from harness.workloads import Workload
 
 TRACKS = ("defaults", "tuned")
@@ -19,7 +22,7 @@ NORMALIZATIONS = ("per_device", "global")
 SCALINGS = ("none", "linear")
 LAST_BATCHES = ("exact", "pad", "drop")
 INPUTS = ("resident", "loader")
-MAX_CPU_DEVICES, MAX_WORKERS = 64, 256
+MAX_CPU_DEVICES, MAX_WORKERS, MAX_LAUNCHES = 64, 256, 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +104,24 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
+def check_known(folder: object, specs: Iterable[TrialSpec]) -> None:
+    """Raises UsageError if a run to be resumed has a workload, framework or strategy that is not here, as those of a
+    plug-in or another commit."""
+    for name, size, framework, strategy in {(s.workload, s.size, s.framework, s.strategy) for s in specs}:
+        check_name(f"--resume {folder}: its workload", name, workloads.names())
+        check_name(f"--resume {folder}: its size of {name}", size, workloads.sizes(name))
+        check_name(f"--resume {folder}: its framework", framework, registry.packages())
+        known = [each.name for each in registry.framework(framework).strategies]
+        check_name(f"--resume {folder}: its strategy", strategy, known, extra=f" for {framework}")
+
+
 def check_numbers(request: Request) -> None:
     if request.global_batch is not None and request.global_batch < 1:
         raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
     if request.accumulation_steps < 1:
         raise UsageError(f"--accumulation-steps {request.accumulation_steps}: must be at least 1")
-    if request.launches is not None and request.launches < 1:
-        raise UsageError(f"--launches {request.launches}: must be at least 1")
+    if request.launches is not None and not 1 <= request.launches <= MAX_LAUNCHES:
+        raise UsageError(f"--launches {request.launches}: must be at least 1 and at most {MAX_LAUNCHES}")
     if request.seed < 0:
         raise UsageError(f"--seed {request.seed}: must be at least 0")
     if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
@@ -121,6 +135,8 @@ def check_training(asked: TrainingRequest) -> None:
     for option, (value, smallest) in least.items():
         if value is not None and value < smallest:
             raise UsageError(f"{option} {value}: must be at least {smallest}")
+    if asked.seeds is not None and asked.seeds > MAX_LAUNCHES:
+        raise UsageError(f"--seeds {asked.seeds}: must be at most {MAX_LAUNCHES}")
     target = asked.target_accuracy
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"--target-accuracy {target:g}: must be above 0 and at most 1, e.g. 0.97")
@@ -169,9 +185,9 @@ def check_options(request: Request, specs: list[FrameworkSpec]) -> None:
     for name in request.options:
         if name not in known:
             names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
-            raise UsageError(
-                f"option {name!r}: {names} have " + (f"only {', '.join(known)}" if known else "no options")
-            )
+            if not known:
+                raise UsageError(f"--option {name}: there are no options of {names}; leave it out")
+            check_name("--option", name, known, extra=f" for {names}")
 
 
 def check_settings(request: Request, specs: list[FrameworkSpec]) -> None:

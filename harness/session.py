@@ -13,7 +13,7 @@ from harness import environment, report, store
 from harness import request as asking
 from harness.devices import machine
 from harness.display import make_display
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
 from harness.plan import Plan, check_data
 from harness.run import Run, exit_code, write_environment
@@ -58,6 +58,7 @@ def execute(
 def resume(folder: Path, budget_minutes: float | None = None) -> int:
     """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
     intent, finished = store.read_intent(folder)
+    asking.check_known(folder, [trial.spec for trial in intent.plan.trials])
     asking.check_machine(intent.machine, environment.hardware(machine()))
     return carry_out(intent, folder.resolve(), finished, budget_minutes)
 
@@ -72,6 +73,9 @@ def carry_out(
     restore = install_signal_handlers()
     try:
         results = this.execute()
+    except Interrupted as interruption:
+        interruption.folder = str(folder)
+        raise
     finally:
         restore()
         if this.results:

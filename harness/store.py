@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -152,13 +153,17 @@ def write_intent(folder: Path, intent: Intent) -> None:
 
 
 def read_proofs(folder: Path) -> dict[str, TrialResult]:
-    """The parity phases that a run has passed, by computation, as far as they can be read."""
+    """The parity phases that a run has passed, by computation, as far as they can be read: the others run again."""
     path = folder / PROOFS
     if not path.is_file():
         return {}
     _drop_torn_line(path)
-    found = [_ADAPTER.validate_json(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
-    return {proof.spec.computation: proof for proof in found}
+    found: dict[str, TrialResult] = {}
+    for line in path.read_bytes().splitlines() if path.is_file() else []:
+        with contextlib.suppress(ValidationError):
+            proof = _ADAPTER.validate_json(line)
+            found[proof.spec.computation] = proof
+    return found
 
 
 def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:

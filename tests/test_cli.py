@@ -1,4 +1,4 @@
-"""The command line: exit codes, one-line errors, and where options come from."""
+"""The command line: exit codes, one-line errors, and where options come from. Long because each misuse has its line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 
 from harness import store
+from harness.plan import Plan, Planned
 
 
 def one_line_error(done, *words):
@@ -36,6 +38,12 @@ def one_line_error(done, *words):
         (["run", "extra"], ["extra"]),
         (["fly"], ["fly"]),
         (["list", "cats"], ["cats", "frameworks"]),
+        (["list"], ["list ''", "allowed are frameworks, workloads"]),
+        (["run", "--size", ""], ["--size: names nothing", "leave it out"]),
+        (["plan", "--batch-norm", ""], ["--batch-norm: names nothing"]),
+        (["reproduce", "tutorial", "--values", ","], ["--values: names nothing"]),
+        (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["did you mean split_size"]),
+        (["plan", "--option", "cut=x", "--strategy", "single"], ["no options of single", "leave it out"]),
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
         (["run", "--interpreter", "tf"], ["NAME=PATH"]),
         (["run", "--interpreter", "tf=/nonexistent/python"], ["/nonexistent/python"]),
@@ -90,6 +98,8 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
         ("seed = 'many'", ["seed", "many"]),
         ("seed = 1\nseed = 2", ["c.toml", "not TOML"]),
         ("seed: 1", ["c.toml", "not TOML"]),
+        ("[option]\nsplit_size = 2", ["option is a table", "as a string"]),
+        ("global-batch = 64\nglobal_batch = 128", ["given twice", "leave one out"]),
     ],
 )
 def test_bad_files_are_usage_errors(tmp_path, content, words):
@@ -163,6 +173,16 @@ def test_report_needs_nothing_but_the_results(tmp_path):
     assert (tmp_path / "report.md").exists()
     assert "PyTorch" in done.stdout
     assert json.loads(harness("report", str(tmp_path), "--json").stdout)[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "here"), [("workload", "classifier"), ("framework", "torch"), ("strategy", "single"), ("size", "base")]
+)
+def test_a_run_of_what_is_not_here_cannot_be_resumed(tmp_path, name, here):
+    trials = (Planned(spec=replace(make_spec(), **{name: "gone"})),)
+    plan = Plan(trials=trials, platform="cpu", preset="smoke", interpreters={})
+    store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
+    one_line_error(harness("run", "--resume", str(tmp_path)), f"its {name}", "'gone': allowed are", here)
 
 
 def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):

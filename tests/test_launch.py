@@ -151,6 +151,7 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path, number, 
     _, errors = process.communicate(timeout=30)
     assert process.returncode == code
     assert b"Traceback" not in errors
+    assert f"run --resume {out} goes on" in errors.decode()
     assert not sleepers("3602")
     results = {result.spec.strategy: result for result in store.read(out)}
     assert {result.status for result in results.values()} == {"killed"}

@@ -77,6 +77,7 @@ def test_optimizer_text():
     assert optimizers.parse("sgd:momentum=0.9", DEFAULT).learning_rate == 0.01
     assert optimizers.parse("sgd:momentum=0.9", DEFAULT).momentum == 0.9
     assert optimizers.parse("sgd:nesterov=true", DEFAULT).nesterov
+    assert optimizers.parse("adam", DEFAULT).learning_rate == 0.001  # not one made for SGD with momentum
     adam = optimizers.parse("adam:learning_rate=0.1", DEFAULT)
     assert (adam.name, adam.learning_rate, adam.beta2, adam.momentum) == ("adam", 0.1, 0.999, 0.0)
     assert optimizers.parse("adamw", DEFAULT).weight_decay == 0.01  # torch's defaults
@@ -91,7 +92,9 @@ def test_optimizer_text():
         ("sgd:momentum=0,nesterov=true", "nesterov needs a momentum"),
         ("sgd:nesterov=yes", "allowed are true, false"),
         ("sgd:weight_decay=-1", "at least 0"),
-        ("sgd:step_size=3", "'step_size': allowed are learning_rate"),  # without schedule=step
+        ("sgd:step_size=3", "step_size is a key of schedule=step"),
+        ("sgd:schedule=step,step_size=3,total_steps=9", "total_steps is a key of schedule=cosine"),
+        ("sgd:weight_decay=inf", "at least 0 and finite"),
         ("sgd:schedule=step,step_size=0", "at least 1"),
         ("sgd:schedule=step,step_size=2.5", "a whole number"),
         ("sgd:schedule=poly", "allowed are constant, step, cosine"),
@@ -112,7 +115,7 @@ def test_bad_optimizer_text(text, message):
 
 def test_words_name_what_matters():
     assert optimizers.words(DEFAULT) == "sgd (learning_rate 0.01, momentum 0.5)"
-    spec = optimizers.scaled(optimizers.parse("adamw:schedule=cosine,total_steps=9", DEFAULT), 4)
+    spec = optimizers.scaled(optimizers.parse("adamw:learning_rate=0.01,schedule=cosine,total_steps=9", DEFAULT), 4)
     assert spec.learning_rate == 0.04
     words = optimizers.words(spec)
     assert "weight_decay 0.01" in words

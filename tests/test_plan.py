@@ -15,7 +15,7 @@ from harness import devices, optimizers, partition, plan, registry, workloads
 from harness.devices import Gpu, visible
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import make_plan
-from harness.request import Request
+from harness.request import Request, TrainingRequest
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,8 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
         (Request(platform="tpu"), "allowed are auto, cpu, gpu"),  # pyright: ignore
         (Request(platform="gpu"), "no GPU is visible"),
         (Request(seed=-1), "--seed -1"),
+        (Request(launches=10**8), "at most 1000"),
+        (Request(training=TrainingRequest(seeds=10**8)), "--seeds 100000000: must be at most 1000"),
         (Request(timeout_seconds=0), "--timeout 0"),
         (Request(timeout_seconds=float("nan")), "--timeout nan"),
         (Request(interpreters={"cafe": "/bin/true"}), "--interpreter 'cafe'"),
@@ -185,7 +187,7 @@ def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
         ({"cut": ("conv9",)}, "cut 'conv9': allowed are parameters, time, conv1"),
         ({"cut": ("log_softmax",)}, "cut 'log_softmax'"),
         ({"cut": ("conv1+conv2",)}, "2 stages need 1 names"),
-        ({"bucket": ("1",)}, "option 'bucket': pipeline have only cut, split_size"),
+        ({"bucket": ("1",)}, "--option 'bucket': allowed are cut, split_size for pipeline"),
     ],
 )
 def test_bad_options(machine, options, message):
@@ -296,6 +298,7 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
         ({"static_graph": "maybe"}, "allowed are true, false"),
         ({"bucket_cap_mb": "-1"}, "must be at least 0"),
         ({"bucket_cap_mb": "nan"}, "must be at least 0"),
+        ({"bucket_cap_mb": "inf"}, "must be at least 0 and finite"),
     ):
         with pytest.raises(UsageError, match=message):
             planned(**options)

@@ -33,6 +33,13 @@ def test_what_is_not_finite_survives_in_valid_json(tmp_path):
     assert not back.parity.passed
 
 
+def test_proofs_that_cannot_be_read_are_made_again(tmp_path):
+    store.append(tmp_path, make_result(), name=store.PROOFS)
+    path = tmp_path / store.PROOFS
+    path.write_bytes(b'{"a": 1}\nnot JSON\n' + path.read_bytes() + b'{"torn')
+    assert list(store.read_proofs(tmp_path)) == [make_spec().computation]
+
+
 def test_a_torn_last_line_is_passed_over(tmp_path):
     store.append(tmp_path, make_result())
     path = tmp_path / "results.jsonl"
