@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -155,15 +154,9 @@ def link_code(folder: Path, package: str) -> Path:
     """
     folder.mkdir()
     for name in ("harness", package):
-        origin = package_folder(name)
+        origin = registry.package_folder(name)
         (folder / name).symlink_to(origin, target_is_directory=True)
     return folder
-
-
-def package_folder(package: str) -> Path:
-    """The folder of an importable package."""
-    module = importlib.import_module(package)
-    return Path(module.__path__[0]).resolve()
 
 
 def _supervise(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -120,6 +121,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
                         cells += _cells(request, *known, absent[spec.name])
     if not cells:
         raise UsageError("nothing to do: no strategy of the chosen frameworks was named")
+    _check_effect(request, [cell.spec for cell in cells])
     return Plan(
         trials=_interleave(cells, request, preset),
         platform=platform,
@@ -127,6 +129,17 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         interpreters=interpreters,
         compile_cache=request.compile_cache,
     )
+
+
+def _check_effect(request: Request, specs: Sequence[TrialSpec]) -> None:
+    """Raises UsageError for an option that changes none of the cells: something else was meant."""
+    if request.learning_rate_scaling == "linear" and all(spec.optimizer.scaled_by == 1 for spec in specs):
+        raise UsageError(
+            "--learning-rate-scaling linear: no cell here spreads the batch over several devices; leave it out"
+        )
+    if request.batch_norm and not any(workloads.get(spec.workload, spec.size).normalizes for spec in specs):
+        names = ", ".join(dict.fromkeys(spec.workload for spec in specs))
+        raise UsageError(f"--batch-norm {request.batch_norm}: there is no BatchNorm in {names}; leave it out")
 
 
 def check_data(data: Path | None, plan: Plan) -> None:
@@ -224,7 +237,7 @@ def _cells(
         reason = impossible or _why_not(spec, strategy)
         if workload.normalizes:
             reason = reason or why_not_normalized
-        if framework.workloads and workload.name not in framework.workloads:
+        if not registry.has_model(framework, workload.name):
             reason = f"{framework.title} has no model of {workload.name} here"
         for training in _trainings(request, workload, strategy, parts):
             cell = Planned(spec=replace(spec, training=training))

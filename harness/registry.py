@@ -57,6 +57,19 @@ def framework(name: str) -> FrameworkSpec:
     return found
 
 
+def package_folder(package: str) -> Path:
+    """The folder of an importable package."""
+    return Path(importlib.import_module(package).__path__[0]).resolve()
+
+
+def has_model(spec: FrameworkSpec, workload: str) -> bool:
+    """Whether the framework has a model of a workload, as its manifest or else its folder of models tells."""
+    if spec.workloads:
+        return workload in spec.workloads
+    models = package_folder(spec.package) / "models"
+    return not models.is_dir() or (models / f"{workload}.py").is_file()
+
+
 def default_interpreter(spec: FrameworkSpec, project: Path = PROJECT) -> str:
     """This Python; or, where it lacks the framework, that of the environment .venv-<framework> beside the harness.
 

@@ -256,8 +256,10 @@ def test_batch_norm_can_be_chosen_where_it_is_offered(machine):
     assert status(request, ("torch", "ddp", 2))[:2] == ("planned", "per_device")
     assert status(request, ("torch", "single", 1))[:2] == ("planned", "global")  # its device has the whole batch
     assert "not offered" in status(request, ("torch", "model_parallel", 2))[2]
-    # without BatchNorm nothing can be wrong about it
-    assert status(Request(batch_norm="global"), ("torch", "ddp", 2))[0] == "planned"
+    with pytest.raises(UsageError, match="no BatchNorm in mnist_cnn"):
+        make_plan(Request(batch_norm="global"), machine)
+    both = Request(workloads=("mnist_cnn", "resnet50"), size="tiny", batch_norm="global")
+    assert make_plan(both, machine).runnable()  # of a matrix it may concern a part
     with pytest.raises(UsageError, match="allowed are per_device, global"):
         make_plan(Request(batch_norm="off"), machine)
 
@@ -267,6 +269,8 @@ def test_the_rate_can_follow_the_number_of_devices(machine):
     rates = {key: made[key].spec.optimizer.learning_rate for key in made if key[0] == "torch"}
     assert rates["torch", "single", 1] == rates["torch", "model_parallel", 4] == 0.01
     assert (rates["torch", "ddp", 2], rates["torch", "ddp", 4]) == (0.02, 0.04)
+    with pytest.raises(UsageError, match="spreads the batch over several devices"):
+        make_plan(Request(learning_rate_scaling="linear", strategies=("single", "model_parallel")), machine)
     with pytest.raises(UsageError, match="allowed are none, linear"):
         make_plan(Request(learning_rate_scaling="sqrt"), machine)
 
@@ -372,3 +376,13 @@ def test_an_environment_beside_the_harness_is_found(tmp_path):
     own.symlink_to(sys.executable)
     assert registry.default_interpreter(absent, tmp_path) == str(own)
     assert registry.default_interpreter(replace(spec, modules=("json",)), tmp_path) == sys.executable
+
+
+def test_a_workload_without_a_model_is_skipped(machine, monkeypatch, tmp_path):
+    (tmp_path / "models").mkdir()
+    monkeypatch.setattr(registry, "package_folder", lambda package: tmp_path)
+    found = cells(make_plan(Request(frameworks=("jax",), workloads=("toy",)), machine))
+    assert {(trial.status, trial.reason) for trial in found.values()} == {("skipped", "JAX has no model of toy here")}
+    (tmp_path / "models" / "toy.py").touch()
+    found = cells(make_plan(Request(frameworks=("jax",), workloads=("toy",)), machine))
+    assert {trial.status for trial in found.values()} == {"planned"}

@@ -110,8 +110,8 @@ def test_running_statistics_open_in_every_framework(tmp_path):
 def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path):
     arguments = [
         "--framework", "all", "--strategy", "ddp,shard_map,mirrored", "--workload", "classifier", "--global-batch",
-        str(BATCH), "--optimizer", "adamw:learning_rate=0.01,schedule=cosine,warmup_steps=10,total_steps=400", "--epochs", "6",
-        "--save-every", "2",
+        str(BATCH), "--epochs", "6", "--save-every", "2",
+        "--optimizer", "adamw:learning_rate=0.01,schedule=cosine,warmup_steps=10,total_steps=400",
     ]  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(whole, *arguments)

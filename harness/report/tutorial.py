@@ -200,8 +200,8 @@ def toy_words(cells: Sequence[Cell]) -> str:
     first, last = result.losses[0], result.losses[-1]
     return (
         f"Linear 10-10 on the first device, ReLU and linear 10-5 on the second, {len(result.losses)} steps of SGD on "
-        f"random targets: the first loss is {first:.4f}, the last {last:.4f}; in float64 the training equals the "
-        f"golden reference to {error:.0e}."
+        f"random targets, others in each: the first loss is {first:.4f}, the last {last:.4f}; in float64 the training "
+        f"equals the golden reference to {error:.0e}."
     )
 
 
