@@ -29,16 +29,18 @@ def signals_held() -> Iterator[None]:
 def install_signal_handlers() -> Callable[[], None]:
     """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, once: a second signal kills. Returns the way back."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the run is to outlive its terminal
+        del before[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
     def interrupt(number: int, frame: object) -> None:
-        for each in SIGNALS:
+        for each in before:
             signal.signal(each, signal.SIG_DFL)
         raise Interrupted(number)
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, interrupt)
     return restore

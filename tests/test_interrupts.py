@@ -42,3 +42,13 @@ def test_without_a_signal_all_is_as_before():
     with signals_held():
         pass
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_under_nohup_a_run_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    restore = install_signal_handlers()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        restore()
+        signal.signal(signal.SIGHUP, before)
