@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -62,10 +63,14 @@ def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
     """Add one line to results.jsonl and make sure that it is on disk: a crash later cannot lose it."""
     line = _ADAPTER.dump_json(result) + b"\n"
     descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    whole = os.fstat(descriptor).st_size
     try:
         while line:  # the system may take a part
             line = line[os.write(descriptor, line) :]
         os.fsync(descriptor)
+    except BaseException:  # a full disk: a next line must not be written onto the part that it took
+        os.ftruncate(descriptor, whole)
+        raise
     finally:
         os.close(descriptor)
 
@@ -157,8 +162,12 @@ def read_proofs(folder: Path) -> dict[str, TrialResult]:
     if not path.is_file():
         return {}
     _drop_torn_line(path)
-    found = [_ADAPTER.validate_json(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
-    return {proof.spec.computation: proof for proof in found}
+    found: dict[str, TrialResult] = {}
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValidationError):  # of another version: what has no proof is proved again
+            proof = _ADAPTER.validate_json(line)
+            found[proof.spec.computation] = proof
+    return found
 
 
 def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
