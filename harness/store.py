@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
-from harness.plan import Plan
+from harness.plan import Plan, check_known
 from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -184,6 +184,10 @@ def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
         raise UsageError(
             f"--resume {path}: cannot be read as a run of this version: {error.errors()[0]['msg']}"
         ) from error
+    if intent.schema_version > SCHEMA_VERSION:
+        version = intent.schema_version
+        raise UsageError(f"--resume {path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
+    check_known(intent.plan)
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
     interpreters = {name: intent.plan.interpreters.get(name, sys.executable) for name in frameworks}
     _drop_torn_line(folder / RESULTS)

@@ -8,6 +8,7 @@ from conftest import harness, make_machine
 from harness import environment, golden_runs, store
 from harness import run as running
 from harness.display import PlainDisplay
+from harness.errors import UsageError
 from harness.plan import make_plan
 from harness.request import Request
 
@@ -39,6 +40,29 @@ def test_a_budget_is_a_time(value, tmp_path):
     done = harness("run", "--framework", "fake", "--budget-minutes", value, cwd=tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"strategy": "single"', '"strategy": "gone"', "fake gone on toy base"),
+        ('"framework": "fake"', '"framework": "gone"', "gone single on toy base"),
+        ('"workload": "toy"', '"workload": "gone"', "fake single on gone base"),
+        ('"size": "base"', '"size": "gone"', "fake single on toy gone"),
+        ('"options": {}', '"options": {"gone": 1}', "had other options"),
+        ('"settings": {}', '"settings": {"gone": true}', "had other options"),
+        ('"schema_version": 1', '"schema_version": 99', "reads up to 1"),
+    ],
+)
+def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, before, after, message):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))
+    assert store.read_intent(tmp_path)[1] == []
+    path = tmp_path / store.RUN
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(UsageError, match=message):
+        store.read_intent(tmp_path)
 
 
 @pytest.fixture
