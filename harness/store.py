@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -170,14 +171,30 @@ def read_proofs(folder: Path) -> dict[str, TrialResult]:
     return found
 
 
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a run to one process at a time: two would measure all twice, each disturbed by the other. However a process
+    ends, the system lets go of it. Raises UsageError for a folder that is held already, or no run."""
+    try:
+        run = (folder / RUN).open("rb")
+    except OSError as error:
+        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run") from error
+    with run:
+        try:
+            fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"--resume {folder}: is being measured by another process; wait for its end") from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
 def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
     """What a run set out to do, and the results that it has. Trials that were interrupted have none.
 
-    Raises UsageError for a folder that is no run, or of another version.
+    Raises UsageError for a run of another version.
     """
     path = folder / RUN
-    if not path.is_file():
-        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run")
     try:
         intent = _INTENT.validate_json(path.read_bytes())
     except ValidationError as error:

@@ -65,6 +65,17 @@ def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, bef
         store.read_intent(tmp_path)
 
 
+def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))
+    (tmp_path / store.RESULTS).write_text("half a line, of which the other process has the rest")
+    with store.held(tmp_path):
+        done = harness("run", "--resume", str(tmp_path))
+        assert done.returncode == 2
+        assert "measured by another process" in done.stderr
+    assert (tmp_path / store.RESULTS).read_text().startswith("half a line")
+
+
 @pytest.fixture
 def sitting(tmp_path, fakes, monkeypatch):
     """One sitting of a small run in the same folder, at a commit; returns the phases that were launched, and before
