@@ -145,7 +145,7 @@ class Run:
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self.has_time, "parity")
         for spec, outcome in proofs.side_by_side(self.launch_proof, together, at_once=at_once, has_time=has_time):
-            if outcome.status in proofs.TRIED_ALONE:
+            if judge(self.result(spec, outcome=outcome), outcome).status in proofs.TRIED_ALONE:
                 self.display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
                 alone.append(spec)
             else:
@@ -205,7 +205,7 @@ class Run:
     ) -> Outcome:
         """Launch one phase and keep its logs."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
-        folder = self.work / name
+        folder = self.work / f"{name}-{time.monotonic_ns()}"  # what could not be removed is in no second try's way
         fresh = self.plan.compile_cache == "none"  # every launch compiles anew, into a folder of its own
         inputs = self.references.inputs[f"{spec.workload}-{spec.size}"]
         order = Order(
