@@ -59,7 +59,7 @@ class Run:
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.earlier_proofs = store.read_proofs(folder)
         self.ends = time.monotonic() + budget_seconds
-        self.longest: dict[str, float] = {}  # seconds of a launch, by phase
+        self.longest: dict[str, float] = {}  # seconds of a launch, by phase; "ok": of any phase, that ended well
         self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results = list(finished)
         self.most_devices = max(trial.spec.devices for trial in self.plan.trials)
@@ -119,7 +119,7 @@ class Run:
 
     def has_time(self, phase: str) -> bool:
         """Whether a launch of this phase can end before the sitting does."""
-        return time.monotonic() + self.longest.get(phase, 0.0) < self.ends
+        return time.monotonic() + self.longest.get(phase, self.longest.get("ok", 0.0)) < self.ends
 
     def keeps_proof(self, spec: TrialSpec) -> bool:
         """Whether an earlier sitting has proved this cell with the very same code; its row is then kept for this one.
@@ -225,10 +225,13 @@ class Run:
             devices_in_plan=self.most_devices,
         )
         began = time.monotonic()
+        known = [phase]
         try:
-            return launch(order, self.machine, on_progress=self.display.detail, stop=stop)
+            outcome = launch(order, self.machine, on_progress=self.display.detail, stop=stop)
+            known += ["ok"] * (outcome.status == "ok")
+            return outcome
         finally:
-            self.longest[phase] = max(self.longest.get(phase, 0.0), time.monotonic() - began)
+            self.longest |= {each: max(self.longest.get(each, 0.0), time.monotonic() - began) for each in known}
             logs = self.folder / "logs" / name
             logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 from conftest import harness, make_machine
 
@@ -99,6 +102,29 @@ def sitting(tmp_path, fakes, monkeypatch):
         return list(done)
 
     return sit
+
+
+@pytest.mark.parametrize(("budget", "phases"), [(50, ["parity"]), (100, ["parity"]), (150, ["parity", "timing"])])
+def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others(
+    tmp_path, fakes, monkeypatch, budget, phases
+):
+    plan = make_plan(
+        Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
+    )
+    now, begun, launch = [0.0], [], running.launch
+
+    def last(order, *arguments, **known):
+        begun.append(order.phase)
+        now[0] += 60
+        return launch(order, *arguments, **known)
+
+    monkeypatch.setattr(running, "launch", last)
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    intent = store.Intent(plan=plan, command="", started="")
+    run = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=budget)
+    (result,) = run.execute()
+    assert begun == phases
+    assert result.status == ("ok" if "timing" in phases else "pending")
 
 
 GOLDEN = ["golden parity", "golden timing"]
