@@ -22,13 +22,13 @@ from typing import Any
 from psutil import virtual_memory
 
 import harness
-from harness import checkpoints, environment, proofs, store, workloads
+from harness import checkpoints, environment, proofs, registry, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.golden_runs import check_init_from
 from harness.interrupts import signals_held
-from harness.launch import Order, Outcome, launch
+from harness.launch import Order, Outcome, code_digest, launch
 from harness.references import References
 from harness.specs import FAILURES, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
@@ -124,11 +124,10 @@ class Run:
     def keeps_proof(self, spec: TrialSpec) -> bool:
         """Whether an earlier sitting has proved this cell with the very same code; its row is then kept for this one.
 
-        Versions are compared when it has been launched: until then nobody knows them.
+        Versions and variables are compared when it has been launched: until then nobody knows them.
         """
         proof = self.earlier_proofs.get(spec.computation)
-        same = proof is not None and proof.run.get("commit") == self.about["commit"] != ""
-        if proof is None or not same or "+" in self.about["commit"] or spec.options.get("cut") == "time":
+        if proof is None or proof.run.get("code") != code_digest(spec.framework) or spec.options.get("cut") == "time":
             return False
         self.proofs[spec.computation] = proof
         self.display.advance()
@@ -167,7 +166,8 @@ class Run:
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
         if proof.status == "ok":
-            store.append(self.folder, proof, name=store.PROOFS)
+            code = {"code": code_digest(spec.framework)}
+            store.append(self.folder, replace(proof, run=proof.run | code), name=store.PROOFS)
         self.cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
         self.display.advance()
         if proof.status == "ok":
@@ -191,7 +191,7 @@ class Run:
             outcome = self.launch(spec, phase, Path("unused"), 1)
             self.display.advance()
             result = self.result(spec, outcome=outcome)
-            if result.versions and result.versions != proof.versions:  # of an earlier sitting's proof
+            if result.versions and not same_conditions(result, proof):  # as of an earlier sitting's proof
                 self.prove(spec)
                 proof = self.proofs[spec.computation]
                 if proof.status != "ok":
@@ -279,6 +279,15 @@ class Run:
                 proof = self.proofs.get(spec.computation)
                 known = {"status": status, "reason": reason, "parity": proof.parity if proof else None}
                 self.record(self.result(spec, **known))
+
+
+def same_conditions(result: TrialResult, proof: TrialResult) -> bool:
+    """Whether a timed launch had the versions and variables of its proof, but for those that share GPUs."""
+    sharing = registry.framework(result.spec.framework).sharing
+    ours, theirs = (
+        {name: value for name, value in each.environment.items() if name not in sharing} for each in (result, proof)
+    )
+    return result.versions == proof.versions and ours == theirs
 
 
 def exit_code(results: list[TrialResult]) -> int:

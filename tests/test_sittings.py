@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from conftest import harness, make_machine
+from conftest import FAKES, harness, make_machine, make_result, make_spec
 
-from harness import environment, golden_runs, store
+from harness import golden_runs, launch, store
 from harness import run as running
 from harness.display import PlainDisplay
 from harness.errors import UsageError
@@ -81,8 +83,8 @@ def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
 
 @pytest.fixture
 def sitting(tmp_path, fakes, monkeypatch):
-    """One sitting of a small run in the same folder, at a commit; returns the phases that were launched, and before
-    them those for which something golden was computed."""
+    """One sitting of a small run in the same folder, by code of that digest; returns the phases that were launched, and
+    before them those for which something golden was computed."""
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
@@ -94,9 +96,9 @@ def sitting(tmp_path, fakes, monkeypatch):
         golden_runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
-    def sit(commit):
+    def sit(code="abc"):
         done.clear()
-        monkeypatch.setattr(environment, "commit", lambda: commit)
+        monkeypatch.setattr(running, "code_digest", lambda framework: code)
         results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert [result.status for result in results] == ["ok"]
         return list(done)
@@ -134,15 +136,42 @@ def test_a_proof_is_kept_for_the_very_same_code_alone(sitting):
     assert sitting("abc") == [*GOLDEN, "parity", "timing"]
     assert sitting("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
     assert sitting("def") == [*GOLDEN, "parity", "timing"]
-    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]
-    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]  # which changes, nobody knows
-    assert sitting("") == [*GOLDEN, "parity", "timing"]  # not from a repository
-    assert sitting("") == [*GOLDEN, "parity", "timing"]
+
+
+def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
+    folder = tmp_path / "mine"
+    shutil.copytree(FAKES / "fake_impl", folder)
+    own = launch.package_folder
+    monkeypatch.setattr(launch, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
+    before = launch.code_digest("fake")
+    (folder / "__pycache__").mkdir(exist_ok=True)
+    (folder / "__pycache__" / "runtime.pyc").write_text("compiled")
+    assert launch.code_digest("fake") == before
+    for change in ("strategies/single.py", "new.py"):
+        (folder / change).write_text("pass")
+        assert launch.code_digest("fake") != before
+        before = launch.code_digest("fake")
+    assert launch.code_digest("fake") != launch.code_digest("torch")
 
 
 def test_other_versions_are_proved_again(sitting, tmp_path):
-    sitting("abc")
+    sitting()
     path = tmp_path / store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
-    assert sitting("abc") == ["golden timing", "timing", "golden parity", "parity"]
-    assert sitting("abc") == ["golden timing", "timing"]
+    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
+    assert sitting() == ["golden timing", "timing"]
+
+
+def test_under_other_variables_it_is_proved_again(sitting, monkeypatch):
+    sitting()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_allow_excess_precision=false")
+    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
+    assert sitting() == ["golden timing", "timing"]
+
+
+def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
+    proof = replace(timed, environment=timed.environment | shared)
+    assert running.same_conditions(timed, proof)
+    assert not running.same_conditions(timed, replace(proof, environment=shared))
