@@ -94,6 +94,13 @@ class Run:
             specs = [spec for spec in specs if spec.computation in computations]
             unproved = [spec for spec in computations.values() if not self.keeps_proof(spec)]
             self.references.compute([*((spec, "parity") for spec in unproved), *((spec, "timing") for spec in specs)])
+            failed = {spec.computation: reason for spec in specs if (reason := self.references.failure(spec))}
+            for spec in specs:
+                if spec.computation in failed:  # not its fault: --resume tries again
+                    self.record(self.result(spec, status="killed", reason=failed[spec.computation]))
+            specs, unproved = (
+                [spec for spec in those if spec.computation not in failed] for those in (specs, unproved)
+            )
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -127,6 +128,27 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     (result,) = run.execute()
     assert begun == phases
     assert result.status == ("ok" if "timing" in phases else "pending")
+
+
+def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy", "classifier"), strategies=("single",), platform="cpu")
+    plan = make_plan(replace(request, launches=2), make_machine())
+    start = golden_runs.start
+
+    def killed(run, threads):
+        if run.spec.workload == "toy":
+            run.folder.mkdir(exist_ok=True)
+            (run.folder / "log").write_text("")
+            return subprocess.Popen(["sh", "-c", "kill -9 $$"])
+        return start(run, threads)
+
+    monkeypatch.setattr(golden_runs, "start", killed)
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    intent = store.Intent(plan=plan, command="", started="")
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    assert len(results) == 4
+    assert {(result.spec.workload, result.status) for result in results} == {("toy", "killed"), ("classifier", "ok")}
+    assert all(result.reason.startswith("the golden ") for result in results if result.status == "killed")
 
 
 GOLDEN = ["golden parity", "golden timing"]
