@@ -98,9 +98,8 @@ class Run:
             for spec in specs:
                 if spec.computation in failed:  # not its fault: --resume tries again
                     self.record(self.result(spec, status="killed", reason=failed[spec.computation]))
-            specs, unproved = (
-                [spec for spec in those if spec.computation not in failed] for those in (specs, unproved)
-            )
+            specs = [spec for spec in specs if spec.computation not in failed]
+            unproved = [spec for spec in unproved if spec.computation not in failed]
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
@@ -121,7 +120,8 @@ class Run:
             raise
         finally:
             self.display.close()
-            shutil.rmtree(self.work, ignore_errors=True)
+            with signals_held():
+                shutil.rmtree(self.work, ignore_errors=True)
         return self.results
 
     def has_time(self, phase: str) -> bool:
@@ -129,17 +129,21 @@ class Run:
         return time.monotonic() + self.longest.get(phase, self.longest.get("ok", 0.0)) < self.ends
 
     def keeps_proof(self, spec: TrialSpec) -> bool:
-        """Whether an earlier sitting has proved this cell with the very same code; its row is then kept for this one.
+        """Whether an earlier sitting has proved this cell by the same code on the same samples; its row is then kept.
 
         Versions and variables are compared when it has been launched: until then nobody knows them.
         """
         proof = self.earlier_proofs.get(spec.computation)
-        if proof is None or proof.run.get("code") != code_digest(spec.framework) or spec.options.get("cut") == "time":
+        if proof is None or not self.proved_by(spec).items() <= proof.run.items() or spec.options.get("cut") == "time":
             return False
         self.proofs[spec.computation] = proof
         self.display.advance()
         self.display.done(f"parity of {spec.computation}: proved in an earlier sitting", "ok")
         return True
+
+    def proved_by(self, spec: TrialSpec) -> dict[str, str]:
+        """What a proof in this sitting is made with, beside what its launch tells."""
+        return {"code": code_digest(spec.framework), "samples": str(self.references.batches(spec).fingerprint())}
 
     def prove_together(self, specs: list[TrialSpec]) -> list[TrialSpec]:
         """The parity phases of all, several at a time where they may share GPUs; returns those to be proved alone."""
@@ -173,8 +177,7 @@ class Run:
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
         if proof.status == "ok":
-            code = {"code": code_digest(spec.framework)}
-            store.append(self.folder, replace(proof, run=proof.run | code), name=store.PROOFS)
+            store.append(self.folder, replace(proof, run=proof.run | self.proved_by(spec)), name=store.PROOFS)
         self.cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
         self.display.advance()
         if proof.status == "ok":

@@ -13,6 +13,7 @@ from conftest import FAKES, harness, make_machine, make_result, make_spec
 
 from harness import golden_runs, launch, store
 from harness import run as running
+from harness.data import Batches
 from harness.display import PlainDisplay
 from harness.errors import UsageError
 from harness.plan import make_plan
@@ -84,8 +85,8 @@ def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
 
 @pytest.fixture
 def sitting(tmp_path, fakes, monkeypatch):
-    """One sitting of a small run in the same folder, by code of that digest; returns the phases that were launched, and
-    before them those for which something golden was computed."""
+    """One sitting of a small run in the same folder, by code and on samples of these digests; returns the phases that
+    were launched, and before them those for which something golden was computed."""
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
@@ -97,9 +98,10 @@ def sitting(tmp_path, fakes, monkeypatch):
         golden_runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
-    def sit(code="abc"):
+    def sit(code="abc", samples=1):
         done.clear()
         monkeypatch.setattr(running, "code_digest", lambda framework: code)
+        monkeypatch.setattr(Batches, "fingerprint", lambda self: samples)
         results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert [result.status for result in results] == ["ok"]
         return list(done)
@@ -154,10 +156,12 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
 GOLDEN = ["golden parity", "golden timing"]
 
 
-def test_a_proof_is_kept_for_the_very_same_code_alone(sitting):
+def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
     assert sitting("abc") == [*GOLDEN, "parity", "timing"]
     assert sitting("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
     assert sitting("def") == [*GOLDEN, "parity", "timing"]
+    assert sitting("def", samples=2) == [*GOLDEN, "parity", "timing"]
+    assert sitting("def", samples=2) == ["golden timing", "timing"]
 
 
 def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
