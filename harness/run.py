@@ -186,9 +186,10 @@ class Run:
             self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
         else:
             recorded = self.recorded()
-            for other in self.plan.runnable():
-                if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
-                    self.record(replace(proof, spec=other))
+            with signals_held():  # of all launches: none may be left for --resume to try again
+                for other in self.plan.runnable():
+                    if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
+                        self.record(replace(proof, spec=other))
 
     def measure(self, spec: TrialSpec) -> None:
         """The timing phase of one launch."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import replace
@@ -15,7 +17,8 @@ from harness import golden_runs, launch, store
 from harness import run as running
 from harness.data import Batches
 from harness.display import PlainDisplay
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
+from harness.interrupts import install_signal_handlers
 from harness.plan import make_plan
 from harness.request import Request
 
@@ -107,6 +110,28 @@ def sitting(tmp_path, fakes, monkeypatch):
         return list(done)
 
     return sit
+
+
+class Terminating(PlainDisplay):
+    """SIGTERM as soon as one row says that a result is wrong."""
+
+    def done(self, text, status):
+        if status == "parity_failed":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_wrong_result_counts_for_all_launches_though_a_signal_comes(tmp_path, fakes):
+    request = Request(
+        frameworks=("fake",), workloads=("toy",), strategies=("wrong_gradient",), platform="cpu", launches=3
+    )
+    intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
+    restore = install_signal_handlers()
+    try:
+        with pytest.raises(Interrupted):
+            running.Run(intent, make_machine(), tmp_path, display=Terminating()).execute()
+    finally:
+        restore()
+    assert [result.status for result in store.read(tmp_path)] == ["parity_failed"] * 3
 
 
 @pytest.mark.parametrize(("budget", "phases"), [(50, ["parity"]), (100, ["parity"]), (150, ["parity", "timing"])])
