@@ -9,7 +9,6 @@ import importlib.metadata
 import math
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from harness.golden_runs import check_init_from
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, code_digest, launch
 from harness.references import References
+from harness.scratch import Scratch
 from harness.specs import FAILURES, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
 
@@ -50,8 +50,8 @@ class Run:
         """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again.
         `budget_seconds`: no launch is begun that would last longer than that, by the longest one so far."""
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
-        # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
-        self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        self.scratch = Scratch()
+        self.work = self.scratch.folder
         kept = self.plan.compile_cache
         self.compiled = Path(kept) if kept not in ("", "none") else self.work / "compiled"
         data = Path(intent.data) if intent.data else None
@@ -120,8 +120,7 @@ class Run:
             raise
         finally:
             self.display.close()
-            with signals_held():
-                shutil.rmtree(self.work, ignore_errors=True)
+            self.scratch.remove()
         return self.results
 
     def has_time(self, phase: str) -> bool:

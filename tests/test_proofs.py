@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -133,7 +132,6 @@ def test_a_wrong_result_counts_though_another_rank_is_killed(sitting):
 
 
 def test_what_cannot_be_removed_is_in_no_second_tries_way(sitting, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     results, _ = sitting("single", "crash_rank1")
     assert {name: result.status for name, result in results.items()} == {"single": "ok", "crash_rank1": "crashed"}
