@@ -162,14 +162,15 @@ def check_init_from(spec: TrialSpec) -> Arrays:
     return checkpoints.weights(Path(spec.training.init_from), shapes)
 
 
-def in_processes(runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None]) -> None:
+def in_processes(runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None]) -> dict[Path, str]:
     """Compute runs at the same time, each in a process; on an exception (Ctrl-C) these are ended first. What fails
-    beside others is tried again alone: most likely there was not memory for all."""
+    beside others is tried again alone: most likely there was not memory for all. Returns, by their folders, why some
+    cannot be computed. Raises UsageError for a reference that diverges."""
     at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
     threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
     waiting = deque(sorted(runs, key=lambda run: -run.flops))  # the longest first: no long one begins last
     running: dict[subprocess.Popen[bytes], GoldenRun] = {}
-    failed: list[GoldenRun] = []
+    reasons: dict[Path, str] = {}  # of those that have ended, the last
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -178,18 +179,18 @@ def in_processes(runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None
             time.sleep(POLL_SECONDS)
             for process in [process for process in running if process.poll() is not None]:
                 run = running.pop(process)
-                if process.returncode and len(runs) > 1 and run not in failed:
+                reason = failure(run, process.returncode)
+                if reason and len(runs) > 1 and run.folder not in reasons:
                     at_once = 1
-                    failed.append(run)
                     waiting.append(run)
-                else:
-                    check(run, process.returncode)
+                reasons[run.folder] = reason
             on_progress(f"{len(runs) - len(waiting) - len(running)} of {len(runs)} done, {len(running)} under way")
     finally:
         for process in running:
             process.kill()
         for process in running:
             process.wait()
+    return {folder: reason for folder, reason in reasons.items() if reason}
 
 
 def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
@@ -216,16 +217,17 @@ def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
         )
 
 
-def check(run: GoldenRun, code: int) -> None:
-    """Raises UsageError for a reference that diverges, RuntimeError for one that could not be computed."""
+def failure(run: GoldenRun, code: int) -> str:
+    """Why a run could not be computed, or "". Raises UsageError for a reference that diverges."""
     refused = run.folder / "refused"
     if refused.exists():
         raise UsageError(refused.read_text())
-    if code:
-        reason = f"ended by {signal.Signals(-code).name}; out of host memory?" if code < 0 else f"exit code {code}"
-        lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
-        what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
-        raise RuntimeError(": ".join([what, reason, *lines[-1:]]))
+    if not code:
+        return ""
+    reason = f"ended by {signal.Signals(-code).name}; out of host memory?" if code < 0 else f"exit code {code}"
+    lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
+    what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
+    return ": ".join([what, reason, *lines[-1:]])
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -145,6 +146,19 @@ def core_shares(
         [cores[(rank * per_process + index) % len(cores)] for index in range(min(per_process, len(cores)))]
         for rank in range(processes)
     ]
+
+
+def code_digest(framework: str) -> str:
+    """Tells the code that a worker runs, ours and the framework package's, from any other: a commit could not, of a
+    plug-in or where files are not committed."""
+    digest = hashlib.sha256()
+    for package in ("harness", registry.framework(framework).package):
+        folder = registry.package_folder(package)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{package}/{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def link_code(folder: Path, package: str) -> Path:

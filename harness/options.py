@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -210,11 +211,9 @@ def compile_cache(value: str) -> str:
     if value in ("", "none"):
         return value
     folder = Path(value).expanduser().absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror
-        raise UsageError(f"--compile-cache {value}: cannot make it: {reason}; name a folder, or none") from error
+    there = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make what is below
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise UsageError(f"--compile-cache {value}: {there} is no folder to write to; name another, or none")
     return str(folder)
 
 

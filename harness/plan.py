@@ -159,6 +159,26 @@ def check_data(data: Path | None, plan: Plan) -> None:
         raise UsageError(f"--data {data}: is not a folder; name the one that holds the files")
 
 
+def check_known(plan: Plan) -> None:
+    """Raises UsageError for the plan of a run that was made by a version of this suite with other cells."""
+    for spec in (trial.spec for trial in plan.trials):
+        try:
+            framework = registry.framework(spec.framework)
+            options = framework.strategy(spec.strategy).options
+            workloads.get(spec.workload, spec.size)
+            same = (options.keys(), {each.name for each in framework.settings}) == (
+                spec.options.keys(),
+                {*spec.settings},
+            )
+        except (KeyError, ModuleNotFoundError):
+            same = False
+        if not same:
+            raise UsageError(
+                f"--resume: the run was planned by another version, where {spec.framework} {spec.strategy} on "
+                f"{spec.workload} {spec.size} was there, or had other options; go on with that version, or begin anew"
+            )
+
+
 def _cells(
     request: Request,
     workload: Workload,

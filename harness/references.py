@@ -36,6 +36,7 @@ class References:
         self.work, self.data, self.display = work, data, display
         self.inputs: dict[str, Inputs] = {}
         self.golden: dict[tuple, Path] = {}
+        self.failed: dict[tuple, str] = {}  # why some cannot be computed
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples, once. Raises UsageError for bad --data."""
@@ -88,8 +89,8 @@ class References:
         for spec, phase in wanted:
             steps = spec.parity_steps if phase == "parity" else self.curve_steps(spec)
             key = self.key(spec, phase)
-            if steps and key not in self.golden and key not in missing:
-                number = len(self.golden) + len(missing)
+            if steps and not any(key in known for known in (self.golden, self.failed, missing)):
+                number = len(self.golden) + len(self.failed) + len(missing)
                 inputs, folder = self.inputs[f"{spec.workload}-{spec.size}"].train, self.work / f"golden-{number}"
                 missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
         if not missing:
@@ -100,9 +101,14 @@ class References:
         for run in missing.values():
             if run not in long:
                 golden_runs.compute(run, self.batches(run.spec))
-        if long:
-            golden_runs.in_processes(long, on_progress=self.display.detail)
-        self.golden |= {key: run.output for key, run in missing.items()}
+        failed = golden_runs.in_processes(long, on_progress=self.display.detail) if long else {}
+        self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
+        self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
+
+    def failure(self, spec: TrialSpec) -> str:
+        """Why nothing can be held against a cell, of those that were to be computed, or ""."""
+        phases: tuple[Phase, ...] = ("parity", "timing")
+        return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), "")
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
         """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
@@ -125,9 +131,11 @@ class References:
     def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
         """The file with a cell's golden reference, computed if it is not there yet, and its normalization groups.
 
-        Raises UsageError if the reference itself diverges.
+        Raises UsageError if the reference itself diverges, RuntimeError if it cannot be computed.
         """
         self.compute([(spec, "parity")])
+        if reason := self.failure(spec):
+            raise RuntimeError(reason)
         return self.golden[self.key(spec, "parity")], normalization(spec, spec.parity_options)(spec.parity_batch)
 
     def key(self, spec: TrialSpec, phase: Phase) -> tuple:

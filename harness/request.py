@@ -6,14 +6,14 @@ Long because each option has its check.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness import environment, registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
-from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec, TrialSpec
+from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec
 from harness.workloads import Workload
 
 TRACKS = ("defaults", "tuned")
@@ -102,17 +102,6 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         raise UsageError(
             f"--resume: the run began on another machine: {differs} {there} there; go on there, or begin anew"
         )
-
-
-def check_known(folder: object, specs: Iterable[TrialSpec]) -> None:
-    """Raises UsageError if a run to be resumed has a workload, framework or strategy that is not here, as those of a
-    plug-in or another commit."""
-    for name, size, framework, strategy in {(s.workload, s.size, s.framework, s.strategy) for s in specs}:
-        check_name(f"--resume {folder}: its workload", name, workloads.names())
-        check_name(f"--resume {folder}: its size of {name}", size, workloads.sizes(name))
-        check_name(f"--resume {folder}: its framework", framework, registry.packages())
-        known = [each.name for each in registry.framework(framework).strategies]
-        check_name(f"--resume {folder}: its strategy", strategy, known, extra=f" for {framework}")
 
 
 def check_numbers(request: Request) -> None:

@@ -9,7 +9,6 @@ import importlib.metadata
 import math
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,14 +21,15 @@ from typing import Any
 from psutil import virtual_memory
 
 import harness
-from harness import checkpoints, environment, proofs, store, workloads
+from harness import checkpoints, environment, proofs, registry, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
 from harness.golden_runs import check_init_from
 from harness.interrupts import signals_held
-from harness.launch import Order, Outcome, launch
+from harness.launch import Order, Outcome, code_digest, launch
 from harness.references import References
+from harness.scratch import Scratch
 from harness.specs import FAILURES, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
 
@@ -50,8 +50,8 @@ class Run:
         """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again.
         `budget_seconds`: no launch is begun that would last longer than that, by the longest one so far."""
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
-        # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
-        self.work = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        self.scratch = Scratch()
+        self.work = self.scratch.folder
         kept = self.plan.compile_cache
         self.compiled = Path(kept) if kept not in ("", "none") else self.work / "compiled"
         data = Path(intent.data) if intent.data else None
@@ -59,7 +59,7 @@ class Run:
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.earlier_proofs = store.read_proofs(folder)
         self.ends = time.monotonic() + budget_seconds
-        self.longest: dict[str, float] = {}  # seconds of a launch, by phase
+        self.longest: dict[str, float] = {}  # seconds of a launch, by phase; "ok": of any phase, that ended well
         self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results = list(finished)
         self.most_devices = max(trial.spec.devices for trial in self.plan.trials)
@@ -94,6 +94,12 @@ class Run:
             specs = [spec for spec in specs if spec.computation in computations]
             unproved = [spec for spec in computations.values() if not self.keeps_proof(spec)]
             self.references.compute([*((spec, "parity") for spec in unproved), *((spec, "timing") for spec in specs)])
+            failed = {spec.computation: reason for spec in specs if (reason := self.references.failure(spec))}
+            for spec in specs:
+                if spec.computation in failed:  # not its fault: --resume tries again
+                    self.record(self.result(spec, status="killed", reason=failed[spec.computation]))
+            specs = [spec for spec in specs if spec.computation not in failed]
+            unproved = [spec for spec in unproved if spec.computation not in failed]
             for trial in self.plan.trials:
                 if trial.status != "planned" and (trial.spec.cell, trial.spec.launch) not in finished:
                     self.record(self.result(trial.spec, status=trial.status, reason=trial.reason))
@@ -114,26 +120,29 @@ class Run:
             raise
         finally:
             self.display.close()
-            shutil.rmtree(self.work, ignore_errors=True)
+            self.scratch.remove()
         return self.results
 
     def has_time(self, phase: str) -> bool:
         """Whether a launch of this phase can end before the sitting does."""
-        return time.monotonic() + self.longest.get(phase, 0.0) < self.ends
+        return time.monotonic() + self.longest.get(phase, self.longest.get("ok", 0.0)) < self.ends
 
     def keeps_proof(self, spec: TrialSpec) -> bool:
-        """Whether an earlier sitting has proved this cell with the very same code; its row is then kept for this one.
+        """Whether an earlier sitting has proved this cell by the same code on the same samples; its row is then kept.
 
-        Versions are compared when it has been launched: until then nobody knows them.
+        Versions and variables are compared when it has been launched: until then nobody knows them.
         """
         proof = self.earlier_proofs.get(spec.computation)
-        same = proof is not None and proof.run.get("commit") == self.about["commit"] != ""
-        if proof is None or not same or "+" in self.about["commit"] or spec.options.get("cut") == "time":
+        if proof is None or not self.proved_by(spec).items() <= proof.run.items() or spec.options.get("cut") == "time":
             return False
         self.proofs[spec.computation] = proof
         self.display.advance()
         self.display.done(f"parity of {spec.computation}: proved in an earlier sitting", "ok")
         return True
+
+    def proved_by(self, spec: TrialSpec) -> dict[str, str]:
+        """What a proof in this sitting is made with, beside what its launch tells."""
+        return {"code": code_digest(spec.framework), "samples": str(self.references.batches(spec).fingerprint())}
 
     def prove_together(self, specs: list[TrialSpec]) -> list[TrialSpec]:
         """The parity phases of all, several at a time where they may share GPUs; returns those to be proved alone."""
@@ -145,7 +154,7 @@ class Run:
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self.has_time, "parity")
         for spec, outcome in proofs.side_by_side(self.launch_proof, together, at_once=at_once, has_time=has_time):
-            if outcome.status in proofs.TRIED_ALONE:
+            if judge(self.result(spec, outcome=outcome), outcome).status in proofs.TRIED_ALONE:
                 self.display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
                 alone.append(spec)
             else:
@@ -167,7 +176,7 @@ class Run:
         proof = judge(self.result(spec, outcome=outcome), outcome)
         self.proofs[spec.computation] = proof
         if proof.status == "ok":
-            store.append(self.folder, proof, name=store.PROOFS)
+            store.append(self.folder, replace(proof, run=proof.run | self.proved_by(spec)), name=store.PROOFS)
         self.cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
         self.display.advance()
         if proof.status == "ok":
@@ -176,9 +185,10 @@ class Run:
             self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
         else:
             recorded = self.recorded()
-            for other in self.plan.runnable():
-                if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
-                    self.record(replace(proof, spec=other))
+            with signals_held():  # of all launches: none may be left for --resume to try again
+                for other in self.plan.runnable():
+                    if other.computation == spec.computation and (other.cell, other.launch) not in recorded:
+                        self.record(replace(proof, spec=other))
 
     def measure(self, spec: TrialSpec) -> None:
         """The timing phase of one launch."""
@@ -191,7 +201,7 @@ class Run:
             outcome = self.launch(spec, phase, Path("unused"), 1)
             self.display.advance()
             result = self.result(spec, outcome=outcome)
-            if result.versions and result.versions != proof.versions:  # of an earlier sitting's proof
+            if result.versions and not same_conditions(result, proof):  # as of an earlier sitting's proof
                 self.prove(spec)
                 proof = self.proofs[spec.computation]
                 if proof.status != "ok":
@@ -205,7 +215,7 @@ class Run:
     ) -> Outcome:
         """Launch one phase and keep its logs."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
-        folder = self.work / name
+        folder = self.work / f"{name}-{time.monotonic_ns()}"  # what could not be removed is in no second try's way
         fresh = self.plan.compile_cache == "none"  # every launch compiles anew, into a folder of its own
         inputs = self.references.inputs[f"{spec.workload}-{spec.size}"]
         order = Order(
@@ -225,10 +235,13 @@ class Run:
             devices_in_plan=self.most_devices,
         )
         began = time.monotonic()
+        known = [phase]
         try:
-            return launch(order, self.machine, on_progress=self.display.detail, stop=stop)
+            outcome = launch(order, self.machine, on_progress=self.display.detail, stop=stop)
+            known += ["ok"] * (outcome.status == "ok")
+            return outcome
         finally:
-            self.longest[phase] = max(self.longest.get(phase, 0.0), time.monotonic() - began)
+            self.longest |= {each: max(self.longest.get(each, 0.0), time.monotonic() - began) for each in known}
             logs = self.folder / "logs" / name
             logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):
@@ -276,6 +289,15 @@ class Run:
                 proof = self.proofs.get(spec.computation)
                 known = {"status": status, "reason": reason, "parity": proof.parity if proof else None}
                 self.record(self.result(spec, **known))
+
+
+def same_conditions(result: TrialResult, proof: TrialResult) -> bool:
+    """Whether a timed launch had the versions and variables of its proof, but for those that share GPUs."""
+    sharing = registry.framework(result.spec.framework).sharing
+    ours, theirs = (
+        {name: value for name, value in each.environment.items() if name not in sharing} for each in (result, proof)
+    )
+    return result.versions == proof.versions and ours == theirs
 
 
 def exit_code(results: list[TrialResult]) -> int:

@@ -49,7 +49,8 @@ def execute(
     intent = replace(intent, machine=environment.hardware(machine()))
     store.write_intent(folder, intent)
     try:
-        return carry_out(intent, folder, [], budget_minutes)
+        with store.held(folder):
+            return carry_out(intent, folder, [], budget_minutes)
     except UsageError:
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
@@ -57,10 +58,10 @@ def execute(
 
 def resume(folder: Path, budget_minutes: float | None = None) -> int:
     """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
-    intent, finished = store.read_intent(folder)
-    asking.check_known(folder, [trial.spec for trial in intent.plan.trials])
-    asking.check_machine(intent.machine, environment.hardware(machine()))
-    return carry_out(intent, folder.resolve(), finished, budget_minutes)
+    with store.held(folder):
+        intent, finished = store.read_intent(folder)
+        asking.check_machine(intent.machine, environment.hardware(machine()))
+        return carry_out(intent, folder.resolve(), finished, budget_minutes)
 
 
 def carry_out(

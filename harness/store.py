@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
-from harness.plan import Plan
+from harness.plan import Plan, check_known
 from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -63,10 +64,14 @@ def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
     """Add one line to results.jsonl and make sure that it is on disk: a crash later cannot lose it."""
     line = _ADAPTER.dump_json(result) + b"\n"
     descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    whole = os.fstat(descriptor).st_size
     try:
         while line:  # the system may take a part
             line = line[os.write(descriptor, line) :]
         os.fsync(descriptor)
+    except BaseException:  # a full disk: a next line must not be written onto the part that it took
+        os.ftruncate(descriptor, whole)
+        raise
     finally:
         os.close(descriptor)
 
@@ -159,27 +164,47 @@ def read_proofs(folder: Path) -> dict[str, TrialResult]:
         return {}
     _drop_torn_line(path)
     found: dict[str, TrialResult] = {}
-    for line in path.read_bytes().splitlines() if path.is_file() else []:
-        with contextlib.suppress(ValidationError):
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValidationError):  # of another version: what has no proof is proved again
             proof = _ADAPTER.validate_json(line)
             found[proof.spec.computation] = proof
     return found
 
 
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a run to one process at a time: two would measure all twice, each disturbed by the other. However a process
+    ends, the system lets go of it. Raises UsageError for a folder that is held already, or no run."""
+    try:
+        run = (folder / RUN).open("rb")
+    except OSError as error:
+        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run") from error
+    with run:
+        try:
+            fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"--resume {folder}: is being measured by another process; wait for its end") from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
 def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
     """What a run set out to do, and the results that it has. Trials that were interrupted have none.
 
-    Raises UsageError for a folder that is no run, or of another version.
+    Raises UsageError for a run of another version.
     """
     path = folder / RUN
-    if not path.is_file():
-        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run")
     try:
         intent = _INTENT.validate_json(path.read_bytes())
     except ValidationError as error:
         raise UsageError(
             f"--resume {path}: cannot be read as a run of this version: {error.errors()[0]['msg']}"
         ) from error
+    if intent.schema_version > SCHEMA_VERSION:
+        version = intent.schema_version
+        raise UsageError(f"--resume {path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
+    check_known(intent.plan)
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
     interpreters = {name: intent.plan.interpreters.get(name, sys.executable) for name in frameworks}
     _drop_torn_line(folder / RESULTS)

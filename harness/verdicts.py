@@ -20,18 +20,28 @@ ASYNCHRONOUS_BAND = 0.25
 def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
     """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
     if outcome.status != "ok":
-        return replace(result, reason=f"in the parity phase: {result.reason}")
+        result = replace(result, reason=f"in the parity phase: {result.reason}")
+        found = [
+            check for answer in outcome.answers if "parity" in answer for check in parity_from(answer["parity"]).checks
+        ]
+        if wrong := _wrong(found):  # that counts, however other ranks ended: no second try may hide it
+            return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}")
+        return result
     if off := precision.wrong(precision_errors(outcome), "fp64"):
         return replace(result, status="parity_failed", reason=off)
     verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
     if verdict.passed:
         return replace(result, parity=verdict)
-    wrong = "; ".join(
+    return replace(result, status="parity_failed", reason=_wrong(verdict.checks), parity=verdict)
+
+
+def _wrong(checks: Sequence[Check]) -> str:
+    """The checks that failed, in words."""
+    return "; ".join(
         f"{check.quantity} off by {check.error:.1e} at {check.worst} (allowed {check.tolerance:.0e})"
-        for check in verdict.checks
+        for check in checks
         if not check.passed
     )
-    return replace(result, status="parity_failed", reason=wrong, parity=verdict)
 
 
 def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:

@@ -130,6 +130,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)
     elif in_parity:
         prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
+        write_json(folder / so_far(rank), answer)  # a wrong result counts, though another rank fail before the end
     else:
         measure(program, spec, batches, agree, answer, progress, bare_loop(orders["package"], spec, job))
     idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
@@ -119,7 +118,7 @@ def prove(tmp_path, **known) -> dict[str, TrialResult]:
             this.references.prepare(spec)
             this.prove(spec)
     finally:
-        shutil.rmtree(this.work)
+        this.scratch.remove()
     assert this.proofs
     for name, proof in this.proofs.items():
         assert proof.status == "ok", f"{name}: {proof.reason} {proof.traceback}"

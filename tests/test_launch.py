@@ -157,25 +157,29 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(tmp_path, number, 
     assert {result.status for result in results.values()} == {"killed"}
     assert results["single"].parity is not None  # its proof is kept
     assert (out / "report.md").exists()
-    assert not (out / "work").exists()
+    assert not any((tmp_path / "tmp").iterdir())
 
 
 def test_nothing_outlives_a_killed_harness(tmp_path):
     process, _out = start_hanging(tmp_path, "hang_with_child")
     workers = psutil.Process(process.pid).children(recursive=True)
-    assert len(workers) >= 3  # supervisor, rank, the rank's child
+    assert len(workers) >= 4  # supervisor, rank, the rank's child, and who removes the scratch folder
+    assert any((tmp_path / "tmp").iterdir())
     process.kill()
     process.wait()
     assert wait_for(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers))
     assert not sleepers("3602")
+    assert not any((tmp_path / "tmp").iterdir())
 
 
 def start_hanging(tmp_path, strategies):
     out = tmp_path / "run"
+    (tmp_path / "tmp").mkdir()
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES)])
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", "run", "--framework", "fake", "--workload", "toy", "--platform", "cpu",
          "--strategy", strategies, "--out", str(out)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(FAKES)])},
+        env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(tmp_path / "tmp")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

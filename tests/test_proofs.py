@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
@@ -119,6 +120,21 @@ def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(sitti
     }  # fmt: skip
     alone = [(name, phase) for name, phase, shares in launches if not shares]
     assert alone == [("crash_rank1", "parity"), ("single", "timing")]
+
+
+def test_a_wrong_result_counts_though_another_rank_is_killed(sitting):
+    results, launches = sitting("single", "wrong_then_killed")
+    wrong = results["wrong_then_killed"]
+    assert wrong.status == "parity_failed"  # which neither a try alone nor --resume does again
+    assert "losses off by" in wrong.reason
+    assert "rank 0: ended by SIGKILL" in wrong.reason
+    assert [launch for launch in launches if not launch[2]] == [("single", "timing", False)]
+
+
+def test_what_cannot_be_removed_is_in_no_second_tries_way(sitting, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    results, _ = sitting("single", "crash_rank1")
+    assert {name: result.status for name, result in results.items()} == {"single": "ok", "crash_rank1": "crashed"}
 
 
 def test_a_cut_by_measured_times_has_the_gpus_for_itself():

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-from conftest import harness, make_machine
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from types import SimpleNamespace
 
-from harness import environment, golden_runs, store
+import pytest
+from conftest import FAKES, harness, make_machine, make_result, make_spec
+
+from harness import golden_runs, launch, store
 from harness import run as running
+from harness.data import Batches
 from harness.display import PlainDisplay
+from harness.errors import Interrupted, UsageError
+from harness.interrupts import install_signal_handlers
 from harness.plan import make_plan
 from harness.request import Request
 
@@ -41,10 +52,44 @@ def test_a_budget_is_a_time(value, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"strategy": "single"', '"strategy": "gone"', "fake gone on toy base"),
+        ('"framework": "fake"', '"framework": "gone"', "gone single on toy base"),
+        ('"workload": "toy"', '"workload": "gone"', "fake single on gone base"),
+        ('"size": "base"', '"size": "gone"', "fake single on toy gone"),
+        ('"options": {}', '"options": {"gone": 1}', "had other options"),
+        ('"settings": {}', '"settings": {"gone": true}', "had other options"),
+        ('"schema_version": 1', '"schema_version": 99', "reads up to 1"),
+    ],
+)
+def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, before, after, message):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))
+    assert store.read_intent(tmp_path)[1] == []
+    path = tmp_path / store.RUN
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(UsageError, match=message):
+        store.read_intent(tmp_path)
+
+
+def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))
+    (tmp_path / store.RESULTS).write_text("half a line, of which the other process has the rest")
+    with store.held(tmp_path):
+        done = harness("run", "--resume", str(tmp_path))
+        assert done.returncode == 2
+        assert "measured by another process" in done.stderr
+    assert (tmp_path / store.RESULTS).read_text().startswith("half a line")
+
+
 @pytest.fixture
 def sitting(tmp_path, fakes, monkeypatch):
-    """One sitting of a small run in the same folder, at a commit; returns the phases that were launched, and before
-    them those for which something golden was computed."""
+    """One sitting of a small run in the same folder, by code and on samples of these digests; returns the phases that
+    were launched, and before them those for which something golden was computed."""
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
@@ -56,9 +101,10 @@ def sitting(tmp_path, fakes, monkeypatch):
         golden_runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
-    def sit(commit):
+    def sit(code="abc", samples=1):
         done.clear()
-        monkeypatch.setattr(environment, "commit", lambda: commit)
+        monkeypatch.setattr(running, "code_digest", lambda framework: code)
+        monkeypatch.setattr(Batches, "fingerprint", lambda self: samples)
         results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert [result.status for result in results] == ["ok"]
         return list(done)
@@ -66,22 +112,117 @@ def sitting(tmp_path, fakes, monkeypatch):
     return sit
 
 
+class Terminating(PlainDisplay):
+    """SIGTERM as soon as one row says that a result is wrong."""
+
+    def done(self, text, status):
+        if status == "parity_failed":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_wrong_result_counts_for_all_launches_though_a_signal_comes(tmp_path, fakes):
+    request = Request(
+        frameworks=("fake",), workloads=("toy",), strategies=("wrong_gradient",), platform="cpu", launches=3
+    )
+    intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
+    restore = install_signal_handlers()
+    try:
+        with pytest.raises(Interrupted):
+            running.Run(intent, make_machine(), tmp_path, display=Terminating()).execute()
+    finally:
+        restore()
+    assert [result.status for result in store.read(tmp_path)] == ["parity_failed"] * 3
+
+
+@pytest.mark.parametrize(("budget", "phases"), [(50, ["parity"]), (100, ["parity"]), (150, ["parity", "timing"])])
+def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others(
+    tmp_path, fakes, monkeypatch, budget, phases
+):
+    plan = make_plan(
+        Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
+    )
+    now, begun, launch = [0.0], [], running.launch
+
+    def last(order, *arguments, **known):
+        begun.append(order.phase)
+        now[0] += 60
+        return launch(order, *arguments, **known)
+
+    monkeypatch.setattr(running, "launch", last)
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    intent = store.Intent(plan=plan, command="", started="")
+    run = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=budget)
+    (result,) = run.execute()
+    assert begun == phases
+    assert result.status == ("ok" if "timing" in phases else "pending")
+
+
+def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy", "classifier"), strategies=("single",), platform="cpu")
+    plan = make_plan(replace(request, launches=2), make_machine())
+    start = golden_runs.start
+
+    def killed(run, threads):
+        if run.spec.workload == "toy":
+            run.folder.mkdir(exist_ok=True)
+            (run.folder / "log").write_text("")
+            return subprocess.Popen(["sh", "-c", "kill -9 $$"])
+        return start(run, threads)
+
+    monkeypatch.setattr(golden_runs, "start", killed)
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    intent = store.Intent(plan=plan, command="", started="")
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    assert len(results) == 4
+    assert {(result.spec.workload, result.status) for result in results} == {("toy", "killed"), ("classifier", "ok")}
+    assert all(result.reason.startswith("the golden ") for result in results if result.status == "killed")
+
+
 GOLDEN = ["golden parity", "golden timing"]
 
 
-def test_a_proof_is_kept_for_the_very_same_code_alone(sitting):
+def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
     assert sitting("abc") == [*GOLDEN, "parity", "timing"]
     assert sitting("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
     assert sitting("def") == [*GOLDEN, "parity", "timing"]
-    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]
-    assert sitting("def+changes") == [*GOLDEN, "parity", "timing"]  # which changes, nobody knows
-    assert sitting("") == [*GOLDEN, "parity", "timing"]  # not from a repository
-    assert sitting("") == [*GOLDEN, "parity", "timing"]
+    assert sitting("def", samples=2) == [*GOLDEN, "parity", "timing"]
+    assert sitting("def", samples=2) == ["golden timing", "timing"]
+
+
+def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
+    folder = tmp_path / "mine"
+    shutil.copytree(FAKES / "fake_impl", folder)
+    own = launch.package_folder
+    monkeypatch.setattr(launch, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
+    before = launch.code_digest("fake")
+    (folder / "__pycache__").mkdir(exist_ok=True)
+    (folder / "__pycache__" / "runtime.pyc").write_text("compiled")
+    assert launch.code_digest("fake") == before
+    for change in ("strategies/single.py", "new.py"):
+        (folder / change).write_text("pass")
+        assert launch.code_digest("fake") != before
+        before = launch.code_digest("fake")
+    assert launch.code_digest("fake") != launch.code_digest("torch")
 
 
 def test_other_versions_are_proved_again(sitting, tmp_path):
-    sitting("abc")
+    sitting()
     path = tmp_path / store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
-    assert sitting("abc") == ["golden timing", "timing", "golden parity", "parity"]
-    assert sitting("abc") == ["golden timing", "timing"]
+    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
+    assert sitting() == ["golden timing", "timing"]
+
+
+def test_under_other_variables_it_is_proved_again(sitting, monkeypatch):
+    sitting()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_allow_excess_precision=false")
+    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
+    assert sitting() == ["golden timing", "timing"]
+
+
+def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
+    proof = replace(timed, environment=timed.environment | shared)
+    assert running.same_conditions(timed, proof)
+    assert not running.same_conditions(timed, replace(proof, environment=shared))

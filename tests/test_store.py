@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from datetime import datetime
 
 import pytest
@@ -45,6 +47,32 @@ def test_a_torn_last_line_is_passed_over(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
     assert len(store.read(tmp_path)) == 1
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
+    store.append(tmp_path, make_result())
+    write, room = os.write, iter([50, 0])
+
+    def full(descriptor, line):
+        if not (taken := next(room)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, line[:taken])
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(os, "write", full)
+        store.append(tmp_path, make_result())
+    store.append(tmp_path, make_result(spec=make_spec(launch=1)))  # there is room again
+    assert [result.spec.launch for result in store.read(tmp_path)] == [0, 1]
+
+
+def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):
+    for name in ("one", "two"):
+        store.append(tmp_path, make_result(spec=make_spec(workload=name)), name=store.PROOFS)
+    path = tmp_path / store.PROOFS
+    old, good = path.read_text().splitlines(keepends=True)
+    path.write_text(old.replace('"reason"', '"was_called_otherwise"') + "not json\n" + good + good[:50])
+    assert [proof.spec.workload for proof in store.read_proofs(tmp_path).values()] == ["two"]
+    assert path.read_text().endswith(good)
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,14 @@ def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
     assert compile_cache.files("") == set()
 
 
-def test_a_cache_that_cannot_be_made(tmp_path):
+def test_a_cache_that_cannot_be_made_and_one_that_a_plan_leaves_to_the_run(tmp_path):
     (tmp_path / "file").touch()
-    done = harness("plan", "--compile-cache", str(tmp_path / "file"))
-    assert (done.returncode, "cannot make it" in done.stderr) == (2, True)
+    for place in ("file", "file/below"):
+        done = harness("plan", "--compile-cache", str(tmp_path / place))
+        assert (done.returncode, "is no folder to write to" in done.stderr) == (2, True)
+    new = tmp_path / "new" / "below"
+    done = harness("plan", "--framework", "fake", "--compile-cache", str(new))
+    assert (done.returncode, new.parent.exists()) == (0, False)
 
 
 def test_the_same_gpus_elsewhere_are_the_same_hardware():

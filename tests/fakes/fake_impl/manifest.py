@@ -20,6 +20,7 @@ PER_DEVICE = (
     "crash_in_timing",
     "stale_rank1",
     "abort_after_rank1",
+    "wrong_then_killed",
 )
 
 FRAMEWORK = FrameworkSpec(

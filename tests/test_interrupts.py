@@ -1,0 +1,54 @@
+"""Signals: held off while something must not be half done, and a second one kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from harness.errors import Interrupted
+from harness.interrupts import SIGNALS, install_signal_handlers, signals_held
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    restore = install_signal_handlers()
+    yield
+    restore()
+
+
+def test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it():
+    done, ends = [], threading.Event()
+    thread = threading.Thread(target=ends.wait, args=(20,))  # as of a live display, or of parity phases side by side
+    thread.start()
+    try:
+        with pytest.raises(Interrupted) as interruption, signals_held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.extend(range(10_000))
+            assert not ends.wait(0.05)
+            done.append("whole")
+    finally:
+        ends.set()
+        thread.join()
+    assert done[-1:] == ["whole"]
+    assert interruption.value.number == signal.SIGTERM
+    assert all(signal.getsignal(number) == signal.SIG_DFL for number in SIGNALS)  # a second one kills
+
+
+def test_without_a_signal_all_is_as_before():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with signals_held():
+        pass
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_under_nohup_a_run_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    restore = install_signal_handlers()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        restore()
+        signal.signal(signal.SIGHUP, before)
