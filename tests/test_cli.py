@@ -175,14 +175,12 @@ def test_report_needs_nothing_but_the_results(tmp_path):
     assert json.loads(harness("report", str(tmp_path), "--json").stdout)[0]["status"] == "ok"
 
 
-@pytest.mark.parametrize(
-    ("name", "here"), [("workload", "classifier"), ("framework", "torch"), ("strategy", "single"), ("size", "base")]
-)
-def test_a_run_of_what_is_not_here_cannot_be_resumed(tmp_path, name, here):
+@pytest.mark.parametrize("name", ["workload", "framework", "strategy", "size"])
+def test_a_run_of_what_is_not_here_cannot_be_resumed(tmp_path, name):
     trials = (Planned(spec=replace(make_spec(), **{name: "gone"})),)
     plan = Plan(trials=trials, platform="cpu", preset="smoke", interpreters={})
     store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
-    one_line_error(harness("run", "--resume", str(tmp_path)), f"its {name}", "'gone': allowed are", here)
+    one_line_error(harness("run", "--resume", str(tmp_path)), "gone", "is not here", "begin anew")
 
 
 def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):

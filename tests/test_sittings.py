@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import FAKES, harness, make_machine, make_result, make_spec
 
-from harness import golden_runs, launch, store
+from harness import golden_runs, launch, registry, store
 from harness import run as running
 from harness.data import Batches
 from harness.display import PlainDisplay
@@ -192,8 +192,8 @@ def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
 def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     folder = tmp_path / "mine"
     shutil.copytree(FAKES / "fake_impl", folder)
-    own = launch.package_folder
-    monkeypatch.setattr(launch, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
+    own = registry.package_folder
+    monkeypatch.setattr(registry, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
     before = launch.code_digest("fake")
     (folder / "__pycache__").mkdir(exist_ok=True)
     (folder / "__pycache__" / "runtime.pyc").write_text("compiled")
