@@ -174,8 +174,8 @@ def check_known(plan: Plan) -> None:
             same = False
         if not same:
             raise UsageError(
-                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size}, which the run has planned, "
-                "is not here or has other options; go on with the version and plug-ins that planned it, or begin anew"
+                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size}, as it was planned, is not "
+                "here or has other options; go on with the version and plug-ins that planned it, or begin anew"
             )
 
 

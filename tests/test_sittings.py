@@ -59,8 +59,8 @@ def test_a_budget_is_a_time(value, tmp_path):
         ('"framework": "fake"', '"framework": "gone"', "gone single on toy base"),
         ('"workload": "toy"', '"workload": "gone"', "fake single on gone base"),
         ('"size": "base"', '"size": "gone"', "fake single on toy gone"),
-        ('"options": {}', '"options": {"gone": 1}', "had other options"),
-        ('"settings": {}', '"settings": {"gone": true}', "had other options"),
+        ('"options": {}', '"options": {"gone": 1}', "has other options"),
+        ('"settings": {}', '"settings": {"gone": true}', "has other options"),
         ('"schema_version": 1', '"schema_version": 99', "reads up to 1"),
     ],
 )
