@@ -14,9 +14,11 @@ from harness.interrupts import SIGNALS, install_signal_handlers, signals_held
 
 @pytest.fixture(autouse=True)
 def handlers():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run under nohup
     restore = install_signal_handlers()
     yield
     restore()
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it():
