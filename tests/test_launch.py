@@ -95,7 +95,7 @@ def test_each_failure_is_a_row(tmp_path, strategy, status, reason):
 
 
 def test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed(tmp_path):
-    done, _ = run_fake(tmp_path, "--strategy", "wrong_gradient,single", "--preset", "standard", "--seed", "1")
+    done, _ = run_fake(tmp_path, "--strategy", "wrong_gradient,single", "--launches", "5", "--seed", "1")
     assert done.returncode == 1
     results = store.read(tmp_path / "run")
     wrong = [result for result in results if result.spec.strategy == "wrong_gradient"]
