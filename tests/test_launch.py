@@ -133,7 +133,9 @@ def test_a_stuck_rank_is_hung_and_says_where(tmp_path):
 
 
 def test_out_of_time_while_making_progress_is_a_timeout(tmp_path):
-    done, results = run_fake(tmp_path, "--strategy", "noisy", "--timeout", "2.6", "--preset", "standard")
+    done, results = run_fake(
+        tmp_path, "--strategy", "noisy", "--timeout", "2.6", "--preset", "standard", "--launches", "1"
+    )
     assert done.returncode == 1
     assert results["noisy"].status == "timeout"  # a second of warm-up and 15 blocks of 0.2 s cannot fit
 
