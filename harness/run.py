@@ -48,7 +48,7 @@ class Run:
         budget_seconds: float = math.inf,
     ) -> None:
         """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again.
-        `budget_seconds`: no launch is begun that would last longer than that, by the longest one so far."""
+        `budget_seconds`: no launch is begun that would last longer, by its cell's last one or else the longest."""
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
         self.scratch = Scratch()
         self.work = self.scratch.folder
@@ -60,6 +60,7 @@ class Run:
         self.earlier_proofs = store.read_proofs(folder)
         self.ends = time.monotonic() + budget_seconds
         self.longest: dict[str, float] = {}  # seconds of a launch, by phase; "ok": of any phase, that ended well
+        self.last: dict[tuple[str, str], float] = {}  # of a cell, by phase and computation: warm ones are shorter
         self.cuts: dict[str, str] = {}  # where each was cut into stages
         self.results = list(finished)
         self.most_devices = max(trial.spec.devices for trial in self.plan.trials)
@@ -107,7 +108,7 @@ class Run:
                 if self.has_time("parity"):
                     self.prove(spec)
             for spec in specs:
-                if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing"):
+                if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing", spec):
                     self.measure(spec)
             self.give_up(specs, "not yet run: --budget-minutes were over; --resume goes on", status="pending")
         except Interrupted as interruption:
@@ -123,9 +124,12 @@ class Run:
             self.scratch.remove()
         return self.results
 
-    def has_time(self, phase: str) -> bool:
-        """Whether a launch of this phase can end before the sitting does."""
-        return time.monotonic() + self.longest.get(phase, self.longest.get("ok", 0.0)) < self.ends
+    def has_time(self, phase: str, spec: TrialSpec | None = None) -> bool:
+        """Whether a launch of this phase, of some cell or this one, can end before the sitting does."""
+        expected = self.longest.get(phase, self.longest.get("ok", 0.0))
+        if spec is not None:
+            expected = self.last.get((phase, spec.computation), expected)
+        return time.monotonic() + expected < self.ends
 
     def keeps_proof(self, spec: TrialSpec) -> bool:
         """Whether an earlier sitting has proved this cell by the same code on the same samples; its row is then kept.
@@ -241,7 +245,9 @@ class Run:
             known += ["ok"] * (outcome.status == "ok")
             return outcome
         finally:
-            self.longest |= {each: max(self.longest.get(each, 0.0), time.monotonic() - began) for each in known}
+            took = time.monotonic() - began
+            self.last[phase, spec.computation] = took
+            self.longest |= {each: max(self.longest.get(each, 0.0), took) for each in known}
             logs = self.folder / "logs" / name
             logs.mkdir(parents=True, exist_ok=True)  # a run that was resumed may have been here before
             for path in sorted(folder.glob("*.log")):

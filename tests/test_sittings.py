@@ -157,6 +157,25 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     assert result.status == ("ok" if "timing" in phases else "pending")
 
 
+def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypatch):
+    known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
+    plan = make_plan(Request(**known, launches=2), make_machine())
+    now, launch = [0.0], running.launch
+
+    def last(order, *arguments, **known):
+        now[0] += 100 if (order.spec.strategy, order.phase) == ("single", "timing") else 10
+        return launch(order, *arguments, **known)
+
+    monkeypatch.setattr(running, "launch", last)
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    intent = store.Intent(plan=plan, command="", started="")
+    # two proofs of 10 s and the first launches of both end after 130 s
+    run = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
+    found = {(result.spec.strategy, result.spec.launch): result.status for result in run.execute()}
+    assert found.pop(("single", 1)) == "pending"
+    assert set(found.values()) == {"ok"}
+
+
 def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):
     request = Request(frameworks=("fake",), workloads=("toy", "classifier"), strategies=("single",), platform="cpu")
     plan = make_plan(replace(request, launches=2), make_machine())
