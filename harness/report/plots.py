@@ -1,4 +1,4 @@
-"""The pictures of a report."""
+"""The pictures of a report. Long because all are here, each a function of its own."""
 
 from __future__ import annotations
 
