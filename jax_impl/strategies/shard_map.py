@@ -2,8 +2,8 @@
 
 The parameters are one array with a copy on every device, the batch one array cut by samples. Inside shard_map the step
 sees one device's part and its own copy, as under pmap; `pmean` averages the gradients by all-reduce, where all devices
-wait for each other, and all make the same update. BatchNorm sees its own device's samples, and each device has running
-statistics of its own: they lie as entries of a leading axis.
+wait for each other, and all make the same update (`make_step` in jax_impl/training.py, as for pmap). BatchNorm sees its
+own device's samples, and each device has running statistics of its own: they lie as entries of a leading axis.
 
 `check_vma=False` is meant. By default (check_vma=True) shard_map tracks which values vary over the devices, and the
 gradient of a parameter that does not vary is summed over the devices by shard_map itself, since the parameter is one

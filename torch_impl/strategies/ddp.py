@@ -5,7 +5,8 @@ backward still runs, gradients that are ready are collected in buckets and avera
 that communication hides behind computation. Every rank then makes the same update from the same averaged gradient, and
 the copies of the parameters stay equal without ever being sent again. (BatchNorm's running statistics do not: DDP's
 default sends rank 0's to all before each forward; evaluation and checkpoints take their mean.) The slowest rank sets
-the pace: all wait for it in the last all-reduce.
+the pace: all wait for it in the last all-reduce. The step itself (forward, loss, backward, update) is that of one
+device, in single.py: DDP works within its backward.
 
 Averaging the ranks' gradients of their mean losses gives the gradient of the global mean, because the parts are equal.
 DDP fills its buckets anew, in the order in which gradients came, after its first step. From three ranks on a training
@@ -37,20 +38,20 @@ class DDP(SingleDevice):
     first_step = True
 
     def parallelize(self, model: nn.Module) -> nn.Module:
-        options = dict(self.job.options)
-        compression = options.pop("compression")
+        options = self.job.options
         # Compiled within: dynamo passes over an nn.Sequential that it does not begin with, as under the wrapper. What
         # it compiles is cut at the buckets' borders all the same, so that they are sent while backward runs.
+        network = tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job)
         # The wrapper broadcasts rank 0's parameters once, and hooks every parameter's gradient.
         wrapped = DistributedDataParallel(
-            tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job),
+            network,
             device_ids=None if self.device.type == "cpu" else [self.device],
             bucket_cap_mb=options["bucket_cap_mb"],
             gradient_as_bucket_view=options["gradient_as_bucket_view"],
             static_graph=options["static_graph"],
             find_unused_parameters=options["find_unused_parameters"],
         )
-        if compression == "bf16":
+        if options["compression"] == "bf16":
             wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
         return wrapped
 
