@@ -58,6 +58,7 @@ class Run:
         self.references = References(self.work, data=data, display=display)
         self.proofs: dict[str, TrialResult] = {}  # by computation
         self.earlier_proofs = store.read_proofs(folder)
+        self.made_with: dict[tuple[str, str, str], dict[str, str]] = {}  # proofs, by framework, workload and size
         self.ends = time.monotonic() + budget_seconds
         self.longest: dict[str, float] = {}  # seconds of a launch, by phase; "ok": of any phase, that ended well
         self.last: dict[tuple[str, str], float] = {}  # of a cell, by phase and computation: warm ones are shorter
@@ -145,8 +146,12 @@ class Run:
         return True
 
     def proved_by(self, spec: TrialSpec) -> dict[str, str]:
-        """What a proof in this sitting is made with, beside what its launch tells."""
-        return {"code": code_digest(spec.framework), "samples": str(self.references.batches(spec).fingerprint())}
+        """What a proof in this sitting is made with, beside what its launch tells. Read once: samples can be large."""
+        made_with = (spec.framework, spec.workload, spec.size)
+        if made_with not in self.made_with:
+            samples = str(self.references.batches(spec).fingerprint())
+            self.made_with[made_with] = {"code": code_digest(spec.framework), "samples": samples}
+        return self.made_with[made_with]
 
     def prove_together(self, specs: list[TrialSpec]) -> list[TrialSpec]:
         """The parity phases of all, several at a time where they may share GPUs; returns those to be proved alone."""

@@ -27,7 +27,7 @@ from harness.report.summary import (
     result_table,
     same_training,
 )
-from harness.report.text import code, escape, table
+from harness.report.text import code, escape, from_to, table
 from harness.specs import FAILURES, TrialResult
 
 CPU_NOTE = (
@@ -194,8 +194,8 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     spec = cells[0].spec
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     counted = [result for cell in cells for result in cell.launches if result.status == "ok" and result.block_seconds]
-    steps = _from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
-    blocks = _from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
+    steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
+    blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     constant = "the same whatever the number of devices"
     if len({cell.spec.global_batch for cell in cells}) > len({(c.spec.workload, c.spec.size) for c in cells}):
         constant = "growing with the devices of data-parallel strategies"
@@ -238,19 +238,14 @@ def _tf32(cells: Sequence[Cell]) -> str:
     return ", which is without TF32 in all frameworks" if on_gpus else ""
 
 
-def _from_to(numbers: Sequence[int]) -> str:
-    """ "3", "3 to 10", or "" of none."""
-    return " to ".join(str(value) for value in sorted({min(numbers), max(numbers)})) if numbers else ""
-
-
 def _parity(cells: Sequence[Cell]) -> list[str]:
     judged = [cell.first.parity for cell in cells if cell.first.parity]
     if not judged:
         return ["No cell reached the parity gate."]
     limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
     text = (
-        f"Before anything was timed, each cell trained {_from_to([parity.steps for parity in judged])} steps of "
-        f"{_from_to([parity.batch for parity in judged])} samples in float64 (split_size and learning rate scaled with "
+        f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
+        f"{from_to([parity.batch for parity in judged])} samples in float64 (split_size and learning rate scaled with "
         "the batch) with the optimizer named above, and was held against the golden reference: the same steps in "
         "NumPy, which no framework had a part in. Compared are the losses, every parameter's gradient in the first "
         "step, and every parameter after the last, on every replica. Errors are relative to the largest value of the "

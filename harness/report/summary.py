@@ -63,6 +63,11 @@ class Cell:
         return next((result.status for result in self.launches if result.status in FAILURES), self.first.status)
 
     @property
+    def step_seconds(self) -> float | None:
+        """The time of a step at the cell's throughput."""
+        return None if self.throughput is None else self.spec.global_batch / self.throughput
+
+    @property
     def title(self) -> str:
         """ "PyTorch ddp ×2", with the options that tell it from others."""
         options = f" ({options_text(self.spec)})" if options_text(self.spec) else ""
@@ -223,7 +228,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     rows = []
     for cell in cells:
         spec, first = cell.spec, cell.first
-        step = None if cell.throughput is None else 1e3 * spec.global_batch / cell.throughput
+        step = None if cell.step_seconds is None else 1e3 * cell.step_seconds
         row = {"workload": f"{spec.workload} {spec.size}"} if several else {}
         row |= {
             "framework": framework_title(spec.framework),

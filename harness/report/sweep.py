@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.partition import bubble, micro_batches
 from harness.report.summary import Cell, counted_seconds, framework_title
-from harness.report.timelines import busy_seconds
+from harness.report.timelines import busy_stages, busy_words
 from harness.specs import TrialResult
 
 FEWEST_VALUES = 3  # of numbers: two make no curve
@@ -196,10 +196,9 @@ def _imbalance(sweep: Sweep) -> list[str]:
     spans = cell.first.spans
     if not spans:
         return []
-    busy = [busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
-    listed = " and ".join(f"{1e3 * seconds:.3g}" for seconds in busy)
+    busy = busy_stages(spans)
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
-        f"In the traced step at {sweep.option} {sweep.best.name} the stages were busy for {listed} ms: the busiest "
-        f"for {share:.0f}% more than their mean."
+        f"In the traced step at {sweep.option} {sweep.best.name} the stages were busy for {busy_words(spans)} ms: the "
+        f"busiest for {share:.0f}% more than their mean."
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -12,6 +13,11 @@ def escape(text: str) -> str:
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match.group(), text)
+
+
+def from_to(numbers: Sequence[int]) -> str:
+    """The least and the largest: "3 to 10", "3" if they are the same, or "" of none."""
+    return " to ".join(str(value) for value in sorted({min(numbers), max(numbers)})) if numbers else ""
 
 
 def code(text: str) -> str:

@@ -17,8 +17,8 @@ MOST_MICRO_BATCHES = 16  # more cannot be told apart in a picture
 def idle_share(spans: Sequence[Span]) -> float:
     """Share of the stages' time, from the first span to the last, that lies outside all spans: the least that the
     devices idle, since within a span they may wait for the next kernel's launch."""
-    stages = {span.stage for span in spans}
-    return 1 - sum(busy_seconds(spans, stage) for stage in stages) / (len(stages) * _length(spans))
+    busy = busy_stages(spans)
+    return 1 - sum(busy) / (len(busy) * _length(spans))
 
 
 def busy_seconds(spans: Sequence[Span], stage: int) -> float:
@@ -28,6 +28,16 @@ def busy_seconds(spans: Sequence[Span], stage: int) -> float:
         total += max(0.0, span.end - max(span.start, until))
         until = max(until, span.end)
     return total
+
+
+def busy_stages(spans: Sequence[Span]) -> list[float]:
+    """Seconds in which each stage worked, in their order."""
+    return [busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
+
+
+def busy_words(spans: Sequence[Span], *, joined: str = " and ") -> str:
+    """The milliseconds of each stage: "14.1 and 10.5"."""
+    return joined.join(f"{1e3 * seconds:.3g}" for seconds in busy_stages(spans))
 
 
 def overlap_share(spans: Sequence[Span]) -> float:
@@ -45,11 +55,6 @@ def overlap_share(spans: Sequence[Span]) -> float:
 
 def _length(spans: Sequence[Span]) -> float:
     return max(span.end for span in spans) - min(span.start for span in spans)
-
-
-def _timed(cell: Cell) -> str:
-    """Milliseconds of the cell's timed step."""
-    return "-" if cell.throughput is None else f"{1e3 * cell.spec.global_batch / cell.throughput:.3g}"
 
 
 def micro_batch_count(spans: Sequence[Span]) -> int:
@@ -80,14 +85,14 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
     for cell in cells:
         spans = cell.first.spans
         if spans:
-            count, stages = micro_batch_count(spans), sorted({span.stage for span in spans})
-            busy = " / ".join(f"{1e3 * busy_seconds(spans, stage):.3g}" for stage in stages)
+            count, stages = micro_batch_count(spans), {span.stage for span in spans}
+            timed = "-" if cell.step_seconds is None else f"{1e3 * cell.step_seconds:.3g}"
             rows.append(
                 {
                     "cell": cell.title,
                     "micro-batches": str(count),
-                    "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({_timed(cell)})",
-                    "busy ms of each stage": busy,
+                    "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({timed})",
+                    "busy ms of each stage": busy_words(spans, joined=" / "),
                     "overlap": f"{100 * overlap_share(spans):.0f}%",
                     "idle, at least": f"{100 * idle_share(spans):.0f}%",
                     "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",

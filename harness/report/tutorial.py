@@ -10,8 +10,7 @@ import pandas as pd
 from harness.report import timelines
 from harness.report.summary import Cell
 from harness.report.sweep import block_steps
-from harness.report.text import escape, table
-from harness.specs import Span
+from harness.report.text import escape, from_to, table
 from harness.statistics import deviation
 
 BATCHES = 3  # a repeat there is three batches
@@ -133,11 +132,11 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     if not whole or not cut:
         return []
     count = timelines.micro_batch_count(cut)
-    piece = sum(_busy(cut)) / count / sum(_busy(whole))
+    piece = sum(timelines.busy_stages(cut)) / count / sum(timelines.busy_stages(whole))
     cost = (
-        f"In a traced step the stages are busy for {_listed(whole)} ms with the batch in one piece (model_parallel), "
-        f"and for {_listed(cut)} ms with {count} pieces: a piece takes {piece:.2f} of the time of the whole, with "
-        f"{1 / count:.2f} of its samples."
+        f"In a traced step the stages are busy for {timelines.busy_words(whole)} ms with the batch in one piece "
+        f"(model_parallel), and for {timelines.busy_words(cut)} ms with {count} pieces: a piece takes {piece:.2f} of "
+        f"the time of the whole, with {1 / count:.2f} of its samples."
     )
     ideal = (count - 1) / (count + 1)  # of so many equal ticks each way, in the first and the last one stage works
     forward, backward = (
@@ -154,14 +153,6 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
             "second is busy, it had not been launched. There launches set the pace, not the size of the kernels."
         )
     return [cost, overlap]
-
-
-def _busy(spans: Sequence[Span]) -> list[float]:
-    return [timelines.busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
-
-
-def _listed(spans: Sequence[Span]) -> str:
-    return " and ".join(f"{1e3 * seconds:.3g}" for seconds in _busy(spans))
 
 
 def _faster_or_slower(claim: str, cell: Cell, single: list[float], *, slower: bool) -> str:
@@ -216,9 +207,8 @@ def sections(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> list[str]
     ]
     parts += ["", escape(PUBLISHED_HARDWARE), "", "### 2. A toy network across two devices", ""]
     parts += [escape(toy_words(cells)), "", "### 3 and 4. One device, model parallel, and pipeline", ""]
-    counts = {len(repeats(cell)) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()} or {0}
-    count = " to ".join(str(number) for number in sorted({min(counts), max(counts)}))
-    parts += [escape(TUTORIAL_NOTE.format(count)), "", table(comparison(cells)), ""]
+    counts = [len(repeats(cell)) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()]
+    parts += [escape(TUTORIAL_NOTE.format(from_to(counts or [0]))), "", table(comparison(cells)), ""]
     if on_cpu:
         parts += ["Virtual CPU devices judge none of the tutorial's claims.", ""]
     for protocol in () if on_cpu else PROTOCOLS:
