@@ -42,7 +42,7 @@ def test_a_strategy_departs_from_its_framework():
     settings = spec_of(strategies=("data_parallel",)).settings
     assert (settings["cudnn_benchmark"], settings["compile"], settings["channels_last"]) == (False, False, True)
     ddp = spec_of(strategies=("ddp",))
-    assert (ddp.options["static_graph"], ddp.settings["cuda_graphs"]) == (True, False)
+    assert (ddp.options["static_graph"], ddp.settings["cuda_graphs"]) == (True, True)
     assert ddp.variant == ""  # the track says it
     assert spec_of(strategies=("ddp",), options={"static_graph": ("false",)}).options["static_graph"] is False
 
@@ -61,7 +61,9 @@ def test_one_setting_can_be_chosen_and_names_the_cell():
 def test_in_a_matrix_a_setting_is_on_where_it_can_be():
     request = Request(frameworks=("torch",), settings={"cuda_graphs": "true"})
     trials = make_plan(request, make_machine(gpus=2)).trials
-    assert {trial.spec.strategy for trial in trials if trial.spec.settings["cuda_graphs"]} == {"single"}
+    assert {trial.spec.strategy for trial in trials if trial.spec.settings["cuda_graphs"]} == {
+        "single", "average_gradients", "ddp",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -40,3 +40,16 @@ def test_short_batches_evaluation_states_and_loaders(tmp_path, ranks):
         assert not any(row.get("different", {}).values()), row
         assert not row.get("loader"), row
         assert row.get("raised", "") in ("", "ArithmeticError: no such sample"), row
+
+
+@pytest.mark.frameworks
+def test_steps_that_are_undone_leave_no_trace():
+    """Those before a CUDA graph is captured: not a bit of the weights, of BatchNorm's statistics or of momentum."""
+    command = [python("torch"), TESTS / "rooms" / "torch_undone.py"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(TESTS.parent)}, capture_output=True, text=True, check=True
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 4
+    for row in rows:
+        assert row["equal"] == {"0": True, "2": True}, row

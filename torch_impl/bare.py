@@ -44,10 +44,10 @@ def replay(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
         graph.replay()
 
 
-def single(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
+def as_set(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
     """By graph or step by step, as the track has it."""
     (replay if program.job.settings.get("cuda_graphs") else loop)(program, batches, steps)
 
 
-LOOPS = {"single": single, "ddp": loop, "data_parallel": loop}
+LOOPS = {"single": as_set, "ddp": as_set, "data_parallel": loop}
 """By strategy."""

@@ -30,11 +30,12 @@ SETTINGS = (
     ),
     Setting(
         name="cuda_graphs",
-        summary="a whole step captured as a CUDA graph, and replayed, where nothing crosses devices",
+        summary="a whole step captured as a CUDA graph, and replayed, all-reduces included",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
         needs_gpu=True,
         constant_update=True,
-        strategies=("single",),
+        synchronized=False,
+        strategies=("single", "average_gradients", "ddp"),
     ),
 )
 

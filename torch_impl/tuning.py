@@ -5,8 +5,9 @@ manifest.py names them with their sources, and says which strategies go without 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 
 import torch
 import torch._dynamo.utils
@@ -15,9 +16,10 @@ from torch import nn
 from harness.contract import Job
 from torch_impl.placement import Batch
 
-EAGER_STEPS = 2  # the parity phase has three steps or more: at least one of them is replayed
-"""Steps before the capture: in them cuDNN chooses kernels, the compiler compiles and the optimizer makes its state.
-None of that can be captured (docs.pytorch.org, "CUDA semantics", CUDA Graphs: warm up with a few eager iterations)."""
+EAGER_STEPS = 11
+"""Steps before the capture: in them cuDNN chooses kernels, the compiler compiles, the optimizer makes its state, and
+DistributedDataParallel times itself, ten times over. None of that can be captured (docs.pytorch.org, "CUDA semantics",
+CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel)."""
 
 
 def memory_format(job: Job) -> torch.memory_format:
@@ -51,31 +53,69 @@ class Graphed:
     next replay overwrites: so the loss is copied out. Each shape of batch has a graph of its own.
     """
 
-    def __init__(self, step: Callable[[list[Batch]], torch.Tensor]) -> None:
-        self.step = step
-        self.stream = torch.cuda.Stream()  # the default stream cannot be captured
-        self.seen: Counter[tuple] = Counter()
+    def __init__(
+        self, step: Callable[[list[Batch]], torch.Tensor], module: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """`module` and `optimizer`: all that a step changes."""
+        self.step, self.module, self.optimizer = step, module, optimizer
         self.graphs: dict[tuple, tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]] = {}
 
     def __call__(self, placed: list[Batch]) -> torch.Tensor:
         key = tuple(tensor.shape for part in placed for tensor in part)
-        self.seen[key] += 1
-        if self.seen[key] <= EAGER_STEPS:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
-                loss = self.step(placed)
-            torch.cuda.current_stream().wait_stream(self.stream)
-            return loss
         if key not in self.graphs:
-            inputs = [(x.clone(), y.clone()) for x, y in placed]
-            graph = torch.cuda.CUDAGraph()
-            # thread_local: a loader's threads may go on calling CUDA meanwhile
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                loss = self.step(inputs)
-            self.graphs[key] = graph, inputs, loss
+            self.graphs[key] = self.capture([(x.clone(), y.clone()) for x, y in placed])
         graph, inputs, loss = self.graphs[key]
         for given, held in zip(placed, inputs, strict=True):
             for source, target in zip(given, held, strict=True):
                 target.copy_(source)
         graph.replay()
         return loss.clone()
+
+    def capture(self, inputs: list[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]:
+        """The step on `inputs` as a graph, after some that are undone. Nothing is computed in the capture itself."""
+        with on_capture_stream(), undone(self.module, self.optimizer):
+            for _ in range(EAGER_STEPS):
+                self.step(inputs)
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: a loader's threads, and the one that watches over NCCL, may go on calling CUDA meanwhile
+        with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
+            loss = self.step(inputs)
+        return graph, inputs, loss
+
+
+@cache
+def capture_stream() -> torch.cuda.Stream:
+    """Where this process captures its steps: the default stream cannot be captured."""
+    return torch.cuda.Stream()
+
+
+@contextmanager
+def on_capture_stream() -> Iterator[None]:
+    """What is within runs on the stream of the capture, in order with what comes before and after."""
+    stream = capture_stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+@contextmanager
+def undone(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Parameters, buffers and the optimizer's state are afterwards what they were, whatever steps were made within.
+
+    State that was made within stays, as zeros: for SGD's momentum the same as none (at its first step torch takes the
+    gradient itself, which is what zeros and the gradient come to).
+    """
+    before = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
+    state = {id(tensor): tensor.clone() for tensor in _state(optimizer)}
+    yield
+    with torch.no_grad():
+        for tensor, value in before:
+            tensor.copy_(value)
+        for tensor in _state(optimizer):
+            tensor.copy_(state[id(tensor)]) if id(tensor) in state else tensor.zero_()
+
+
+def _state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """All tensors that an optimizer remembers."""
+    return [value for each in optimizer.state.values() for value in each.values() if isinstance(value, torch.Tensor)]

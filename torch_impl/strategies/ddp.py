@@ -42,15 +42,17 @@ class DDP(SingleDevice):
         # Compiled within: dynamo passes over an nn.Sequential that it does not begin with, as under the wrapper. What
         # it compiles is cut at the buckets' borders all the same, so that they are sent while backward runs.
         network = tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job)
-        # The wrapper broadcasts rank 0's parameters once, and hooks every parameter's gradient.
-        wrapped = DistributedDataParallel(
-            network,
-            device_ids=None if self.device.type == "cpu" else [self.device],
-            bucket_cap_mb=options["bucket_cap_mb"],
-            gradient_as_bucket_view=options["gradient_as_bucket_view"],
-            static_graph=options["static_graph"],
-            find_unused_parameters=options["find_unused_parameters"],
-        )
+        # A step that is to be captured must find its hooks on the stream of the capture.
+        with tuning.on_capture_stream() if self.job.settings.get("cuda_graphs", False) else nullcontext():
+            # The wrapper broadcasts rank 0's parameters once, and hooks every parameter's gradient.
+            wrapped = DistributedDataParallel(
+                network,
+                device_ids=None if self.device.type == "cpu" else [self.device],
+                bucket_cap_mb=options["bucket_cap_mb"],
+                gradient_as_bucket_view=options["gradient_as_bucket_view"],
+                static_graph=options["static_graph"],
+                find_unused_parameters=options["find_unused_parameters"],
+            )
         if options["compression"] == "bf16":
             wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
         return wrapped

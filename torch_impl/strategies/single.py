@@ -39,7 +39,9 @@ class SingleDevice:
         self.schedule = optim.build_schedule(self.job.optimizer, self.optimizer)
         self.loss_fn = losses.get(self.job.workload.loss)
         self.last_loss = torch.zeros(())
-        self.run = tuning.Graphed(self.train) if self.job.settings.get("cuda_graphs", False) else self.train
+        self.run = self.train
+        if self.job.settings.get("cuda_graphs", False):
+            self.run = tuning.Graphed(self.train, self.trained, self.optimizer)
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         fused = self.job.settings.get("fused_optimizer", False)
