@@ -106,11 +106,12 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
     steps = timing.whole_rounds(steps, of=spec.options.get("sync_every", 1))
     answer["steps_per_block"] = steps
     seconds, bare_seconds = answer.setdefault("block_seconds", []), answer.setdefault("bare_block_seconds", [])
+    by_hand = bare(program, resident) if bare is not None else None
     for block in range(spec.blocks):
         progress(f"block {block + 1}/{spec.blocks}")
         seconds += timed(blocks=1, steps_per_block=steps)
-        if bare is not None and block < BARE_BLOCKS:
-            bare_seconds.append(timing.time_call(program, partial(bare, program, resident, steps), **clocks))
+        if by_hand is not None and block < BARE_BLOCKS:
+            bare_seconds.append(timing.time_call(program, partial(by_hand, steps), **clocks))
     check_loss([*losses[:1], program.loss()], spec.curve_steps + spec.blocks * steps)
     if hasattr(program, "trace") and spec.launch == 0:
         progress("tracing one step")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
@@ -59,8 +60,10 @@ def probe(world: World, precision: Precision) -> dict[str, float]:
         jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])
         for array in precision_probe.operands().values()
     )
-    found = jax.lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    return precision_probe.errors(np.asarray(a @ b), np.asarray(found))
+    kinds: Any = {"use_bias": False, "dtype": COMPUTE_DTYPES[precision], "param_dtype": DTYPES[precision]}
+    product = nn.Dense(b.shape[1], **kinds).apply({"params": {"kernel": b}}, a)
+    found = nn.Conv(k.shape[3], k.shape[:2], padding="VALID", **kinds).apply({"params": {"kernel": k}}, x)
+    return precision_probe.errors(*(np.asarray(each, a.dtype) for each in (product, found)))
 
 
 def versions(world: World) -> dict[str, str]:

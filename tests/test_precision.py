@@ -8,7 +8,7 @@ from conftest import make_result, make_spec
 
 from harness import precision
 from harness.launch import Outcome
-from harness.verdicts import judge, timed
+from harness.verdicts import judge, off_golden, timed
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:
@@ -33,7 +33,7 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("asked", ["fp64", "fp32", "tf32"])
+@pytest.mark.parametrize("asked", FOUND)
 @pytest.mark.parametrize("used", FOUND)
 def test_another_precision_than_the_one_asked_for_shows(asked, used):
     found = precision.wrong(FOUND[used], asked)
@@ -53,3 +53,13 @@ def test_a_trial_in_another_precision_counts_for_nothing():
     assert void.precision_errors == FOUND["tf32"]  # the worst rank's
     proof = judge(make_result(spec=make_spec()), outcome)
     assert (proof.status, "float32 or less" in proof.reason) == ("parity_failed", True)
+
+
+def test_a_network_that_loses_its_cast_on_the_way_shows():
+    golden = (2.0, 1.9, 1.8, 1.7, 1.6)
+    rough, near = ([loss * (1 + relative) for loss in golden] for relative in (1e-3, 1e-7))
+    in_bf16, in_fp32 = (make_spec(precision=precision) for precision in ("bf16", "fp32"))
+    assert not off_golden(rough, golden, in_bf16)
+    assert "computed in float32" in off_golden(near, golden, in_bf16)
+    assert not off_golden(near, golden, in_fp32)
+    assert not off_golden(near[:1], golden[:1], in_bf16)  # one may be near by accident

@@ -5,16 +5,20 @@ Run between the timed blocks on GPUs, it shows what the suite's own code costs: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from typing import Any
 
 
-def loop(program: Any, batches: Sequence[Any], steps: int) -> None:
-    """`steps` updates on the batches in turn. The program's state is changed as by its own steps."""
+def loop(program: Any, batches: Sequence[Any]) -> Callable[[int], None]:
+    """What makes so many updates on the batches in turn. The program's state is changed as by its own steps."""
     step = program.compiled
-    for batch in islice(cycle(batches), steps):
-        step(batch)
+
+    def updates(steps: int) -> None:
+        for batch in islice(cycle(batches), steps):
+            step(batch)
+
+    return updates
 
 
 LOOPS = {"single": loop, "mirrored": loop}

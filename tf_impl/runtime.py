@@ -85,7 +85,15 @@ def probe(world: World, precision: Precision) -> dict[str, float]:
     """How far products are off as they are computed here: harness/precision.py."""
     with tf.device(devices(world)[0]):
         a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
-        return precision_probe.errors((a @ b).numpy(), tf.nn.conv2d(x, k, 1, "VALID").numpy())
+        found = []
+        for layer, given, kernel in (
+            (keras.layers.Dense(b.shape[1], use_bias=False), a, b),
+            (keras.layers.Conv2D(k.shape[3], k.shape[0], use_bias=False), x, k),
+        ):
+            layer.build(given.shape)
+            layer.set_weights([kernel])
+            found.append(tf.cast(layer(given), DTYPES[precision]).numpy())
+        return precision_probe.errors(*found)
 
 
 def versions(world: World) -> dict[str, str]:

@@ -5,13 +5,14 @@ Run between the timed blocks on GPUs, it shows what the suite's own code costs: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from torch_impl import tuning
 from torch_impl.placement import Batch
 
 LOSSES: dict[str, Any] = {
@@ -21,33 +22,42 @@ LOSSES: dict[str, Any] = {
 }
 
 
-def loop(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
-    """`steps` updates on the batches in turn. The program's state is changed as by its own steps."""
+def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
+    """What makes so many updates on the batches in turn. The program's state is changed as by its own steps."""
     model, optimizer = program.forward, program.optimizer
     loss_fn = LOSSES[program.job.workload.loss]
     device, bf16 = program.device.type, program.job.precision == "bf16"
-    for ((x, y),) in islice(cycle(batches), steps):
+
+    def update(x: torch.Tensor, y: torch.Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
             loss = loss_fn(model(x), y)
         loss.backward()
         optimizer.step()
 
+    def eager(steps: int) -> None:
+        for ((x, y),) in islice(cycle(batches), steps):
+            update(x, y)
 
-def replay(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
-    """The same where the step is a CUDA graph, already captured for batches of this shape."""
-    ((graph, inputs, _),) = program.run.graphs.values()
-    for placed in islice(cycle(batches), steps):
-        for (x, y), (own_x, own_y) in zip(placed, inputs, strict=True):
+    if not program.job.settings.get("cuda_graphs"):
+        return eager
+
+    # a script's graph of its own update; only the batch is read where the program's graph reads it
+    (((own_x, own_y),),) = [inputs for _, inputs, _ in program.run.graphs.values()]
+    with tuning.on_capture_stream():
+        update(own_x, own_y)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=tuning.capture_stream(), capture_error_mode="thread_local"):
+        update(own_x, own_y)
+
+    def replayed(steps: int) -> None:
+        for ((x, y),) in islice(cycle(batches), steps):
             own_x.copy_(x)
             own_y.copy_(y)
-        graph.replay()
+            graph.replay()
+
+    return replayed
 
 
-def as_set(program: Any, batches: Sequence[list[Batch]], steps: int) -> None:
-    """By graph or step by step, as the track has it."""
-    (replay if program.job.settings.get("cuda_graphs") else loop)(program, batches, steps)
-
-
-LOOPS = {"single": as_set, "ddp": as_set, "data_parallel": loop}
+LOOPS = {"single": loop, "ddp": loop, "data_parallel": loop}
 """By strategy."""

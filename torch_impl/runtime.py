@@ -84,8 +84,10 @@ def probe(world: World, precision: Precision) -> dict[str, float]:
     a, b, x, k = (
         torch.from_numpy(array).to(device(world), DTYPES[precision]) for array in precision_probe.operands().values()
     )
-    found = functional.conv2d(x.permute(0, 3, 1, 2), k.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
-    return precision_probe.errors((a @ b).cpu().numpy(), found.cpu().numpy())
+    with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        product = functional.linear(a, b.T)
+        found = functional.conv2d(x.permute(0, 3, 1, 2), k.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
+    return precision_probe.errors(product.to(a.dtype).cpu().numpy(), found.to(a.dtype).cpu().numpy())
 
 
 def idle_setting(settings: Mapping[str, bool]) -> str:

@@ -25,7 +25,7 @@ for by_hand in (False, True):
     program = importlib.import_module(f"{package}.strategies.single").build(job)
     placed = [program.place(batches.batch(step, 8)) for step in range(3)]
     if by_hand:
-        importlib.import_module(f"{package}.bare").LOOPS["single"](program, placed, STEPS)
+        importlib.import_module(f"{package}.bare").LOOPS["single"](program, placed)(STEPS)
     else:
         for step in range(STEPS):
             program.step(placed[step % 3])
