@@ -224,7 +224,10 @@ def import_runtime(package: str) -> Any:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says, in one of the frameworks' ways, that a device or the host has no memory left."""
     named = type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError")
-    return named or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
+    if named or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower():
+        return True
+    # the end of a CUDA graph's capture that failed raises an error of its own
+    return error.__context__ is not None and is_out_of_memory(error.__context__)
 
 
 def die_with_parent() -> None:

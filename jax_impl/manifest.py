@@ -30,6 +30,8 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="single",
             summary="jit on one device: the base case of every speed-up",
+            tuned={"latency_hiding_scheduler": False},
+            tuned_because="nothing crosses devices: there is no communication to move",
             processes="one",
             parallelism="none",
             normalization="global",

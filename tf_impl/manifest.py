@@ -28,6 +28,13 @@ FRAMEWORK = FrameworkSpec(
             summary="each variable updated by one operation, where TensorFlow has one with torch's definition: SGD's",
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/ResourceApplyMomentum",
         ),
+        Setting(
+            name="private_gpu_threads",
+            summary="threads for each GPU's launches alone, which work of the host does not hold up",
+            source="www.tensorflow.org/guide/gpu_performance_analysis",
+            environment={"TF_GPU_THREAD_MODE": "gpu_private"},
+            needs_gpu=True,
+        ),
     ),
     strategies=(
         StrategySpec(

@@ -108,7 +108,8 @@ FRAMEWORK = FrameworkSpec(
             choices={"compression": ("none", "bf16")},
             bands={"compression=bf16": "bf16_gradients"},
             tuned={"static_graph": True, "gradient_as_bucket_view": True},
-            tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy",
+            tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy "
+            "(docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)",
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce of buckets, while backward still runs",
@@ -182,7 +183,7 @@ FRAMEWORK = FrameworkSpec(
             normalization="per_microbatch",
             fixed_batch=True,
             without={
-                "compile": "its runtime cuts the backward of a stage in two",
+                "compile": "zero bubble cuts the backward of a stage in two, and compiled code has but one",
                 "fused_optimizer": "parameters of other ranks' stages are there without memory",
             },
             options={"schedule": "1f1b", "micro_batches": 4, "cut": "parameters"},
@@ -202,8 +203,6 @@ FRAMEWORK = FrameworkSpec(
             other_normalizations={"global": SYNC_BATCH_NORM},
             options={"reshard_after_forward": True},
             without={
-                "compile": "its hooks around each block would cut the compiled graph",
-                "channels_last": "fully_shard refuses parameters that do not lie in their order",
                 "fused_optimizer": "torch's fused SGD takes no sharded parameters",
             },
             replicated="nothing but BatchNorm's running statistics",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 import torch
 import torch._dynamo.utils
@@ -16,10 +17,13 @@ from torch import nn
 from harness.contract import Job
 from torch_impl.placement import Batch
 
+Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
+
 EAGER_STEPS = 11
 """Steps before the capture: in them cuDNN chooses kernels, the compiler compiles, the optimizer makes its state, and
 DistributedDataParallel times itself, ten times over. None of that can be captured (docs.pytorch.org, "CUDA semantics",
-CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel)."""
+CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel, which is made on the stream of the capture; what
+the page asks of NCCL's watchdog, not to look in on a capture, is capture_error_mode's doing here)."""
 
 
 def memory_format(job: Job) -> torch.memory_format:
@@ -27,16 +31,16 @@ def memory_format(job: Job) -> torch.memory_format:
     return torch.channels_last if job.settings.get("channels_last", False) else torch.contiguous_format
 
 
-def compiled(module: nn.Module, job: Job) -> nn.Module:
-    """The module compiled, if the track has it so; parameters and their names stay the module's own."""
+def compiled(what: Compilable, job: Job) -> Compilable:
+    """A module, or its forward, compiled, if the track has it so; parameters and their names stay the module's own."""
     if not job.settings.get("compile", False):
-        return module
+        return what
     # All or nothing: what dynamo cannot compile it would leave eager without a word, and so would it after eight shapes
     # of what it takes for the same function (every nn.Sequential).
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     # dynamic=False: each shape gets kernels of its own, also that of an epoch's short last batch
-    return torch.compile(module, dynamic=False, fullgraph=True)  # pyright: ignore[reportReturnType]
+    return torch.compile(what, dynamic=False, fullgraph=True)  # pyright: ignore[reportReturnType]
 
 
 def idle(settings: Mapping[str, bool]) -> str:

@@ -293,7 +293,7 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "driver": machine.get("driver") or "none",
         "processor": f"{machine.get('cpu')}, {machine.get('cores')} cores in use",
         "memory": f"{machine.get('memory_bytes', 0) / 2**30:.0f} GiB",
-        "system": machine.get("system", ""),
+        "system": ", ".join(dict.fromkeys(result.machine.get("system", "") for result in results)),
         "measured": _sittings(results),
         "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
     }

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from harness.contract import Job
-from torch_impl import placement, stages
+from torch_impl import placement, stages, tuning
 from torch_impl.normalization import with_batch_norm_over
 from torch_impl.strategies.single import SingleDevice
 
@@ -41,9 +42,17 @@ class FSDP(SingleDevice):
         keep = self.job.options["reshard_after_forward"]
         for block in stages.blocks(self.model).values():
             if any(True for _ in block.parameters()):
+                # each by itself: the hooks around it, which borrow and give back its parameters, cannot be compiled
+                block.forward = tuning.compiled(block.forward, self.job)
                 fully_shard(block, mesh=mesh, reshard_after_forward=keep)
         fully_shard(model, mesh=mesh, reshard_after_forward=keep)  # the root last: it orders its blocks' collectives
         return model
+
+    @property
+    def kernel_format(self) -> torch.memory_format:
+        # fully_shard takes parameters that lie in their own order alone. Images as NHWC are enough: cuDNN then computes
+        # in NHWC, and lays the kernels out anew in each step.
+        return torch.contiguous_format
 
     def communication(self, *, last: bool) -> AbstractContextManager:
         # Else every accumulation step would reduce-scatter. Until the last, each rank adds up whole gradients.

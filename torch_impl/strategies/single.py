@@ -29,7 +29,7 @@ class SingleDevice:
         self.model = models.build(job.workload)
         self.model.to(self.dtype)  # before loading: float64 weights must not pass through float32
         weights.load(self.model, job.workload, job.params)
-        self.model.to(self.device, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
+        self.model.to(self.device, memory_format=self.kernel_format)  # pyright: ignore[reportCallIssue]
         self.forward = self.parallelize(self.model)
         self.prepare_training()
 
@@ -50,6 +50,11 @@ class SingleDevice:
     def parallelize(self, model: nn.Module) -> nn.Module:
         """What the step calls instead of the model: here the model itself, compiled if the track has it so."""
         return tuning.compiled(model, self.job)
+
+    @property
+    def kernel_format(self) -> torch.memory_format:
+        """How the parameters of convolutions lie."""
+        return tuning.memory_format(self.job)
 
     @property
     def share(self) -> tuple[int, int]:
