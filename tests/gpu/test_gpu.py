@@ -70,6 +70,24 @@ def test_tuned_in_tf32(tmp_path):
     assert (states["torch", "single"], states["torch", "data_parallel"]) == ("cold", "none")
 
 
+def test_tuned_trainings_are_the_same(tmp_path):
+    """Two shapes of batch, each a CUDA graph of its own (an epoch's last is short), in two accumulation steps; the
+    first shape's graph is replayed again when the second's has been captured, and evaluations come between."""
+    names = ("single", "average_gradients", "ddp")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), "--track", "tuned", "--precision", "fp32")
+    arguments += ("--epochs", "2", "--accumulation-steps", "2", "--seeds", "1")
+    common = ("--workload", "mnist_cnn", "--size", "tiny", "--devices", "2")
+    assert (
+        subprocess.run(harness("train", *common, *arguments, "--out", str(tmp_path / "tr")), cwd=ROOT).returncode == 0
+    )
+    results = {result.spec.strategy: result for result in store.read(tmp_path / "tr")}
+    assert results.keys() == set(names)
+    for name, result in results.items():
+        assert result.spec.settings["cuda_graphs"], name
+        found, right = ([epoch.test_loss for epoch in each.epochs] for each in (result, results["single"]))
+        assert len(found) == 3 and found == pytest.approx(right, rel=1e-4), name
+
+
 def test_all_others_in_fp32(tmp_path):
     names = {s.name for name in registry.FRAMEWORKS for s in registry.framework(name).strategies} - set(TUNED)
     results = run(tmp_path / "others", "--strategy", ",".join(sorted(names)))
