@@ -94,18 +94,16 @@ def run(tmp_path, *arguments, code=0):
     return store.read(tmp_path / "run")
 
 
-def test_run_proves_and_times_in_every_framework(tmp_path):
+def test_run_proves_and_times_on_two_ranks(tmp_path):
     """Every cell of every manifest goes through `train` in test_training_frameworks.py."""
-    results = run(tmp_path, "--strategy", "single,ddp", "--workload", "mnist_cnn", "--size", "tiny")
-    assert len(results) == 4
+    results = run(tmp_path, "--strategy", "ddp", "--workload", "mnist_cnn", "--size", "tiny")
+    assert len(results) == 1
     for result in results:
         assert result.status == "ok", f"{result.spec.cell}: {result.reason}"
         assert len(result.losses) == PRESETS["smoke"]["curve_steps"]
         assert all(seconds > 0 for rank in result.block_seconds for seconds in rank)
         # float32 against float64: the curves are those of the same training
         np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-4)
-    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert environment["frameworks"].keys() == set(registry.FRAMEWORKS)
 
 
 def prove(tmp_path, **known) -> dict[str, TrialResult]:
@@ -172,8 +170,10 @@ def test_four_devices(tmp_path):
     prove(tmp_path, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 
 
-def test_bfloat16_is_really_used_and_still_learns(tmp_path):
+def test_run_in_every_framework_and_in_bfloat16_that_is_really_used(tmp_path):
     results = run(tmp_path, "--size", "tiny", "--strategy", "single", "--precision", "bf16")
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["frameworks"].keys() == set(registry.FRAMEWORKS)
     for result in results:
         assert result.status == "ok", result.reason
         off = np.abs(np.array(result.losses) / np.array(result.golden_losses) - 1).max()

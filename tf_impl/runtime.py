@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
-import keras
-import tensorflow as tf
+# Keras and TensorFlow import these where they are installed, for parts that nothing here uses: a third of their start,
+# and another framework in this process.
+for unused in ("jax", "matplotlib", "sklearn"):
+    sys.modules.setdefault(unused, None)  # pyright: ignore[reportArgumentType]
 
-from harness import precision as precision_probe
-from harness.contract import DevicesMissing, World
-from harness.specs import Precision
-from tf_impl.meeting import Meeting
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from harness import precision as precision_probe  # noqa: E402
+from harness.contract import DevicesMissing, World  # noqa: E402
+from harness.specs import Precision  # noqa: E402
+from tf_impl.meeting import Meeting  # noqa: E402
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
 """What parameters and inputs are stored in. bf16 is Keras' mixed_bfloat16: it computes in bfloat16."""
