@@ -165,7 +165,7 @@ def test_the_bare_loop_makes_the_same_updates(name):
 
 
 def test_four_devices(tmp_path):
-    strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "multi_worker_mirrored")
+    strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"
     prove(tmp_path, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 
