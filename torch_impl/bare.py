@@ -46,9 +46,7 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
     (((own_x, own_y),),) = [inputs for _, inputs, _ in program.run.graphs.values()]
     with tuning.on_capture_stream():
         update(own_x, own_y)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=tuning.capture_stream(), capture_error_mode="thread_local"):
-        update(own_x, own_y)
+    graph, _ = tuning.captured(lambda: update(own_x, own_y))
 
     def replayed(steps: int) -> None:
         for ((x, y),) in islice(cycle(batches), steps):

@@ -18,6 +18,7 @@ from harness.contract import Job
 from torch_impl.placement import Batch
 
 Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
+Result = TypeVar("Result")
 
 EAGER_STEPS = 11
 """Steps before the capture: in them cuDNN chooses kernels, the compiler compiles, the optimizer makes its state, and
@@ -80,11 +81,17 @@ class Graphed:
         with on_capture_stream(), undone(self.module, self.optimizer):
             for _ in range(EAGER_STEPS):
                 self.step(inputs)
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: a loader's threads, and the one that watches over NCCL, may go on calling CUDA meanwhile
-        with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
-            loss = self.step(inputs)
+        graph, loss = captured(lambda: self.step(inputs))
         return graph, inputs, loss
+
+
+def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A call as a graph, and what it returned: tensors that each replay writes to. Nothing is computed here."""
+    graph = torch.cuda.CUDAGraph()
+    # thread_local: a loader's threads, and the one that watches over NCCL, may go on calling CUDA meanwhile
+    with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
+        result = step()
+    return graph, result
 
 
 @cache
