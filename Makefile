@@ -2,7 +2,7 @@
 #              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf (14 GB)
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
-# make test-gpu  the tests that need two GPUs, which they have for themselves: five minutes
+# make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make check   ruff, ruff format, pyright
 # make clean   removes the environments and caches; reports stay
 

@@ -23,8 +23,8 @@ Result = TypeVar("Result")
 EAGER_STEPS = 11
 """Steps before the capture: in them cuDNN chooses kernels, the compiler compiles, the optimizer makes its state, and
 DistributedDataParallel times itself, ten times over. None of that can be captured (docs.pytorch.org, "CUDA semantics",
-CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel, which is made on the stream of the capture; what
-the page asks of NCCL's watchdog, not to look in on a capture, is capture_error_mode's doing here)."""
+CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel, which is made on the stream of the capture; that
+NCCL's watchdog must be told not to look in on a capture is over since PyTorch 2.2: docs.nvidia.com/dl-cuda-graph)."""
 
 
 def memory_format(job: Job) -> torch.memory_format:
@@ -88,7 +88,7 @@ class Graphed:
 def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
     """A call as a graph, and what it returned: tensors that each replay writes to. Nothing is computed here."""
     graph = torch.cuda.CUDAGraph()
-    # thread_local: a loader's threads, and the one that watches over NCCL, may go on calling CUDA meanwhile
+    # thread_local: a loader's threads may go on calling CUDA meanwhile
     with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
         result = step()
     return graph, result

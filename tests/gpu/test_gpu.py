@@ -30,9 +30,9 @@ def harness(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", *arguments]
 
 
-def run(folder: Path, *arguments: str) -> list[TrialResult]:
-    common = ("--workload", "mnist_cnn", "--size", "tiny", "--devices", "2", "--preset", "smoke")
-    done = subprocess.run(harness("run", *common, *arguments, "--out", str(folder)), cwd=ROOT)
+def run(folder: Path, *arguments: str, command: str = "run") -> list[TrialResult]:
+    common = ("--workload", "mnist_cnn", "--size", "tiny", "--devices", "2", "--out", str(folder))
+    done = subprocess.run(harness(command, *common, *arguments), cwd=ROOT)
     assert done.returncode in (0, 1)  # a failed cell is a row, and is found there
     return [result for result in store.read(folder) if result.status != "unavailable"]
 
@@ -60,7 +60,7 @@ def test_tuned_in_tf32(tmp_path):
     """Proved in float64 in their tuned forms (compiled, NHWC, replayed as CUDA graphs), then timed in TF32 where that
     is asked for."""
     arguments = ("--strategy", ",".join(TUNED), "--track", "tuned", "--precision", "tf32")
-    results = run(tmp_path / "tuned", *arguments)
+    results = run(tmp_path / "tuned", *arguments, "--preset", "smoke")
     check(results, tuned=True)
     for result in results:
         assert min(result.precision_errors.values()) > 1e-5, "TF32"
@@ -76,13 +76,10 @@ def test_tuned_trainings_are_the_same(tmp_path):
     names = ("single", "average_gradients", "ddp")
     arguments = ("--framework", "torch", "--strategy", ",".join(names), "--track", "tuned", "--precision", "fp32")
     arguments += ("--epochs", "2", "--accumulation-steps", "2", "--seeds", "1")
-    common = ("--workload", "mnist_cnn", "--size", "tiny", "--devices", "2")
-    assert (
-        subprocess.run(harness("train", *common, *arguments, "--out", str(tmp_path / "tr")), cwd=ROOT).returncode == 0
-    )
-    results = {result.spec.strategy: result for result in store.read(tmp_path / "tr")}
+    results = {result.spec.strategy: result for result in run(tmp_path / "trained", *arguments, command="train")}
     assert results.keys() == set(names)
     for name, result in results.items():
+        assert result.status == "ok", f"{name}: {result.reason}"
         assert result.spec.settings["cuda_graphs"], name
         found, right = ([epoch.test_loss for epoch in each.epochs] for each in (result, results["single"]))
         assert len(found) == 3 and found == pytest.approx(right, rel=1e-4), name
@@ -90,7 +87,7 @@ def test_tuned_trainings_are_the_same(tmp_path):
 
 def test_all_others_in_fp32(tmp_path):
     names = {s.name for name in registry.FRAMEWORKS for s in registry.framework(name).strategies} - set(TUNED)
-    results = run(tmp_path / "others", "--strategy", ",".join(sorted(names)))
+    results = run(tmp_path / "others", "--strategy", ",".join(sorted(names)), "--preset", "smoke")
     check(results, tuned=False)
     for result in results:
         assert max(result.precision_errors.values()) < 1e-6, "float32, and not TF32"
