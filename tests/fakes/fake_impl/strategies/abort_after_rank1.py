@@ -3,14 +3,17 @@
 import os
 import time
 
+from fake_impl import runtime
 from fake_impl.strategies.single import Fake
 
 
 class Program(Fake):
     def step(self, placed):
-        if self.job.world.rank == 1:
+        world = self.job.world
+        if world.rank == 1:
             raise MemoryError("planted in rank 1")
-        time.sleep(0.6)
+        while not (runtime.folder(world) / "rank1.json").exists():
+            time.sleep(0.01)
         os.abort()
 
 
