@@ -59,11 +59,10 @@ def launch(
     *,
     on_progress: Callable[[str], None] = lambda text: None,
     stop: threading.Event | None = None,
-    worker: str = "harness.worker",
 ) -> Outcome:
     """Run the phase to its end, whatever that is. On an exception (Ctrl-C), all its processes are ended first.
 
-    `stop`: ends it likewise when it is set. `worker` is the module that each rank runs; tests put faulty ones there.
+    `stop`: ends it likewise when it is set.
     """
     spec, folder = order.spec, order.folder
     framework = registry.framework(spec.framework)
@@ -103,7 +102,7 @@ def launch(
         "checkpoint": str(order.checkpoint or ""),
         "init_from": str(order.init_from or ""),
     }
-    command = [order.interpreter, "-m", worker, str(folder), "--rank"]
+    command = [order.interpreter, "-m", "harness.worker", str(folder), "--rank"]
     ranks = [
         # A GPU trial may use every core; on CPU the devices are the cores.
         {"command": [*command, str(rank)], "environment": variables, "cores": share if spec.platform == "cpu" else []}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import registry
+from harness import environment, registry
 from harness.devices import Gpu, Machine, cores
 from harness.specs import Check, OptimizerSpec, Parity, TrialResult, TrialSpec
 
@@ -19,6 +23,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FAKES = TESTS / "fakes"
+FORKED = TESTS / "forked"
 
 
 def pytest_collection_modifyitems(items):
@@ -32,6 +37,40 @@ def pytest_collection_modifyitems(items):
 def python(framework: str) -> str:
     """The interpreter under which the harness runs one of our frameworks: not this one for all, on a GPU machine."""
     return registry.default_interpreter(registry.framework(framework))
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Callable[[str], str]]:
+    """By framework, an interpreter for --interpreter whose workers need not import the framework: forked/zygote.py.
+
+    The workers' own start, in fresh processes, is seen by the tests that do without.
+    """
+    with tempfile.TemporaryDirectory() as folder:  # pytest's are too long for a socket's path
+        running: dict[str, subprocess.Popen] = {}
+
+        def interpreter(name: str) -> str:
+            script, where = Path(folder) / name, Path(folder) / f"{name}.socket"
+            if name not in running:
+                package = registry.framework(name).package
+                own = registry.framework(name).environment.get("cpu", {})
+                known = {"machine": make_machine(), "platform": "cpu", "devices": 2, "cores": 1, "own": own}
+                variables = environment.worker_environment(code=ROOT, **known)
+                variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS / "faults")])
+                command = [python(name), str(FORKED / "zygote.py"), package, str(where)]
+                running[name] = subprocess.Popen(
+                    command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                command = shlex.join([python(name), "-IS", str(FORKED / "interpreter.py"), str(where)])
+                script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+                script.chmod(0o755)
+            while not where.exists():
+                assert running[name].poll() is None, "the zygote has died"
+                time.sleep(0.05)
+            return str(script)
+
+        yield interpreter
+        for process in running.values():
+            process.communicate()  # closes its standard input
 
 
 @pytest.fixture

@@ -7,19 +7,15 @@ The faults themselves are in tests/faults/<framework>_faults.py.
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
 import sys
-import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import TESTS, make_machine, python
+from conftest import make_machine
 
-from harness import environment, registry
+from harness import registry
 from harness.display import PlainDisplay
 from harness.launch import Order, launch
 from harness.plan import make_plan
@@ -37,38 +33,8 @@ for name in registry.FRAMEWORKS:
     CELLS |= importlib.import_module(f"{name}_faults").CELLS
 
 
-@pytest.fixture(scope="session")
-def zygotes():
-    """Where each framework's zygote listens: started when it is first asked for, ended with the session."""
-    with tempfile.TemporaryDirectory() as folder:
-        running: dict[str, subprocess.Popen] = {}
-
-        def path_of(name: str) -> str:
-            path = Path(folder) / name
-            if name not in running:
-                framework = registry.framework(name)
-                variables = environment.worker_environment(
-                    machine=make_machine(), platform="cpu", devices=2, cores=1,
-                    own=framework.environment.get("cpu", {}), code=TESTS.parent,
-                )  # fmt: skip
-                variables["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(FAULTS_FOLDER)])
-                command = [python(name), "-m", "zygote", framework.package, f"{name}_faults", str(path)]
-                running[name] = subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL)
-            while not path.exists():
-                assert running[name].poll() is None, "the zygote has died"
-                time.sleep(0.05)
-            return str(path)
-
-        yield path_of
-        for process in running.values():
-            process.kill()
-            process.wait()
-
-
-def prove(tmp_path, monkeypatch, zygotes, cell: str, fault: str) -> TrialResult:
-    """The parity phase of a cell under the faulty worker."""
-    monkeypatch.setenv("PYTHONPATH", str(FAULTS_FOLDER))
-    (tmp_path / "zygote").write_text(zygotes(cell.split()[0]))
+def prove(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+    """The parity phase of a cell with a fault, which forked/zygote.py plants."""
     how = CELLS[cell]
     request = Request(
         frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
@@ -81,11 +47,11 @@ def prove(tmp_path, monkeypatch, zygotes, cell: str, fault: str) -> TrialResult:
     references.prepare(spec)
     golden, groups = references.reference(spec)
     order = Order(
-        spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=python(spec.framework),
+        spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=forked(spec.framework),
         folder=tmp_path / "trial", inputs=references.inputs[f"{spec.workload}-{spec.size}"].train, golden=golden,
         groups=len(groups), devices_in_plan=2,
     )  # fmt: skip
-    outcome = launch(order, make_machine(), worker="faulty_worker")
+    outcome = launch(order, make_machine())
     ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
     return judge(ended, outcome)
 
@@ -108,8 +74,8 @@ SPECIAL = [name for name, cell in CELLS.items() if cell.options or cell.known]
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", SPECIAL)
-def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, zygotes, cell):
-    result = prove(tmp_path, monkeypatch, zygotes, cell, "none")
+def test_without_a_fault_the_gate_passes(tmp_path, forked, cell):
+    result = prove(tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     assert result.parity is not None
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in result.parity.checks})
@@ -117,8 +83,8 @@ def test_without_a_fault_the_gate_passes(tmp_path, monkeypatch, zygotes, cell):
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in FAULTS.items()])
-def test_the_gate_catches(tmp_path, monkeypatch, zygotes, fault):
-    result = prove(tmp_path, monkeypatch, zygotes, FAULTS[fault][0], fault)
+def test_the_gate_catches(tmp_path, forked, fault):
+    result = prove(tmp_path, forked, FAULTS[fault][0], fault)
     assert result.status == "parity_failed", result.traceback or result.reason
     assert result.parity is not None
     failed = {check.quantity: check.error for check in result.parity.checks if not check.passed}

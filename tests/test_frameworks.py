@@ -106,9 +106,11 @@ def test_run_proves_and_times_on_two_ranks(tmp_path):
         np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-4)
 
 
-def prove(tmp_path, **known) -> dict[str, TrialResult]:
+def prove(tmp_path, forked, **known) -> dict[str, TrialResult]:
     """The parity phases alone of what the request names, by "framework strategy"."""
-    plan = make_plan(Request(platform="cpu", **known), machine())
+    names = known.get("frameworks", registry.FRAMEWORKS)
+    request = Request(platform="cpu", interpreters={name: forked(name) for name in names}, **known)
+    plan = make_plan(request, machine())
     intent = store.Intent(plan=plan, command="", started="")
     this = Run(intent, machine(), tmp_path, display=PlainDisplay())
     try:
@@ -124,16 +126,16 @@ def prove(tmp_path, **known) -> dict[str, TrialResult]:
 
 
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
-def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, framework):
+def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, forked, framework):
     """As tuned as CPU devices allow, but for torch.compile, which would take half a minute for each."""
     known = {"tracks": ("tuned",), "settings": {"compile": "false"} if framework == "torch" else {}}
-    found = prove(tmp_path, frameworks=(framework,), workloads=("resnet50",), size="tiny", **known)
+    found = prove(tmp_path, forked, frameworks=(framework,), workloads=("resnet50",), size="tiny", **known)
     expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
     assert {name.split()[1] for name in found} == expected
 
 
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
-def test_accumulation_under_the_other_batch_norm(tmp_path, framework):
+def test_accumulation_under_the_other_batch_norm(tmp_path, forked, framework):
     """Each data-parallel strategy in two accumulation steps, with the BatchNorm that is not its default if it can."""
     strategies = [s for s in registry.framework(framework).strategies if s.accumulates and s.parallelism == "data"]
     for strategy in strategies:
@@ -142,17 +144,17 @@ def test_accumulation_under_the_other_batch_norm(tmp_path, framework):
         others = [name for name, needs_gpu in strategy.other_normalizations.items() if not needs_gpu]
         known = {"batch_norm": others[0]} if others else {}
         (proof,) = prove(
-            tmp_path / strategy.name, frameworks=(framework,), strategies=(strategy.name,), workloads=("resnet50",),
-            size="tiny", accumulation_steps=2, **known,
+            tmp_path / strategy.name, forked, frameworks=(framework,), strategies=(strategy.name,),
+            workloads=("resnet50",), size="tiny", accumulation_steps=2, **known,
         ).values()  # fmt: skip
         assert proof.parity is not None
         assert proof.parity.groups == (2 if proof.spec.normalization == "global" else 4)
 
 
-def test_another_loss_and_no_images_and_compiled(tmp_path):
+def test_another_loss_and_no_images_and_compiled(tmp_path, forked):
     """The classifier's cross-entropy goes through every strategy in test_training_frameworks.py."""
     strategies = ("ddp", "pmap", "mirrored")  # torch.compile takes its time
-    prove(tmp_path, workloads=("toy",), strategies=strategies, global_batch=32, tracks=("tuned",))
+    prove(tmp_path, forked, workloads=("toy",), strategies=strategies, global_batch=32, tracks=("tuned",))
 
 
 @pytest.mark.parametrize("name", registry.FRAMEWORKS)
@@ -164,10 +166,10 @@ def test_the_bare_loop_makes_the_same_updates(name):
     assert done.stdout.strip().endswith("equal"), done.stderr
 
 
-def test_four_devices(tmp_path):
+def test_four_devices(tmp_path, forked):
     strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"
-    prove(tmp_path, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
+    prove(tmp_path, forked, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 
 
 def test_run_in_every_framework_and_in_bfloat16_that_is_really_used(tmp_path):

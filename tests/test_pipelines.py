@@ -32,11 +32,11 @@ def test_gradients_at_every_split_size_and_number_of_stages():
 
 
 @pytest.mark.frameworks
-def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path):
+def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, forked):
     done = harness(
         "sweep", "schedule", "--values", "gpipe,interleaved_1f1b,zero_bubble", "--size", "tiny",
         "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
-        fakes=False, timeout=280,
+        "--interpreter", f"torch={forked('torch')}", fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
@@ -63,10 +63,10 @@ assert torch.equal(ours(x), theirs(x))
 
 
 @pytest.mark.frameworks
-def test_the_tutorial_from_one_command(tmp_path):
+def test_the_tutorial_from_one_command(tmp_path, forked):
     done = harness(
         "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
-        fakes=False, timeout=280,
+        "--interpreter", f"torch={forked('torch')}", fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results = store.read(tmp_path / "run")
@@ -249,10 +249,11 @@ def test_published_numbers_are_those_of_the_tutorial():
 
 
 @pytest.mark.frameworks
-def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path):
+def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     done = harness(
         "run", "--framework", "torch", "--strategy", "model_parallel", "--size", "tiny", "--platform", "cpu",
-        "--option", "cut=time", "--out", str(tmp_path / "run"), fakes=False,
+        "--option", "cut=time", "--out", str(tmp_path / "run"), "--interpreter", f"torch={forked('torch')}",
+        fakes=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (result,) = store.read(tmp_path / "run")

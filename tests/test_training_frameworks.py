@@ -58,11 +58,12 @@ def hub(tmp_path_factory):
 
 
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
-def test_every_strategy_trains_evaluates_and_saves(tmp_path, framework, hub):
+def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, hub):
     path, (loss, accuracy) = hub
     results = train(
         tmp_path / "run", "--framework", framework, "--workload", "classifier", "--global-batch", str(BATCH),
         "--epochs", "1", "--save-every", "1", "--init-from", str(path),
+        "--interpreter", f"{framework}={forked(framework)}",
     )  # fmt: skip
     strategies = registry.framework(framework).strategies
     assert {result.spec.strategy for result in results} == {strategy.name for strategy in strategies}
@@ -92,14 +93,13 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, framework, hub):
     assert len(ends) == 1, ends  # the same training, the uneven last batch included
 
 
-def test_running_statistics_open_in_every_framework(tmp_path):
-    known = ["--workload", "resnet50", "--size", "tiny"]
-    (trained,) = train(
-        tmp_path / "torch", *known, "--framework", "torch", "--strategy", "single", "--epochs", "1", "--save-every", "1"
-    )
+def test_running_statistics_open_in_every_framework(tmp_path, forked):
+    known = ["--workload", "resnet50", "--size", "tiny", "--strategy", "single"]
+    for name in registry.FRAMEWORKS:
+        known += ["--interpreter", f"{name}={forked(name)}"]
+    (trained,) = train(tmp_path / "torch", *known, "--framework", "torch", "--epochs", "1", "--save-every", "1")
     others = train(
-        tmp_path / "others", *known, "--framework", "jax,tf", "--strategy", "single", "--epochs", "0",
-        "--init-from", str(tmp_path / "torch"),
+        tmp_path / "others", *known, "--framework", "jax,tf", "--epochs", "0", "--init-from", str(tmp_path / "torch"),
     )  # fmt: skip
     assert len(others) == 2
     for other in others:
