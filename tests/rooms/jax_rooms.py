@@ -25,9 +25,11 @@ def optimize(spec, start, gradients):
 def compiled_schedules(spec):
     """In float64, and as it is where JAX computes in float32."""
 
+    single = jax.jit(optim.schedule(spec))
+
     def in_float32(count):
         with jax.enable_x64(False):
-            return jax.jit(optim.schedule(spec))(jnp.int32(count))
+            return single(jnp.int32(count))
 
     return jax.jit(optim.schedule(spec)), in_float32
 

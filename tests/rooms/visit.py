@@ -30,8 +30,6 @@ OPTIMIZERS = {
     "adamw-cosine": OptimizerSpec(name="adamw", learning_rate=0.1, schedule="cosine", warmup_steps=2, total_steps=5),
     "warm-up": OptimizerSpec(name="sgd", learning_rate=0.1, warmup_steps=3),
 }
-# steps at which a rate changes, for every step size up to 130: compilers divide in their own ways
-STEP_SIZES = range(1, 131)
 LOSSES = ("mse", "cross_entropy", "nll")
 # ResNet-50's other sizes have the tutorial's weights, or but for the last layer
 SIZED = [
@@ -48,15 +46,21 @@ GRADIENTS = RNG.standard_normal((6, 4, 3)) * np.logspace(-6, 0, 12).reshape(4, 3
 OUTPUTS = RNG.standard_normal((5, 3))
 
 
-def step_schedules():
-    """A step schedule for each size."""
-    known = {"name": "sgd", "learning_rate": 1.0, "schedule": "step", "gamma": 0.5}
-    return [(size, OptimizerSpec(step_size=size, **known)) for size in STEP_SIZES]
-
-
 def edges(size):
     """The steps before and after the first changes of the rate."""
     return [size - 1, size, 2 * size - 1, 2 * size, 3 * size]
+
+
+def falls_short(size, dtype):
+    """Whether a compiler that turns a division by `size` into a product changes a rate at the wrong step."""
+    return any(int(dtype(step) * (dtype(1) / dtype(size))) != step // size for step in edges(size))
+
+
+def step_schedules():
+    """A step schedule for each size up to 130 at which that would show, and for some at which it would not."""
+    known = {"name": "sgd", "learning_rate": 1.0, "schedule": "step", "gamma": 0.5}
+    short = {size for size in range(1, 131) for dtype in (np.float32, np.float64) if falls_short(size, dtype)}
+    return [(size, OptimizerSpec(step_size=size, **known)) for size in sorted(short | {1, 2, 3, 10, 30, 100})]
 
 
 def targets(loss):
