@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import QUICK, ROOT
 
 from harness import devices, registry, store
 from harness.specs import TrialResult
@@ -24,6 +24,14 @@ pytestmark = [
     pytest.mark.skipif(len(devices.machine().gpus) < 2, reason="needs two GPUs"),
     pytest.mark.timeout(480),
 ]
+
+
+@pytest.fixture(autouse=True)
+def as_users_run_it(monkeypatch):
+    """XLA at its full effort, unlike on CPU devices."""
+    for name, value in QUICK.items():
+        if os.environ.get(name) == value:
+            monkeypatch.delenv(name)
 
 
 def harness(*arguments: str) -> list[str]:
