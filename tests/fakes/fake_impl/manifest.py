@@ -11,6 +11,7 @@ ONE_PROCESS = (
     "hang_with_child",
     "hang_when_timed",
     "noisy",
+    "slow_when_timed",
 )
 PER_DEVICE = (
     "replicated",
