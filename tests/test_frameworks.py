@@ -167,7 +167,7 @@ def test_the_bare_loop_makes_the_same_updates(name):
 
 
 def test_four_devices(tmp_path, forked):
-    strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "mirrored")
+    strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "mirrored", "multi_worker_mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"
     prove(tmp_path, forked, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 

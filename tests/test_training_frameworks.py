@@ -94,12 +94,15 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, 
 
 
 def test_running_statistics_open_in_every_framework(tmp_path, forked):
-    known = ["--workload", "resnet50", "--size", "tiny", "--strategy", "single"]
+    known = ["--workload", "resnet50", "--size", "tiny"]
     for name in registry.FRAMEWORKS:
         known += ["--interpreter", f"{name}={forked(name)}"]
-    (trained,) = train(tmp_path / "torch", *known, "--framework", "torch", "--epochs", "1", "--save-every", "1")
+    (trained,) = train(
+        tmp_path / "torch", *known, "--framework", "torch", "--strategy", "ddp", "--epochs", "1", "--save-every", "1"
+    )
     others = train(
-        tmp_path / "others", *known, "--framework", "jax,tf", "--epochs", "0", "--init-from", str(tmp_path / "torch"),
+        tmp_path / "others", *known, "--framework", "jax,tf", "--strategy", "single", "--epochs", "0",
+        "--init-from", str(tmp_path / "torch"),
     )  # fmt: skip
     assert len(others) == 2
     for other in others:
@@ -107,14 +110,14 @@ def test_running_statistics_open_in_every_framework(tmp_path, forked):
         assert other.epochs[0].test_loss == pytest.approx(trained.epochs[-1].test_loss, rel=1e-4)
 
 
-def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path):
+def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path, forked):
     arguments = [
-        "--framework", "torch,jax", "--strategy", "ddp,shard_map", "--workload", "classifier", "--global-batch",
+        "--framework", "all", "--strategy", "ddp,shard_map,mirrored", "--workload", "classifier", "--global-batch",
         str(BATCH), "--epochs", "6", "--save-every", "2",
         "--optimizer", "adamw:learning_rate=0.01,schedule=cosine,warmup_steps=10,total_steps=400",
     ]  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(whole, *arguments)
+    train(whole, *arguments, *(f"--interpreter={name}={forked(name)}" for name in registry.FRAMEWORKS))
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", "train", "--platform", "cpu", "--out", str(killed), *arguments],
         cwd=TESTS.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -126,7 +129,7 @@ def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path):
     process.wait()
     done = harness("train", "--resume", str(killed), fakes=False, timeout=290)
     assert done.returncode == 0, done.stderr
-    assert [result.status for result in store.read(killed)] == ["ok"] * 2
+    assert [result.status for result in store.read(killed)] == ["ok"] * 3
     assert_same_states(states(whole), states(killed))
 
 
