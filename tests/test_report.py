@@ -10,7 +10,7 @@ import pytest
 from conftest import make_result, make_spec
 
 from harness import report, store
-from harness.report import markdown, summary
+from harness.report import agreement, markdown, summary
 from harness.report import text as text_module
 from harness.specs import OptimizerSpec, TrialResult
 
@@ -71,6 +71,48 @@ def test_the_verdict_says_where_batch_norm_sees_parts():
     results = [cell(spec=known), cell(strategy="ddp", devices=2, spec={**known, "normalization": "per_device"})]
     text = "\n".join(markdown.verdict(summary.summarize(results), results))
     assert "In 1 of these cells BatchNorm sees one device's samples at a time" in text
+
+
+def peers(*losses, **known):
+    """A cell of another framework or strategy for each curve, without a golden one."""
+    where = [("torch", "single"), ("jax", "single"), ("tf", "single")]
+    return summary.summarize(
+        [cell(*where[i], losses=curve, golden_losses=(), **known) for i, curve in enumerate(losses)]
+    )
+
+
+def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
+    (line,) = agreement.words(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
+    assert "samples PyTorch single ×1, JAX single ×1, TensorFlow single ×1 have" in line
+    assert "a first loss within 1e-05 of their median, and loss 2 within 5e-03" in line
+    cells = peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0))
+    (line,) = agreement.departures(cells)
+    assert "JAX single ×1 departs: its first timed loss is 1e-02 from the median of the 3 cells" in line
+    assert "allowed in fp32: 1e-04" in line
+    results = [result for each in cells for result in each.launches]
+    text = markdown.render(cells, results, {})
+    assert text.count("departs: its first timed loss") == 1
+    assert text.count("within 1e-02 of their median") == 1
+    assert not agreement.departures(peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0), spec={"precision": "bf16"}))
+
+
+def test_only_cells_that_make_the_same_steps_are_peers():
+    def sets(cells):
+        (line,) = agreement.words(cells)  # of all that have no peers
+        return line.count("×")
+
+    assert sets(peers((7.0, 6.0))) == 1
+    for other in ({"global_batch": 40}, {"seed": 1}, {"precision": "bf16"}):
+        cells = peers((7.0, 6.0)) + summary.summarize([cell("jax", losses=(7.0, 6.0), golden_losses=(), spec=other)])
+        assert sets(cells) == 2, other
+    known = {"workload": "resnet50", "size": "tiny"}
+    ddp, jit = (
+        summary.summarize([cell(devices=2, losses=(7.0, 6.0), golden_losses=(), spec={**known, "normalization": each})])
+        for each in ("per_device", "global")
+    )
+    assert sets(ddp + jit) == 2
+    assert not agreement.words(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
+    assert not agreement.words(summary.summarize([cell()]))  # golden is there
 
 
 def test_speedup_is_over_the_same_frameworks_single():

@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
-from harness.report import settings, sweep, timelines, training, tutorial
+from harness.report import agreement, settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
     NORMALIZED_OVER,
     Cell,
@@ -107,7 +107,7 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     if len(results) < planned:
         lines.append(f"The run did not finish: {len(results)} of {planned} planned trials have a result.")
     if ran:
-        lines += _proved(ran)
+        lines += _proved(ran) + agreement.departures(ran)
     for cell in wrong:
         lines.append(f"{cell.title} computes something else and got no further: {cell.first.reason}.")
     others = [cell for cell in failed if cell not in wrong]
@@ -255,7 +255,8 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
         f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, the reference's own included."
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # of both protocols the same one
-    return [escape(text), "", table(parity_table([cell for cell in cells if proofs[cell.spec.computation] is cell]))]
+    rows = parity_table([cell for cell in cells if proofs[cell.spec.computation] is cell])
+    return [escape(text), "", table(rows), "", *(f"- {escape(line)}" for line in agreement.words(cells))]
 
 
 def _problems(cells: Sequence[Cell]) -> list[str]:

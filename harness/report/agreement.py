@@ -1,0 +1,90 @@
+"""Whether timed runs that no golden curve reaches agree among themselves: those that make the same steps.
+
+The parity phase proves each program in float64 and on a small batch. What goes wrong only at the timed batch and
+precision shows in the timed run's losses, which golden follows where NumPy can afford it. Elsewhere there are the
+other cells: from the same weights, on the same samples and under the same BatchNorm all losses are equal but for
+rounding.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+
+from harness.golden_runs import normalization
+from harness.report.summary import Cell
+from harness.specs import CHECKED_LOSSES, TrialResult, TrialSpec
+from harness.verdicts import LOSS_BANDS
+
+
+def words(cells: Sequence[Cell]) -> list[str]:
+    """A sentence for each set of cells that make the same steps without a golden curve, and one for all that make
+    steps of their own."""
+    lines, alone = [], []
+    for peers in _sets(cells):
+        if len(peers) == 1:
+            alone += peers
+            continue
+        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in _launches(cell)]
+        last = min(CHECKED_LOSSES, *lengths) - 1
+        lines.append(
+            f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
+            f"{spec.precision}: NumPy cannot afford it. From the same weights and on the same samples "
+            f"{', '.join(cell.title for cell in peers)} have a first loss within {distance(peers, 0):.0e} of their "
+            f"median, and loss {last + 1} within {distance(peers, last):.0e}."
+        )
+    if alone:
+        lines.append(
+            "No golden curve reaches these timed runs, nor does another cell make the same steps; of them only a "
+            f"finite loss is asked: {'; '.join(cell.title for cell in alone)}."
+        )
+    return lines
+
+
+def departures(cells: Sequence[Cell]) -> list[str]:
+    """A sentence for each cell whose first loss is further from the median of its set than golden would allow."""
+    lines = []
+    for peers in _sets(cells):
+        for cell in peers:
+            off, allowed = distance(peers, 0, of=cell), LOSS_BANDS[cell.spec.precision]
+            if not off <= allowed:
+                lines.append(
+                    f"{cell.title} departs: its first timed loss is {off:.0e} from the median of the {len(peers)} "
+                    f"cells that make the same steps (allowed in {cell.spec.precision}: {allowed:.0e}). Its speed "
+                    "means nothing before you know why."
+                )
+    return lines
+
+
+def comparable(spec: TrialSpec) -> bool:
+    """Whether another cell can be expected to make the same steps: from_host each makes batches of its own."""
+    return spec.algorithm == "synchronous" and spec.protocol == "resident" and spec.training is None
+
+
+def steps_of(spec: TrialSpec) -> tuple:
+    """All that a timed run's losses depend on but for rounding: as of references.References.key."""
+    groups = normalization(spec, spec.options)(spec.global_batch)
+    return (spec.workload, spec.size, spec.seed, spec.global_batch, spec.precision, spec.optimizer, groups)
+
+
+def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> float:
+    """How far losses of a step are at most from the median over `peers`, one of each; of all their launches, or of
+    those of one cell. Relative."""
+    middle = statistics.median(cell.first.losses[step] for cell in peers)
+    found = [result.losses[step] for cell in ([of] if of else peers) for result in _launches(cell)]
+    return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
+
+
+def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that have no golden curve, those that make the same steps together."""
+    sets: dict[tuple, list[Cell]] = {}
+    for cell in cells:
+        if cell.status == "ok" and cell.first.losses and not cell.first.golden_losses and comparable(cell.spec):
+            sets.setdefault(steps_of(cell.spec), []).append(cell)
+    return list(sets.values())
+
+
+def _launches(cell: Cell) -> list[TrialResult]:
+    """Those that were timed."""
+    return [result for result in cell.launches if result.status == "ok"]
