@@ -193,7 +193,7 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 def _reading(cells: Sequence[Cell]) -> list[str]:
     spec = cells[0].spec
     batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
-    counted = [result for cell in cells for result in cell.launches if result.status == "ok" and result.block_seconds]
+    counted = [result for cell in cells for result in cell.good if result.block_seconds]
     steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
     blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     constant = "the same whatever the number of devices"

@@ -53,9 +53,14 @@ class Cell:
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
     @property
+    def good(self) -> list[TrialResult]:
+        """The launches that are ok."""
+        return [result for result in self.launches if result.status == "ok"]
+
+    @property
     def first(self) -> TrialResult:
         """The launch that stands for the cell: one that is ok if there is one."""
-        return next((result for result in self.launches if result.status == "ok"), self.launches[0])
+        return next(iter(self.good), self.launches[0])
 
     @property
     def status(self) -> str:

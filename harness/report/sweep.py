@@ -91,7 +91,7 @@ def _value(cell: Cell, option: str) -> Any:
 
 def step_seconds(cell: Cell) -> list[float]:
     """Seconds a step of each launch, or of each block where there is one launch."""
-    good = [result for result in cell.launches if result.status == "ok"]
+    good = cell.good
     return [_mean_step(result) for result in good] if len(good) > 1 else block_steps(good[0])
 
 

@@ -39,8 +39,7 @@ TUTORIAL_NOTE = (
 
 def repeats(cell: Cell) -> list[float]:
     """Seconds of three batches, one value a repeat, of all launches."""
-    good = [result for result in cell.launches if result.status == "ok"]
-    return [BATCHES * seconds for result in good for seconds in block_steps(result)]
+    return [BATCHES * seconds for result in cell.good for seconds in block_steps(result)]
 
 
 def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
