@@ -12,9 +12,9 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-from harness.golden_runs import normalization
-from harness.report.summary import Cell
-from harness.specs import CHECKED_LOSSES, TrialResult, TrialSpec
+from harness.partition import normalization_groups
+from harness.report.summary import Cell, normalizes, same_algorithm
+from harness.specs import CHECKED_LOSSES, TrialSpec
 from harness.verdicts import LOSS_BANDS
 
 
@@ -26,7 +26,7 @@ def words(cells: Sequence[Cell]) -> list[str]:
         if len(peers) == 1:
             alone += peers
             continue
-        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in _launches(cell)]
+        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in cell.good]
         last = min(CHECKED_LOSSES, *lengths) - 1
         lines.append(
             f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
@@ -59,20 +59,21 @@ def departures(cells: Sequence[Cell]) -> list[str]:
 
 def comparable(spec: TrialSpec) -> bool:
     """Whether another cell can be expected to make the same steps: from_host each makes batches of its own."""
-    return spec.algorithm == "synchronous" and spec.protocol == "resident" and spec.training is None
+    return same_algorithm(spec) and spec.protocol == "resident" and spec.training is None
 
 
 def steps_of(spec: TrialSpec) -> tuple:
     """All that a timed run's losses depend on but for rounding: as of references.References.key."""
-    groups = normalization(spec, spec.options)(spec.global_batch)
-    return (spec.workload, spec.size, spec.seed, spec.global_batch, spec.precision, spec.optimizer, groups)
+    batch = spec.global_batch
+    groups = normalization_groups(spec, batch=batch, options=spec.options) if normalizes(spec) else (batch,)
+    return (spec.workload, spec.size, spec.seed, spec.precision, spec.optimizer, groups)
 
 
 def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> float:
     """How far losses of a step are at most from the median over `peers`, one of each; of all their launches, or of
     those of one cell. Relative."""
     middle = statistics.median(cell.first.losses[step] for cell in peers)
-    found = [result.losses[step] for cell in ([of] if of else peers) for result in _launches(cell)]
+    found = [result.losses[step] for cell in ([of] if of else peers) for result in cell.good]
     return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
 
 
@@ -83,8 +84,3 @@ def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
         if cell.status == "ok" and cell.first.losses and not cell.first.golden_losses and comparable(cell.spec):
             sets.setdefault(steps_of(cell.spec), []).append(cell)
     return list(sets.values())
-
-
-def _launches(cell: Cell) -> list[TrialResult]:
-    """Those that were timed."""
-    return [result for result in cell.launches if result.status == "ok"]
