@@ -76,12 +76,12 @@ def forked() -> Iterator[Callable[[str], str]]:
                 known = {"machine": make_machine(), "platform": "cpu", "devices": 2, "cores": 1, "own": own}
                 variables = environment.worker_environment(code=ROOT, **known)
                 variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS / "faults")])
-                command = [python(name), str(FORKED / "zygote.py"), package, str(where)]
                 running[name] = subprocess.Popen(
-                    command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-                command = shlex.join([python(name), "-IS", str(FORKED / "interpreter.py"), str(where)])
-                script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+                    [python(name), str(FORKED / "zygote.py"), package, str(where)], env=variables,
+                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                stand_in = shlex.join([python(name), "-IS", str(FORKED / "interpreter.py"), str(where)])
+                script.write_text(f'#!/bin/sh\nexec {stand_in} "$@"\n')
                 script.chmod(0o755)
             while not where.exists():
                 assert running[name].poll() is None, "the zygote has died"
@@ -91,6 +91,11 @@ def forked() -> Iterator[Callable[[str], str]]:
         yield interpreter
         for process in running.values():
             process.communicate()  # closes its standard input
+
+
+def interpreters(forked: Callable[[str], str], *names: str) -> list[str]:
+    """The arguments of a command whose workers are forked, for these frameworks."""
+    return [f"--interpreter={name}={forked(name)}" for name in names]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from conftest import TESTS, harness, make_result, make_spec, python
+from conftest import TESTS, harness, interpreters, make_result, make_spec, python
 
 from harness import store, workloads
 from harness.report import plots, sweep, timelines, tutorial
@@ -36,7 +36,7 @@ def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, fork
     done = harness(
         "sweep", "schedule", "--values", "gpipe,interleaved_1f1b,zero_bubble", "--size", "tiny",
         "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
-        "--interpreter", f"torch={forked('torch')}", fakes=False, timeout=280,
+        *interpreters(forked, "torch"), fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
@@ -66,7 +66,7 @@ assert torch.equal(ours(x), theirs(x))
 def test_the_tutorial_from_one_command(tmp_path, forked):
     done = harness(
         "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
-        "--interpreter", f"torch={forked('torch')}", fakes=False, timeout=280,
+        *interpreters(forked, "torch"), fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results = store.read(tmp_path / "run")
@@ -252,7 +252,7 @@ def test_published_numbers_are_those_of_the_tutorial():
 def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     done = harness(
         "run", "--framework", "torch", "--strategy", "model_parallel", "--size", "tiny", "--platform", "cpu",
-        "--option", "cut=time", "--out", str(tmp_path / "run"), "--interpreter", f"torch={forked('torch')}",
+        "--option", "cut=time", "--out", str(tmp_path / "run"), *interpreters(forked, "torch"),
         fakes=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

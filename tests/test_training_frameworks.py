@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import TESTS, harness
+from conftest import TESTS, harness, interpreters
 from test_training import assert_same_states, states
 
 from harness import checkpoints, golden, registry, store, workloads
@@ -63,7 +63,7 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, 
     results = train(
         tmp_path / "run", "--framework", framework, "--workload", "classifier", "--global-batch", str(BATCH),
         "--epochs", "1", "--save-every", "1", "--init-from", str(path),
-        "--interpreter", f"{framework}={forked(framework)}",
+        *interpreters(forked, framework),
     )  # fmt: skip
     strategies = registry.framework(framework).strategies
     assert {result.spec.strategy for result in results} == {strategy.name for strategy in strategies}
@@ -94,9 +94,7 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, 
 
 
 def test_running_statistics_open_in_every_framework(tmp_path, forked):
-    known = ["--workload", "resnet50", "--size", "tiny"]
-    for name in registry.FRAMEWORKS:
-        known += ["--interpreter", f"{name}={forked(name)}"]
+    known = ["--workload", "resnet50", "--size", "tiny", *interpreters(forked, *registry.FRAMEWORKS)]
     (trained,) = train(
         tmp_path / "torch", *known, "--framework", "torch", "--strategy", "ddp", "--epochs", "1", "--save-every", "1"
     )
@@ -117,7 +115,7 @@ def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path, f
         "--optimizer", "adamw:learning_rate=0.01,schedule=cosine,warmup_steps=10,total_steps=400",
     ]  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(whole, *arguments, *(f"--interpreter={name}={forked(name)}" for name in registry.FRAMEWORKS))
+    train(whole, *arguments, *interpreters(forked, *registry.FRAMEWORKS))
     process = subprocess.Popen(
         [sys.executable, "-m", "harness", "train", "--platform", "cpu", "--out", str(killed), *arguments],
         cwd=TESTS.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

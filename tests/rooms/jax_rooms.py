@@ -23,15 +23,14 @@ def optimize(spec, start, gradients):
 
 @cache
 def compiled_schedules(spec):
-    """In float64, and as it is where JAX computes in float32."""
-
-    single = jax.jit(optim.schedule(spec))
+    """In float64, and as it is where JAX computes in float32: a program of its own."""
+    compiled = jax.jit(optim.schedule(spec))
 
     def in_float32(count):
         with jax.enable_x64(False):
-            return single(jnp.int32(count))
+            return compiled(jnp.int32(count))
 
-    return jax.jit(optim.schedule(spec)), in_float32
+    return compiled, in_float32
 
 
 def rate(spec, step):
