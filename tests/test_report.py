@@ -10,7 +10,7 @@ import pytest
 from conftest import make_result, make_spec
 
 from harness import report, store
-from harness.report import agreement, markdown, summary
+from harness.report import agreement, markdown, plots, summary
 from harness.report import text as text_module
 from harness.specs import OptimizerSpec, TrialResult
 
@@ -81,8 +81,10 @@ def peers(*losses, **known):
 
 def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
     (line,) = agreement.words(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
-    assert "samples PyTorch single ×1, JAX single ×1, TensorFlow single ×1 have" in line
+    assert "samples PyTorch single ×1; JAX single ×1; TensorFlow single ×1 have" in line
     assert "a first loss within 1e-05 of their median, and loss 2 within 5e-03" in line
+    (line,) = agreement.words(peers((7.0, 6.0), (7.0, 6.0)))
+    assert "a first loss equal to the last bit, and loss 2 equal to the last bit." in line
     cells = peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0))
     (line,) = agreement.departures(cells)
     assert "JAX single ×1 departs: its first timed loss is 1e-02 from the median of the 3 cells" in line
@@ -112,6 +114,20 @@ def test_only_cells_that_make_the_same_steps_are_peers():
     assert not agreement.words(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
     assert not agreement.words(summary.summarize([cell()]))  # golden is there
     assert sets(peers((7.0, 6.0), spec={"workload": "gone"})) == 1  # an old report's, or a plug-in's that is not here
+
+
+def test_batches_that_grow_with_their_devices_are_said_a_device(tmp_path):
+    def of(*sizes):
+        found = [cell(devices=devices, spec={"global_batch": batch}) for devices, batch in sizes]
+        return summary.summarize(found)
+
+    assert summary.batches(of((1, 64))) == summary.batches(of((1, 64), (2, 64))) == "64"
+    assert summary.batches(of((1, 256), (2, 512), (4, 1024))) == "256 a device"
+    assert summary.batches(of((1, 256), (2, 512), (4, 256))) == "256 and 512"
+    assert summary.batches(of((1, 1), (2, 3), (4, 2))) == "1, 2 and 3"
+    results = [cell(spec={"global_batch": 64}), cell(devices=2, spec={"global_batch": 128})]
+    text = markdown.render(summary.summarize(results), results, plots.draw(tmp_path, summary.summarize(results)))
+    assert "Global batch 64 a device (toy), growing with the devices" in text
 
 
 def test_speedup_is_over_the_same_frameworks_single():

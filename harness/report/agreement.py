@@ -31,8 +31,8 @@ def words(cells: Sequence[Cell]) -> list[str]:
         lines.append(
             f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
             f"{spec.precision}: NumPy cannot afford it. From the same weights and on the same samples "
-            f"{', '.join(cell.title for cell in peers)} have a first loss within {distance(peers, 0):.0e} of their "
-            f"median, and loss {last + 1} within {distance(peers, last):.0e}."
+            f"{'; '.join(cell.title for cell in peers)} have a first loss {_within(distance(peers, 0))}, "
+            f"and loss {last + 1} {_within(distance(peers, last))}."
         )
     if alone:
         lines.append(
@@ -75,6 +75,10 @@ def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> flo
     middle = statistics.median(cell.first.losses[step] for cell in peers)
     found = [result.losses[step] for cell in ([of] if of else peers) for result in cell.good]
     return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
+
+
+def _within(off: float) -> str:
+    return f"within {off:.0e} of their median" if off else "equal to the last bit"
 
 
 def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:

@@ -17,6 +17,7 @@ from harness.report import agreement, settings, sweep, timelines, training, tuto
 from harness.report.summary import (
     NORMALIZED_OVER,
     Cell,
+    batches,
     counted_seconds,
     execution,
     framework_title,
@@ -192,7 +193,10 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 
 def _reading(cells: Sequence[Cell]) -> list[str]:
     spec = cells[0].spec
-    batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    sizes = ", ".join(
+        f"{batches([cell for cell in cells if cell.spec.workload == workload])} ({workload})"
+        for workload in dict.fromkeys(cell.spec.workload for cell in cells)
+    )
     counted = [result for cell in cells for result in cell.good if result.block_seconds]
     steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
     blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
@@ -223,7 +227,7 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
             "host included: no throughput of the devices."
         )
     return [
-        f"Global batch {batches}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}. Throughput: "
+        f"Global batch {sizes}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}. Throughput: "
         f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
         f"{blocks} blocks of {steps} steps. Range: lowest and highest of the "
         f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single{on_its_track}. First step: "
@@ -323,12 +327,17 @@ def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
     rows = [
         {
             "framework": framework_title(name),
-            "execution": execution(name),
+            "execution": execution(name) + _changed(name, cells),
             "versions": ", ".join(f"{key} {value}" for key, value in versions.items()),
         }
         for name, versions in seen.items()
     ]
     return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
+
+
+def _changed(framework: str, cells: Sequence[Cell]) -> str:
+    tuned = [cell.spec for cell in cells if cell.spec.framework == framework and cell.spec.track == "tuned"]
+    return "; tuned: with the settings above" if any(any(spec.settings.values()) for spec in tuned) else ""
 
 
 def _variables(cells: Sequence[Cell]) -> list[str]:

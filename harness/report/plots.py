@@ -11,7 +11,7 @@ import matplotlib
 
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell, normalizes, options_text, precisions
+from harness.report.summary import Cell, batches, normalizes, options_text, precisions
 from harness.statistics import deviation
 
 matplotlib.use("Agg")
@@ -87,12 +87,15 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
 
 def _losses(path: Path, cells: Sequence[Cell]) -> str:
     # one golden curve for each way to share BatchNorm statistics; without BatchNorm there is only one
-    goldens = list(dict.fromkeys(cell.first.golden_losses for cell in cells if cell.first.golden_losses))
-    figure, panels = plt.subplots(1, 2 if goldens else 1, figsize=(11 if goldens else 7, 5.5), squeeze=False)
-    left, names = panels[0][0], labels(cells)
-    for index, golden in enumerate(goldens):
+    curves = dict.fromkeys((cell.spec.global_batch, cell.first.golden_losses) for cell in cells)
+    goldens = [(batch, golden) for batch, golden in curves if golden]
+    sizes, names = sorted({batch for batch, _ in curves}), labels(cells)
+    count = len(sizes) + bool(goldens)
+    figure, panels = plt.subplots(1, count, figsize=(3 + 4 * count, 5.5), squeeze=False)
+    panel = dict(zip(sizes, panels[0], strict=False))
+    for index, (batch, golden) in enumerate(goldens):
         label = "golden (NumPy float64)" if index == 0 else None
-        left.plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
+        panel[batch].plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
     alone = len({cell.spec.framework for cell in cells}) == 1 and len(cells) > len(MARKERS)
     for index, cell in enumerate(cells):
         losses, golden = cell.first.losses, cell.first.golden_losses
@@ -102,24 +105,27 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
         # dashes and markers shift from curve to curve, so that equal ones stay visible under one another
         dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
-        left.plot(range(1, len(losses) + 1), losses, label=names[index], **dashes, **style)
+        panel[cell.spec.global_batch].plot(range(1, len(losses) + 1), losses, label=names[index], **dashes, **style)
         if golden:
             off = [max(abs(a - b) / abs(b), 1e-17) for a, b in zip(losses, golden, strict=False)]
-            panels[0][1].plot(range(1, len(off) + 1), off, alpha=0.8, **style)
-    left.set_ylabel("loss")
+            panels[0][-1].plot(range(1, len(off) + 1), off, alpha=0.8, **style)
+    for batch, axes in panel.items():
+        axes.set_ylabel("loss")
+        if len(sizes) > 1:
+            axes.set_title(f"batch {batch}", fontsize=10)
     if goldens:
-        panels[0][1].set_yscale("log")
-        panels[0][1].set_ylabel("relative distance from golden")
+        panels[0][-1].set_yscale("log")
+        panels[0][-1].set_ylabel("relative distance from golden")
     for axes in panels[0]:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     figure.set_layout_engine("constrained")
-    _finish(figure, left, path, cells)
+    _finish(figure, panels[0][0], path, cells)
     spec = cells[0].spec
     caption = f"Loss of {spec.workload} from the initial weights in {precisions(cells)}, all cells over one another"
-    if len(goldens) > 1:
+    if len(goldens) > len(sizes):
         caption += "; BatchNorm over other samples, another algorithm or another rate has a golden curve of its own"
     elif any(normalizes(cell.spec) and cell.spec.normalization != "global" for cell in cells):
         caption += "; BatchNorm over other samples has a curve of its own"
@@ -247,7 +253,7 @@ def _timeline(path: Path, cell: Cell) -> str:
 
 def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:
     spec = cells[0].spec
-    title = f"{spec.workload} ({spec.size}), batch {spec.global_batch}, {precisions(cells)}"
+    title = f"{spec.workload} ({spec.size}), batch {batches(cells)}, {precisions(cells)}"
     if spec.platform == "cpu":
         title += f" -- {CPU_STAMP}"
     figure.suptitle(title, fontsize=10)  # over the figure: narrow axes would cut it

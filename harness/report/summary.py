@@ -222,6 +222,15 @@ def execution(name: str) -> str:
     return registry.framework(name).execution if name in registry.packages() else "-"
 
 
+def batches(cells: Sequence[Cell]) -> str:
+    """The global batches of cells, in words: "64", "256 a device" where all grow with their devices, "256 and 512"."""
+    sizes = sorted({cell.spec.global_batch for cell in cells})
+    shares = {cell.spec.global_batch / cell.spec.devices for cell in cells}
+    if len(sizes) > 1 and len(shares) == 1:
+        return f"{shares.pop():.0f} a device"
+    return " and ".join(", ".join(map(str, part)) for part in (sizes[:-1], sizes[-1:]) if part)
+
+
 def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
     """The main table, one row a cell, everything as text; "-" where there is no value."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1

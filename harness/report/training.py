@@ -147,9 +147,9 @@ def reading(cells: Sequence[Cell]) -> list[str]:
         "pad": "An epoch's last batch is filled up with samples of weight zero; its mean is over its true samples.",
         "drop": "What is left at the end of an epoch and makes no whole batch is dropped.",
     }[training.last_batch]
-    batches = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     return [
-        f"Global batch {batches}, {precisions(cells)}. Seconds to it: the time of all training steps up to "
+        f"Global batch {sizes}, {precisions(cells)}. Seconds to it: the time of all training steps up to "
         "the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
         "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
