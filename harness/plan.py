@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -102,8 +102,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     asking.check_settings(request, specs)
     check_name("--batch-norm", request.batch_norm or "per_device", asking.NORMALIZATIONS)
     check_name("--learning-rate-scaling", request.learning_rate_scaling, asking.SCALINGS)
-    for name in request.interpreters:
-        check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
+    check_names(request.interpreters)
     interpreters = {
         spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
     }
@@ -157,6 +156,20 @@ def check_data(data: Path | None, plan: Plan) -> None:
         raise UsageError(f"--data {data}: {', '.join(name for name, _ in names)} takes no data; leave it out")
     if not data.is_dir():
         raise UsageError(f"--data {data}: is not a folder; name the one that holds the files")
+
+
+def check_names(interpreters: Iterable[str]) -> None:
+    """Raises UsageError for a Python of a framework that there is not."""
+    for name in interpreters:
+        check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
+
+
+def check_interpreters(plan: Plan) -> None:
+    """Raises UsageError if a framework that could run when this was planned cannot now, under its interpreter."""
+    for name in {trial.spec.framework for trial in plan.trials if trial.status != "skipped"}:
+        reason = registry.missing(registry.framework(name), plan.interpreters[name])
+        if reason:
+            raise UsageError(f"--resume: {reason}; or name a Python that has it: --interpreter {name}=PATH")
 
 
 def check_known(plan: Plan) -> None:

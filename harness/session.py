@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from harness.devices import machine
 from harness.display import make_display
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import Plan, check_data
+from harness.plan import Plan, check_data, check_interpreters, check_names
 from harness.run import Run, exit_code, write_environment
 from harness.specs import TrialResult
 
@@ -56,10 +56,15 @@ def execute(
         raise
 
 
-def resume(folder: Path, budget_minutes: float | None = None) -> int:
-    """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code."""
+def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None = None) -> int:
+    """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code.
+
+    `interpreters`: a Python for a framework by its name, instead of the one that the run had.
+    """
+    check_names(interpreters)
     with store.held(folder):
-        intent, finished = store.read_intent(folder)
+        intent, finished = store.read_intent(folder, interpreters)
+        check_interpreters(intent.plan)
         asking.check_machine(intent.machine, environment.hardware(machine()))
         return carry_out(intent, folder.resolve(), finished, budget_minutes)
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness import registry
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Plan, check_known
@@ -189,8 +190,10 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
+def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Intent, list[TrialResult]]:
     """What a run set out to do, and the results that it has. Trials that were interrupted have none.
+
+    `interpreters` go before the run's own, and those before the ones that a new run would take.
 
     Raises UsageError for a run of another version.
     """
@@ -206,11 +209,12 @@ def read_intent(folder: Path) -> tuple[Intent, list[TrialResult]]:
         raise UsageError(f"--resume {path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
     check_known(intent.plan)
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
-    interpreters = {name: intent.plan.interpreters.get(name, sys.executable) for name in frameworks}
+    named = {**intent.plan.interpreters, **interpreters}
+    chosen = {name: named.get(name) or registry.default_interpreter(registry.framework(name)) for name in frameworks}
     _drop_torn_line(folder / RESULTS)
     results = read(folder) if (folder / RESULTS).is_file() else []
     kept = [result for result in results if result.status not in UNFINISHED]
-    return replace(intent, plan=replace(intent.plan, interpreters=interpreters)), kept
+    return replace(intent, plan=replace(intent.plan, interpreters=chosen)), kept
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -84,6 +86,29 @@ def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
         assert done.returncode == 2
         assert "measured by another process" in done.stderr
     assert (tmp_path / store.RESULTS).read_text().startswith("half a line")
+
+
+def test_a_run_goes_on_under_a_python_that_is_here(tmp_path):
+    out = tmp_path / "run"
+    done = harness("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((out / store.RUN).read_text())
+    kept["plan"]["interpreters"] = {"fake": "/gone/python"}
+    (out / store.RUN).write_text(json.dumps(kept))
+    (out / store.RESULTS).unlink()
+    resume = ("run", "--resume", str(out))
+    for arguments, words in [
+        ((), "--interpreter fake=/gone/python: is not a working Python"),
+        (("--interpreter", f"gone={sys.executable}"), "--interpreter 'gone': allowed"),
+    ]:
+        done = harness(*resume, *arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not (out / store.RESULTS).exists()
+    done = harness(*resume, "--interpreter", f"fake={sys.executable}")
+    assert done.returncode == 0, done.stderr
+    assert [result.status for result in store.read(out)] == ["ok"]
 
 
 @pytest.fixture
