@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,6 +23,8 @@ class Gpu:
     name: str
     memory_bytes: int
     uuid: str = ""
+    power_limit_watts: float = 0.0  # in force; 0: it does not say
+    max_clock_mhz: int = 0  # of its multiprocessors; 0: it does not say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,7 @@ def machine() -> Machine:
         cpu=_cpu_name(),
         cores=cores(),
         memory_bytes=psutil.virtual_memory().total,
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        system=f"{platform.system()} {platform.release()} {platform.machine()}{', virtual machine' * _virtual()}",
         gpu_problem=problem,
     )
 
@@ -81,7 +85,12 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = pynvml.nvmlDeviceGetName(handle)
-            found.append((uuid, Gpu(token=str(index), name=name, memory_bytes=memory, uuid=uuid)))
+            limits = {
+                "power_limit_watts": _or_none(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+                / 1000,  # NVML: milliwatts
+                "max_clock_mhz": _or_none(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+            }
+            found.append((uuid, Gpu(token=str(index), name=name, memory_bytes=memory, uuid=uuid, **limits)))
     except pynvml.NVMLError as error:
         return (), "", str(error)
     finally:
@@ -91,6 +100,15 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
     if not gpus and setting and not setting.startswith("-"):
         return (), driver, f"CUDA_VISIBLE_DEVICES={setting} names no GPU that it lists; MIG parts are not supported"
     return gpus, driver, ""
+
+
+def _or_none(ask: Callable[..., int], *about: Any) -> int:
+    import pynvml
+
+    try:
+        return ask(*about)
+    except pynvml.NVMLError:  # not every GPU and driver has it
+        return 0
 
 
 def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...]:
@@ -107,6 +125,12 @@ def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...
             break
         chosen.append(match[0])
     return tuple(chosen)
+
+
+def _virtual() -> bool:
+    """Whether a hypervisor shows itself to the processor: x86's flag of that name."""
+    info = Path("/proc/cpuinfo")
+    return info.exists() and " hypervisor" in info.read_text(errors="replace")
 
 
 def _cpu_name() -> str:

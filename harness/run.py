@@ -277,6 +277,7 @@ class Run:
             reason=outcome.reason,
             traceback=outcome.traceback,
             versions=first.get("versions", {}),
+            libraries=first.get("libraries", {}),
             environment=first.get("environment", {}),
             cores=outcome.cores,
             **known,
@@ -321,7 +322,8 @@ def write_environment(run: Run, path: Path) -> None:
     seen: dict[str, Any] = {}
     for result in run.results:
         if result.versions:
-            seen[result.spec.framework] = {"versions": result.versions, "variables": result.environment}
+            known = {"versions": result.versions, "libraries": result.libraries, "variables": result.environment}
+            seen[result.spec.framework] = known
     packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
     content = {
         "run": run.about,

@@ -358,6 +358,7 @@ class TrialResult:
     peak_kind: str = ""
     cores: int = 0  # CPU cores that each process may use
     versions: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)  # of CUDA, that the workers had loaded, by their versions
     environment: dict[str, str] = field(default_factory=dict)  # variables set for the workers
     machine: dict[str, Any] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)  # command, start, commit, data: what the report needs to say

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import checkpoints, compile_cache, workloads
+from harness import checkpoints, compile_cache, libraries, workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.data import Batches
 from harness.environment import recorded
@@ -143,6 +143,8 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     if hasattr(runtime, "probe"):  # after all that is measured: not even its memory counts
         progress("probing the precision")
         answer["precision_errors"] = runtime.probe(world, precision)
+    if world.platform == "gpu":
+        answer["libraries"] = libraries.loaded()
     progress("finishing")
     runtime.barrier(world)  # no rank leaves while another still needs it
 

@@ -7,6 +7,7 @@ import math
 import sys
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from conftest import make_machine
@@ -351,6 +352,24 @@ def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
     assert "MIG-1234 names no GPU" in devices._gpus()[2]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert devices._gpus()[2] == ""
+
+
+def test_a_gpu_says_its_limits_if_it_can(monkeypatch):
+    pynvml = pytest.importorskip("pynvml")
+
+    def refused(*_):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name, value in {
+        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "580", "nvmlDeviceGetCount": 1,
+        "nvmlDeviceGetHandleByIndex": "handle", "nvmlDeviceGetUUID": "GPU-aa", "nvmlDeviceGetName": "NVIDIA H200",
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=2**30), "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(pynvml, name, lambda *_, value=value: value)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxClockInfo", refused)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    ((gpu,), driver, problem) = devices._gpus()
+    assert (gpu.name, gpu.power_limit_watts, gpu.max_clock_mhz, driver, problem) == ("NVIDIA H200", 700, 0, "580", "")
 
 
 def test_every_asynchronous_push_of_the_parity_phase_has_a_rate(machine):

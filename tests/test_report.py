@@ -130,6 +130,22 @@ def test_batches_that_grow_with_their_devices_are_said_a_device(tmp_path):
     assert "Global batch 64 a device (toy), growing with the devices" in text
 
 
+def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
+    gpu, jax = {"name": "NVIDIA H200", "memory_bytes": 2**37}, {"jax": "0.11"}
+    machine = {"gpus": [gpu | {"power_limit_watts": 700.0, "max_clock_mhz": 1980}] * 2}
+    results = [
+        cell("jax", versions=jax, libraries={"cuDNN": "9.19.0"}, machine=machine),
+        cell("jax", "pmap", 2, versions=jax, libraries={"cuDNN": "9.19.0", "NCCL": "2.28.9"}, machine=machine),
+        cell("torch", versions={"torch": "2.11"}, machine={"gpus": [gpu]}),
+    ]
+    text = markdown.render(summary.summarize(results), results, {})
+    assert "2 × NVIDIA H200, 128 GiB, limit 700 W, up to 1980 MHz" in text
+    assert "jax 0.11; loaded: cuDNN 9.19.0, NCCL 2.28.9" in text
+    assert re.search(r"torch 2\.11 *\|", text)
+    text = markdown.render(summary.summarize(results[2:]), results[2:], {})
+    assert "1 × NVIDIA H200, 128 GiB " in text
+
+
 def test_speedup_is_over_the_same_frameworks_single():
     results = [
         cell(block_seconds=((4.0,),)),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 
 # Keras and TensorFlow import these where they are installed, for parts that nothing here uses: a third of their start,
@@ -107,8 +105,4 @@ def versions(world: World) -> dict[str, str]:
     if world.platform == "cpu":
         return {}
     info = tf.sysconfig.get_build_info()
-    found = {"built for CUDA": info.get("cuda_version", "?"), "built for cuDNN": info.get("cudnn_version", "?")}
-    for name, wheel in {"NCCL": "nvidia-nccl-cu12", "cuDNN": "nvidia-cudnn-cu12"}.items():
-        with suppress(importlib.metadata.PackageNotFoundError):  # they may be the system's
-            found[name] = importlib.metadata.version(wheel)
-    return found
+    return {"built for CUDA": info.get("cuda_version", "?"), "built for cuDNN": info.get("cudnn_version", "?")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -291,7 +292,7 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
     machine, run = results[0].machine, results[0].run
     seen = dict.fromkeys(result.run["commit"] for result in results if result.run.get("commit"))
     commits = f"commit{'s' * (len(seen) > 1)} {', '.join(seen)}" if seen else ""
-    kinds = Counter(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in machine.get("gpus") or ())
+    kinds = Counter(_gpu(gpu) for gpu in machine.get("gpus") or ())
     rows = {
         "devices": devices_words(results),
         "GPUs of the machine": "; ".join(f"{count} × {name}" for name, count in kinds.items()) or "none",
@@ -303,6 +304,13 @@ def _machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
     }
     return pd.DataFrame({"what": list(rows), "here": list(rows.values())})
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    words = [gpu["name"], f"{gpu['memory_bytes'] / 2**30:.0f} GiB"]
+    words += [f"limit {gpu['power_limit_watts']:.0f} W"] if gpu.get("power_limit_watts") else []
+    words += [f"up to {gpu['max_clock_mhz']} MHz"] if gpu.get("max_clock_mhz") else []
+    return ", ".join(words)
 
 
 def _sittings(results: Sequence[TrialResult]) -> str:
@@ -323,16 +331,26 @@ def _about(results: Sequence[TrialResult]) -> str:
 
 
 def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
-    seen = {cell.spec.framework: cell.first.versions for cell in cells if cell.first.versions}
+    seen = {cell.spec.framework: cell.first for cell in cells if cell.first.versions}
     rows = [
         {
             "framework": framework_title(name),
             "execution": execution(name) + _changed(name, cells),
-            "versions": ", ".join(f"{key} {value}" for key, value in versions.items()),
+            "versions": ", ".join(f"{key} {value}" for key, value in first.versions.items()) + _libraries(cells, name),
         }
-        for name, versions in seen.items()
+        for name, first in seen.items()
     ]
     return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
+
+
+def _libraries(cells: Sequence[Cell], framework: str) -> str:
+    """What the framework's workers had loaded; one that computes alone, say, needs no NCCL."""
+    found = {}
+    for result in (result for cell in cells if cell.spec.framework == framework for result in cell.launches):
+        for title, version in result.libraries.items():
+            found.setdefault(title, {})[version] = None
+    words = ", ".join(f"{title} {' and '.join(versions)}" for title, versions in found.items())
+    return f"; loaded: {words}" if words else ""
 
 
 def _changed(framework: str, cells: Sequence[Cell]) -> str:
