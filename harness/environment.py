@@ -40,12 +40,7 @@ def worker_environment(
     *, machine: Machine, platform: str, devices: int, cores: int, own: dict[str, str], code: Path
 ) -> dict[str, str]:
     """All variables of one rank. `own` are the framework's, which win over the caller's."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
-    }
-    environment |= own
+    environment = _passed() | own
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
     environment["PYTHONUNBUFFERED"] = "1"
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -55,6 +50,19 @@ def worker_environment(
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         environment[name] = str(cores)
     return environment
+
+
+def inherited() -> dict[str, str]:
+    """The caller's variables that reach workers and can change a result: to redo a run they must be set again."""
+    return recorded(_passed())
+
+
+def _passed() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
+    }
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:

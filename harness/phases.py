@@ -19,7 +19,7 @@ from harness.golden import Golden, replay
 from harness.specs import TrialSpec
 
 EXPLODED = 10.0  # a loss this many times the first one, or not finite, counts as diverged
-BARE_BLOCKS = 5  # at most
+BARE_BLOCKS = 6  # at most; even, so that as many come before as after
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
 
@@ -72,8 +72,8 @@ class Agreement:
 def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer: dict, progress, bare=None) -> None:
     """First step, loss curve, pilot, warm-up, then the timed blocks.
 
-    `bare`: a loop over the same model without the suite's code (`<package>/bare.py`), of which a block follows each of
-    the first timed blocks: in turns, so that whatever drifts hits both.
+    `bare`: a loop over the same model without the suite's code (`<package>/bare.py`), of which a block stands beside
+    each of the first timed blocks: after the first, before the second and so on, so that whatever drifts hits both.
     """
     losses: list[float] = answer.setdefault("losses", [])
     dtype = np.float64 if spec.precision == "fp64" else np.float32
@@ -107,11 +107,19 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
     answer["steps_per_block"] = steps
     seconds, bare_seconds = answer.setdefault("block_seconds", []), answer.setdefault("bare_block_seconds", [])
     by_hand = bare(program, resident) if bare is not None else None
+
+    def own_block() -> None:
+        seconds.extend(timed(blocks=1, steps_per_block=steps))
+
+    def bare_block() -> None:
+        assert by_hand is not None
+        bare_seconds.append(timing.time_call(program, partial(by_hand, steps), **clocks))
+
     for block in range(spec.blocks):
         progress(f"block {block + 1}/{spec.blocks}")
-        seconds += timed(blocks=1, steps_per_block=steps)
-        if by_hand is not None and block < BARE_BLOCKS:
-            bare_seconds.append(timing.time_call(program, partial(by_hand, steps), **clocks))
+        turn = [own_block] if by_hand is None or block >= BARE_BLOCKS else [own_block, bare_block]
+        for run in reversed(turn) if block % 2 else turn:
+            run()
     check_loss([*losses[:1], program.loss()], spec.curve_steps + spec.blocks * steps)
     if hasattr(program, "trace") and spec.launch == 0:
         progress("tracing one step")

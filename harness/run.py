@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
+import shlex
 import shutil
 import signal
 import threading
@@ -75,6 +76,7 @@ class Run:
             "version": harness.__version__,
             "commit": environment.commit(),
             "data": "that of --data" if data else "bundled",
+            "variables": shlex.join(f"{name}={value}" for name, value in environment.inherited().items()),
         }
 
     def execute(self) -> list[TrialResult]:

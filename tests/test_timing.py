@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from conftest import make_spec
 
-from harness import timing
+from harness import phases, timing
+from harness.data import Batches
 
 
 class FakeProgram:
@@ -52,6 +55,36 @@ class FakeProgram:
     def barrier(self):
         self.log.append("barrier")
         self.now += 1000.0  # waiting for others is not on the clock
+
+
+def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tmp_path):
+    order = []
+
+    def bare(program, resident):
+        return lambda steps: order.append(("bare", steps))
+
+    def progress(text):
+        if text.startswith("block"):
+            order.append(text)
+
+    class Watched(FakeProgram):
+        def sync(self):
+            if self.pending:
+                order.append(("own", self.pending))
+            super().sync()
+
+    program = Watched(0.01)
+    known = {"blocks": 8, "steps_per_block": 3, "curve_steps": 1, "warmup_seconds": 0, "block_seconds": 0}
+    arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
+    batches = Batches(arrays, seed=0, transform=np.asarray)
+    answer = {}
+    agree = phases.Agreement(tmp_path, 0, program.barrier)
+    phases.measure(program, make_spec(**known), batches, agree, answer, progress, bare)
+    order = order[order.index("block 1/8") :]
+    own, by_hand = ("own", 3), ("bare", 3)
+    pairs = [[own, by_hand], [by_hand, own]] * 3 + [[own]] * 2
+    assert order == [x for number, pair in enumerate(pairs, 1) for x in (f"block {number}/8", *pair)]
+    assert (len(answer["block_seconds"]), len(answer["bare_block_seconds"])) == (8, phases.BARE_BLOCKS) == (8, 6)
 
 
 def time_blocks(program, **known):

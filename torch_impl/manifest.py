@@ -8,7 +8,8 @@ TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
     Setting(
         name="channels_last",
-        summary="images and kernels lie as NHWC in memory, not NCHW",
+        summary="images and kernels lie as NHWC in memory, not NCHW; cuDNN's kernels for that have no float64, so the "
+        "parity phase takes others and the timed losses must tell of these",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(
@@ -112,7 +113,8 @@ FRAMEWORK = FrameworkSpec(
             "(docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)",
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
-            crosses="gradients, by all-reduce of buckets, while backward still runs",
+            crosses="gradients, by all-reduce of buckets, while backward still runs; before forward, BatchNorm's "
+            "running statistics of rank 0",
             waits="all ranks for the slowest, in the last all-reduce",
             use="the model and its optimizer state fit on one device: the usual choice",
             traffic="all_reduce",

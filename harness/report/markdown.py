@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness import optimizers
+from harness import optimizers, workloads
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import agreement, settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
@@ -84,7 +84,9 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
     parts += ["", "## Parity", "", *_parity(cells), ""]
     parts += _problems(cells)
     commands = dict.fromkeys(result.run.get("command", "") for result in results)
-    parts += ["## How to redo this", "", code("\n".join(commands)), ""]
+    exports = dict.fromkeys(result.run["variables"] for result in results if result.run.get("variables"))
+    lines = [*(f"export {variables}" for variables in exports), *commands]
+    parts += ["## How to redo this", "", code("\n".join(lines)), ""]
     parts += [escape(_about(results)), ""]
     parts += ["## Software", "", table(_versions(cells)), ""]
     parts += ["Variables that the workers got:", "", *_variables(cells), "", note]
@@ -210,15 +212,15 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     of = sorted({cell.spread_of for cell in cells if cell.low is not None})
     cached = {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}
     caching = (
-        " Cold: something was compiled, and kernels were tried out; warm: all came from the cache of an earlier launch."
+        "Cold: something was compiled, and kernels were tried out; warm: all came from the cache of an earlier launch. "
         if cached
         else ""
     )
     bare = ""
     if any(cell.over_bare is not None for cell in cells):
         bare = (
-            " Over bare: its step over that of a loop without the suite's code over the same model (PyTorch) or "
-            "compiled step, in turns with it; the median of pairs."
+            "Over bare: its step over that of a loop without the suite's code over the same model (PyTorch) or "
+            "compiled step, in turns with it: what Python beside the step costs; the median of pairs. "
         )
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
     from_host = ""
@@ -227,14 +229,31 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
             " Rows with protocol=from_host are times until the last step is launched, the making of batches on the "
             "host included: no throughput of the devices."
         )
-    return [
-        f"Global batch {sizes}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}. Throughput: "
-        f"the median over launches of all timed steps over all their time, the slowest rank counting in each of "
-        f"{blocks} blocks of {steps} steps. Range: lowest and highest of the "
-        f"{' or '.join(of) or 'launches'}. Speed-up: over the same framework's single{on_its_track}. First step: "
-        f"compilation included, not part of the throughput.{caching}{bare} Peak: {memory}. Parity: the worst relative "
-        f"error against the golden reference, in float64.{from_host}"
+    sentences = [
+        f"Data: {_data(cells)}.",
+        f"Global batch {sizes}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}.",
+        "Throughput: the median over launches of all timed steps over all their time, the slowest rank counting in "
+        f"each of {blocks} blocks of {steps} steps.",
+        f"Range: lowest and highest of the {' or '.join(of) or 'launches'}.",
+        f"Speed-up: over the same framework's single{on_its_track}.",
+        "First step: compilation included, the building of the model not; no part of the throughput.",
+        f"{caching}{bare}Peak: {memory}.",
+        f"Parity: the worst relative error against the golden reference, in float64.{from_host}",
     ]
+    return [" ".join(sentences)]
+
+
+def _data(cells: Sequence[Cell]) -> str:
+    """What was trained on, as far as this installation knows the workloads."""
+    if cells[0].first.run.get("data", "bundled") != "bundled":
+        return "that of --data"
+    words = []
+    for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
+        try:
+            words.append(f"{workloads.get(name, size).samples} ({name})")
+        except (ModuleNotFoundError, KeyError):
+            words.append(f"not known here ({name})")
+    return ", ".join(words)
 
 
 def _tf32(cells: Sequence[Cell]) -> str:
@@ -325,7 +344,7 @@ def _sittings(results: Sequence[TrialResult]) -> str:
 def _about(results: Sequence[TrialResult]) -> str:
     run, spec = results[0].run, results[0].spec
     return (
-        f"Preset {run.get('preset')}, seed {spec.seed}, data {run.get('data')}. Launches of all cells ran interleaved, "
+        f"Preset {run.get('preset')}, seed {spec.seed}. Launches of all cells ran interleaved, "
         f"each in fresh processes, in a seeded random order; results.jsonl holds every raw block time."
     )
 

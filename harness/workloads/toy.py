@@ -17,6 +17,7 @@ from harness.specs import OptimizerSpec
 from harness.workloads import Split, Workload
 
 SAMPLES, TEST_SAMPLES, DATA_SEED = 1250, 250, 0
+NOISE = "1,000 random samples with random targets"
 
 
 def load(split: Split, source: Path | None = None, *, outputs: int) -> Arrays:
@@ -41,6 +42,7 @@ SIZES = {
         global_batch=20,
         optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
         load=partial(load, outputs=5),
+        samples=NOISE,
     ),
     "wide": Workload(
         name="toy",
@@ -56,5 +58,6 @@ SIZES = {
         global_batch=64,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.9),
         load=partial(load, outputs=1),
+        samples=NOISE,
     ),
 }
