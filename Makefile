@@ -10,8 +10,9 @@ comma := ,
 PYTHON ?= python3
 BIN := .venv/bin
 RUN_ARGS ?=
-# GPU=1 or GPU= on the command line says otherwise
+# GPU=1 or GPU=0 on the command line says otherwise
 GPU ?= $(if $(wildcard /proc/driver/nvidia/version),1)
+override GPU := $(filter-out 0 no false,$(GPU))
 STAMP := .venv/.made-from-pyproject$(if $(GPU),-gpu)
 # of an environment for the other kind of machine: its frameworks would stay, and see no GPU or the wrong CUDA
 OTHER := .venv/.made-from-pyproject$(if $(GPU),,-gpu)
@@ -25,7 +26,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is older than Python 3.11; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test ! -e $(OTHER) || \
-	  { echo "make: .venv was made $(if $(GPU),for no GPU,with GPU=1); try: make clean, or GPU=$(if $(GPU),,1)" >&2; exit 2; }
+	  { echo "make: .venv was made $(if $(GPU),for no GPU,with GPU=1); try: make clean, or GPU=$(if $(GPU),0,1)" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
@@ -45,7 +46,7 @@ test: setup
 	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal -m 'not gpu'
 
 test-gpu: setup
-	$(BIN)/python -m pytest -m gpu tests/gpu
+	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -m gpu tests/gpu
 
 check: setup
 	$(BIN)/ruff check .

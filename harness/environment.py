@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # workers import this module, and their interpreters need not
     from harness.devices import Machine
 
 # Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
-PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CC", "CXX")
 PASSED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_TF32", "NVIDIA_VISIBLE", "NVIDIA_DRIVER", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH",
     "PYTORCH_", "JAX_", "XLA_", "TF_CPP_", "TF_XLA_", "TF_CUDNN_", "TF_GPU_", "TF_ENABLE_", "TF_FORCE_", "TF_NUM_",
-    "TF_DETERMINISTIC_", "GLOO_",
+    "TF_DETERMINISTIC_", "GLOO_", "TRITON_",
 )  # fmt: skip
 SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
 # Of these, reports show the ones that can change a result, and no personal paths or notices of container images.

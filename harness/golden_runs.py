@@ -34,7 +34,7 @@ from harness.errors import UsageError
 from harness.golden import Golden
 from harness.layers import Arrays
 from harness.partition import normalization_groups
-from harness.specs import OptimizerSpec, TrialSpec
+from harness.specs import OUT_OF_TIME, OptimizerSpec, TrialSpec
 from harness.worker import die_with_parent, trial_spec
 
 LONG_FLOPS = 2e10  # about a second of NumPy on a core: a process, which takes half of that to start, is worth it
@@ -162,10 +162,12 @@ def check_init_from(spec: TrialSpec) -> Arrays:
     return checkpoints.weights(Path(spec.training.init_from), shapes)
 
 
-def in_processes(runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None]) -> dict[Path, str]:
-    """Compute runs at the same time, each in a process; on an exception (Ctrl-C) these are ended first. What fails
-    beside others is tried again alone: most likely there was not memory for all. Returns, by their folders, why some
-    cannot be computed. Raises UsageError for a reference that diverges."""
+def in_processes(
+    runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None], over: Callable[[], bool] = lambda: False
+) -> dict[Path, str]:
+    """Compute runs at the same time, each in a process; on an exception (Ctrl-C) these are ended first, and when it is
+    `over`. What fails beside others is tried again alone: most likely there was not memory for all. Returns, by their
+    folders, why some were not computed. Raises UsageError for a reference that diverges."""
     at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
     threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
     waiting = deque(sorted(runs, key=lambda run: -run.flops))  # the longest first: no long one begins last
@@ -173,6 +175,10 @@ def in_processes(runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None
     reasons: dict[Path, str] = {}  # of those that have ended, the last
     try:
         while waiting or running:
+            if over():
+                return {folder: reason for folder, reason in reasons.items() if reason} | {
+                    run.folder: OUT_OF_TIME for run in (*waiting, *running.values())
+                }
             while waiting and len(running) < at_once:
                 run = waiting.popleft()
                 running[start(run, threads)] = run

@@ -28,6 +28,7 @@ from harness.specs import (
     StrategySpec,
     Track,
     TrainingSpec,
+    TrialResult,
     TrialSpec,
 )
 from harness.workloads import Workload
@@ -70,6 +71,7 @@ class Plan:
     preset: str
     interpreters: dict[str, str]
     compile_cache: str = ""  # a folder, "none", or "" for one that lasts as long as a sitting
+    launches: int = 1  # of each cell
 
     def runnable(self) -> list[TrialSpec]:
         """The trials that will be launched, in order."""
@@ -121,12 +123,16 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     if not cells:
         raise UsageError("nothing to do: no strategy of the chosen frameworks was named")
     _check_effect(request, [cell.spec for cell in cells])
+    launches = request.launches or PRESETS[preset]["launches"]
+    if request.training:
+        launches = request.training.seeds or launches
     return Plan(
-        trials=_interleave(cells, request, preset),
+        trials=_interleave(cells, request, launches),
         platform=platform,
         preset=preset,
         interpreters=interpreters,
         compile_cache=request.compile_cache,
+        launches=launches,
     )
 
 
@@ -164,12 +170,25 @@ def check_names(interpreters: Iterable[str]) -> None:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
 
 
-def check_interpreters(plan: Plan) -> None:
-    """Raises UsageError if a framework that could run when this was planned cannot now, under its interpreter."""
-    for name in {trial.spec.framework for trial in plan.trials if trial.status != "skipped"}:
+def as_here(plan: Plan, finished: Iterable[TrialResult]) -> Plan:
+    """The plan of a run that goes on: what was unavailable when it was made and no longer is comes after all others, as
+    often as they. Raises UsageError if a framework that is still needed is here no longer, under its interpreter."""
+    done = {(result.spec.cell, result.spec.launch) for result in finished}
+    left = [trial for trial in plan.trials if (trial.spec.cell, trial.spec.launch) not in done]
+    here = set()
+    for name in sorted({trial.spec.framework for trial in left if trial.status != "skipped"}):
         reason = registry.missing(registry.framework(name), plan.interpreters[name])
-        if reason:
+        if not reason:
+            here.add(name)
+        elif any(trial.status == "planned" and trial.spec.framework == name for trial in left):
             raise UsageError(f"--resume: {reason}; or name a Python that has it: --interpreter {name}=PATH")
+    back = [trial.spec for trial in plan.trials if trial.status == "unavailable" and trial.spec.framework in here]
+    added = [
+        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
+        for launch in range(plan.launches)
+        for spec in back
+    ]
+    return replace(plan, trials=(*(trial for trial in plan.trials if trial.spec not in back), *added))
 
 
 def check_known(plan: Plan) -> None:
@@ -412,13 +431,11 @@ def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
     return ""
 
 
-def _interleave(cells: list[Planned], request: Request, preset: str) -> tuple[Planned, ...]:
+def _interleave(cells: list[Planned], request: Request, launches: int) -> tuple[Planned, ...]:
     """Cells that will not run once each; then rounds of all others, each round in its own seeded order."""
     trials = [cell for cell in cells if cell.status != "planned"]
     runnable = [cell for cell in cells if cell.status == "planned"]
-    launches, seeds = request.launches or PRESETS[preset]["launches"], 0
-    if request.training:  # each launch is a training of its own, from other weights and in another order
-        launches, seeds = request.training.seeds or launches, 1
+    seeds = 1 if request.training else 0  # each launch is then a training of its own, of other weights and order
     for launch in range(launches):
         order = random.Random(f"{request.seed}/{launch}").sample(runnable, len(runnable))
         seed = request.seed + seeds * launch

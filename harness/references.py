@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,8 +80,9 @@ class References:
             )
         return ""
 
-    def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]]) -> None:
-        """The golden references ("parity") and golden loss curves ("timing") of cells, all that are not there yet.
+    def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]], *, over: Callable[[], bool] = lambda: False) -> None:
+        """The golden references ("parity") and golden loss curves ("timing") of cells, all that are not there yet, as
+        far as there is time: until it is `over`.
 
         Raises UsageError if a reference itself diverges.
         """
@@ -101,7 +102,7 @@ class References:
         for run in missing.values():
             if run not in long:
                 golden_runs.compute(run, self.batches(run.spec))
-        failed = golden_runs.in_processes(long, on_progress=self.display.detail) if long else {}
+        failed = golden_runs.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
         self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
 

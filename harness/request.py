@@ -96,12 +96,16 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
     differs = environment.other_hardware(then, now)
     if differs:
-        there = then.get(differs)
-        if differs == "gpus":
-            there = ", ".join(gpu["name"] for gpu in then.get("gpus") or ()) or "none"
+        there, here = (_words(machine.get(differs)) for machine in (then, now))
+        hint = ", or name as many by CUDA_VISIBLE_DEVICES" if differs == "gpus" else ""
         raise UsageError(
-            f"--resume: the run began on another machine: {differs} {there} there; go on there, or begin anew"
+            f"--resume: the run began on another machine: {differs} {there} there, {here} here; go on there, or begin "
+            f"anew{hint}"
         )
+
+
+def _words(value: Any) -> str:
+    return (", ".join(gpu["name"] for gpu in value) or "none") if isinstance(value, list | tuple) else str(value)
 
 
 def check_numbers(request: Request) -> None:

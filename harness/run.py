@@ -26,12 +26,12 @@ from harness import checkpoints, environment, proofs, registry, store, workloads
 from harness.devices import Machine
 from harness.display import Display, describe
 from harness.errors import Interrupted, UsageError
-from harness.golden_runs import check_init_from
+from harness.golden_runs import Phase, check_init_from
 from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, code_digest, launch
 from harness.references import References
 from harness.scratch import Scratch
-from harness.specs import FAILURES, Status, TrialResult, TrialSpec
+from harness.specs import FAILURES, OUT_OF_TIME, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
 
 
@@ -97,11 +97,15 @@ class Run:
                     computations.pop(spec.computation, None)
             specs = [spec for spec in specs if spec.computation in computations]
             unproved = [spec for spec in computations.values() if not self.keeps_proof(spec)]
-            self.references.compute([*((spec, "parity") for spec in unproved), *((spec, "timing") for spec in specs)])
+            to_prove: list[tuple[TrialSpec, Phase]] = [(spec, "parity") for spec in unproved]
+            to_time: list[tuple[TrialSpec, Phase]] = [(spec, "timing") for spec in specs]
+            self.references.compute([*to_prove, *to_time], over=lambda: time.monotonic() > self.ends)
             failed = {spec.computation: reason for spec in specs if (reason := self.references.failure(spec))}
             for spec in specs:
                 if spec.computation in failed:  # not its fault: --resume tries again
-                    self.record(self.result(spec, status="killed", reason=failed[spec.computation]))
+                    reason = failed[spec.computation]
+                    status = "pending" if reason == OUT_OF_TIME else "killed"
+                    self.record(self.result(spec, status=status, reason=reason))
             specs = [spec for spec in specs if spec.computation not in failed]
             unproved = [spec for spec in unproved if spec.computation not in failed]
             for trial in self.plan.trials:
@@ -113,7 +117,7 @@ class Run:
             for spec in specs:
                 if spec.computation in self.proofs and self.has_time("training" if spec.training else "timing", spec):
                     self.measure(spec)
-            self.give_up(specs, "not yet run: --budget-minutes were over; --resume goes on", status="pending")
+            self.give_up(specs, OUT_OF_TIME, status="pending")
         except Interrupted as interruption:
             self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")
             raise
@@ -224,7 +228,7 @@ class Run:
     def launch(
         self, spec: TrialSpec, phase: Any, reference: Path, groups: int, stop: threading.Event | None = None
     ) -> Outcome:
-        """Launch one phase and keep its logs."""
+        """Launch one phase and keep its logs. When the sitting is over it is ended, and has not yet run."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / f"{name}-{time.monotonic_ns()}"  # what could not be removed is in no second try's way
         fresh = self.plan.compile_cache == "none"  # every launch compiles anew, into a folder of its own
@@ -247,11 +251,18 @@ class Run:
         )
         began = time.monotonic()
         known = [phase]
+        over, end = threading.Event(), stop or threading.Event()
+        timer = threading.Timer(max(0.0, self.ends - began), lambda: (over.set(), end.set()))
         try:
-            outcome = launch(order, self.machine, on_progress=self.display.detail, stop=stop)
+            if math.isfinite(self.ends):
+                timer.start()
+            outcome = launch(order, self.machine, on_progress=self.display.detail, stop=end)
+            if over.is_set() and outcome.status != "ok":
+                outcome = replace(outcome, status="pending", reason=OUT_OF_TIME, traceback="")
             known += ["ok"] * (outcome.status == "ok")
             return outcome
         finally:
+            timer.cancel()
             took = time.monotonic() - began
             self.last[phase, spec.computation] = took
             self.longest |= {each: max(self.longest.get(each, 0.0), took) for each in known}

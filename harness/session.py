@@ -15,7 +15,7 @@ from harness.devices import machine
 from harness.display import make_display
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import Plan, check_data, check_interpreters, check_names
+from harness.plan import Plan, as_here, check_data, check_names
 from harness.run import Run, exit_code, write_environment
 from harness.specs import TrialResult
 
@@ -64,7 +64,7 @@ def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float 
     check_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
-        check_interpreters(intent.plan)
+        intent = replace(intent, plan=as_here(intent.plan, finished))
         asking.check_machine(intent.machine, environment.hardware(machine()))
         return carry_out(intent, folder.resolve(), finished, budget_minutes)
 

@@ -24,7 +24,7 @@ from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
 PROOFS = "proofs.jsonl"
-UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending")  # what --resume tries again
+UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # what --resume tries again
 _ADAPTER = TypeAdapter(TrialResult)
 
 

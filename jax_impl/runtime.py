@@ -21,6 +21,9 @@ COMPUTE_DTYPES = {**DTYPES, "bf16": jnp.bfloat16}
 """What layers compute in: bf16 computes in bfloat16 over float32 parameters."""
 
 
+FOR_GPUS = "; for GPUs: pip install 'jax[cuda13]', with a driver that knows CUDA 13"
+
+
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
     """Device count and number formats. All of these are process-wide and must precede the first computation."""
     jax.config.update("jax_enable_x64", precision == "fp64")
@@ -31,9 +34,10 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     try:
         found = [device.platform for device in jax.devices()]
     except RuntimeError as error:  # a jaxlib without CUDA
-        raise DevicesMissing(f"{error}; for GPUs: pip install 'jax[cuda13]'") from error
+        raise DevicesMissing(f"{error}{FOR_GPUS}") from error
     if len(found) < world.devices or found[0] != world.platform:
-        raise DevicesMissing(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}")
+        hint = FOR_GPUS if "gpu" not in found else ""
+        raise DevicesMissing(f"JAX sees devices {found}, needs {world.devices} of platform {world.platform}{hint}")
 
 
 def devices(world: World) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -58,6 +59,25 @@ def test_compiled_rates_change_when_they_should(rooms):
 def test_losses_follow_one_definition(rooms, name):
     expected, _ = golden.loss_and_gradient(name, visit.OUTPUTS, visit.targets(name))
     assert float(rooms[f"loss/{name}"]) == pytest.approx(expected, rel=1e-14)
+
+
+NO_GPU = """
+import importlib, sys
+from harness.contract import World
+runtime = importlib.import_module(sys.argv[1] + "_impl.runtime")
+runtime.start(World(rank=0, processes=1, devices=1, platform="gpu", cores=1, rendezvous=""), "fp32", {})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("torch", "CUDA|NVIDIA"), ("jax", r"jax\[cuda13\]"), ("tf", r"tensorflow\[and-cuda\]")]
+)
+def test_a_framework_that_sees_no_gpu_says_what_is_missing(name, words):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [python(name), "-c", NO_GPU, name], cwd=TESTS.parent, env=environment, capture_output=True, text=True
+    )
+    assert re.search(f"DevicesMissing: .*needs 1.*({words})", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(("name", "size"), visit.SIZED)

@@ -21,8 +21,9 @@ from harness.data import Batches
 from harness.display import PlainDisplay
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import make_plan
-from harness.request import Request
+from harness.plan import as_here, make_plan
+from harness.request import Request, check_machine
+from harness.specs import OUT_OF_TIME
 
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
@@ -199,6 +200,78 @@ def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypa
     found = {(result.spec.strategy, result.spec.launch): result.status for result in run.execute()}
     assert found.pop(("single", 1)) == "pending"
     assert set(found.values()) == {"ok"}
+
+
+def test_another_machine_is_named_with_what_it_has():
+    gpu = {"name": "NVIDIA H200", "memory_bytes": 1}
+    two, four = ({"gpus": [gpu] * count, "driver": "580", "cores": 8} for count in (2, 4))
+    with pytest.raises(
+        UsageError, match=r"gpus NVIDIA H200, NVIDIA H200 there, NVIDIA H200.* here.*CUDA_VISIBLE_DEVICES"
+    ):
+        check_machine(two, four)
+    with pytest.raises(UsageError, match=r"driver 580 there, 590 here; go on there, or begin anew$"):
+        check_machine(two, two | {"driver": "590"})
+    check_machine(two, two)
+
+
+@pytest.mark.parametrize("strategy", ["slow_when_timed", "hang_when_timed"])
+def test_what_does_not_end_in_time_is_ended_and_not_yet_run(tmp_path, fakes, strategy):
+    plan = make_plan(
+        Request(frameworks=("fake",), workloads=("toy",), strategies=("single", strategy), platform="cpu", launches=2),
+        make_machine(),
+    )
+    intent = store.Intent(plan=plan, command="", started="")
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=12).execute()
+    found = {result.spec.strategy: result for result in results if result.spec.launch == 1}
+    assert (found[strategy].status, found[strategy].reason) == ("pending", OUT_OF_TIME)
+    assert all(result.status in ("ok", "pending") for result in results)
+
+
+def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu", launches=2)
+    plan, begun = make_plan(request, make_machine()), []
+
+    def start(run, threads):
+        begun.append(run)
+        return subprocess.Popen(["sleep", "600"])
+
+    monkeypatch.setattr(golden_runs, "start", start)
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    intent = store.Intent(plan=plan, command="", started="")
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
+    assert begun
+    assert [(result.status, result.reason) for result in results] == [("pending", OUT_OF_TIME)] * 2
+
+
+def test_a_framework_that_comes_back_is_measured_when_the_run_goes_on(tmp_path, fakes):
+    request = Request(
+        frameworks=("fake", "broken"), workloads=("toy",), strategies=("single",), platform="cpu", launches=3
+    )
+    plan = make_plan(request, make_machine())
+    away = [trial for trial in plan.trials if trial.spec.framework == "fake" and trial.spec.launch == 0]
+    gone = replace(away[0], status="unavailable", reason="not installed")
+    others = [trial for trial in plan.trials if trial.spec.framework != "fake"]
+    before = replace(plan, trials=(gone, *others))
+    after = as_here(before, [])
+    back = [trial for trial in after.trials if trial.spec.framework == "fake"]
+    assert [(trial.status, trial.spec.launch) for trial in back] == [("planned", 0), ("planned", 1), ("planned", 2)]
+    assert [trial for trial in after.trials if trial not in back] == others
+    store.write_intent(tmp_path, store.Intent(plan=before, command="", started=""))
+    store.append(tmp_path, make_result(spec=gone.spec, status="unavailable"))
+    assert store.read_intent(tmp_path)[1] == []  # found unavailable when it was started, it is tried again
+
+
+def test_what_was_never_here_does_not_stop_a_run_from_going_on(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu", launches=2)
+    plan = make_plan(request, make_machine())
+    first, second = plan.trials
+    monkeypatch.setattr(registry, "missing", lambda spec, interpreter: "the fake is not installed")
+    without = replace(plan, trials=(replace(first, status="unavailable", reason="not installed"),))
+    assert as_here(without, []) == without
+    assert as_here(plan, [make_result(spec=trial.spec) for trial in plan.trials]) == plan  # nothing is left to do
+    with pytest.raises(UsageError, match="--interpreter fake=PATH"):
+        as_here(plan, [make_result(spec=first.spec)])
+    assert second.spec.launch == 1
 
 
 def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):

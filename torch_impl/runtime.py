@@ -29,7 +29,8 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     torch.backends.cudnn.benchmark = settings.get("cudnn_benchmark", False)
     if world.platform == "gpu":
         if torch.cuda.device_count() < world.devices:
-            raise DevicesMissing(f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}")
+            seen = f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}"
+            raise DevicesMissing(f"{seen}{_why_no_gpu()}")
         torch.cuda.set_device(device(world))
     if world.processes > 1:
         dist.init_process_group(
@@ -76,6 +77,16 @@ def peak_bytes(world: World) -> int | None:
     if world.platform == "cpu":
         return None
     return max(torch.cuda.max_memory_allocated(device(world, index)) for index in range(world.local_devices))
+
+
+def _why_no_gpu() -> str:
+    if torch.version.cuda is None:
+        return "; it is a build without CUDA: install torch's CUDA build"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:  # no driver, or one too old, in torch's words
+        return f"; {str(error).splitlines()[0]}"
+    return ""
 
 
 def probe(world: World, precision: Precision) -> dict[str, float]:

@@ -21,7 +21,8 @@ from harness.specs import TrialResult
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(len(devices.machine().gpus) < 2, reason="needs two GPUs"),
+    # where a driver does not answer they fail
+    pytest.mark.skipif(len(devices.machine().gpus) < 2 and not devices.machine().gpu_problem, reason="needs two GPUs"),
     pytest.mark.timeout(480),
 ]
 
@@ -42,7 +43,8 @@ def run(folder: Path, *arguments: str, command: str = "run") -> list[TrialResult
     common = ("--workload", "mnist_cnn", "--size", "tiny", "--devices", "2", "--out", str(folder))
     done = subprocess.run(harness(command, *common, *arguments), cwd=ROOT)
     assert done.returncode in (0, 1)  # a failed cell is a row, and is found there
-    return [result for result in store.read(folder) if result.status != "unavailable"]
+    # one that is not installed is left out; one that is and finds no GPU has failed
+    return [result for result in store.read(folder) if "is not installed for" not in result.reason]
 
 
 TUNED = ("single", "data_parallel", "ddp", "average_gradients", "pmap", "jit_sharding", "mirrored")
