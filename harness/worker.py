@@ -142,7 +142,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
     if hasattr(runtime, "probe"):  # after all that is measured: not even its memory counts
         progress("probing the precision")
-        answer["precision_errors"] = runtime.probe(world, precision)
+        answer["precision_errors"] = runtime.probe(world, precision, spec.settings)
     if world.platform == "gpu":
         answer["libraries"] = libraries.loaded()
     progress("finishing")

@@ -58,7 +58,7 @@ def peak_bytes(world: World) -> int | None:
     return max((peak for peak in peaks if peak is not None), default=None)  # some allocators keep no count
 
 
-def probe(world: World, precision: Precision) -> dict[str, float]:
+def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
     """How far products are off as they are computed here: harness/precision.py."""
     a, b, x, k = (
         jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])

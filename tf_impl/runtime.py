@@ -85,7 +85,7 @@ def peak_bytes(world: World) -> int | None:
     return max(tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] for index in indices)
 
 
-def probe(world: World, precision: Precision) -> dict[str, float]:
+def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
     """How far products are off as they are computed here: harness/precision.py."""
     with tf.device(devices(world)[0]):
         a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
@@ -96,7 +96,8 @@ def probe(world: World, precision: Precision) -> dict[str, float]:
         ):
             layer.build(given.shape)
             layer.set_weights([kernel])
-            found.append(tf.cast(layer(given), DTYPES[precision]).numpy())
+            compute = tf.function(layer, jit_compile=settings.get("xla", False))  # as the step is
+            found.append(tf.cast(compute(given), DTYPES[precision]).numpy())
         return precision_probe.errors(*found)
 
 

@@ -89,8 +89,12 @@ def _why_no_gpu() -> str:
     return ""
 
 
-def probe(world: World, precision: Precision) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/precision.py."""
+def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
+    """How far products are off as they are computed here, eagerly: harness/precision.py.
+
+    inductor calls the same libraries for products and convolutions under the same switches, and to compile these two
+    would take seconds of every launch.
+    """
     a, b, x, k = (
         torch.from_numpy(array).to(device(world), DTYPES[precision]) for array in precision_probe.operands().values()
     )

@@ -19,9 +19,10 @@ def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Bl
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
-        if kernel > 1:
-            x = layers.ZeroPadding2D(kernel // 2)(x)  # "same" pads one side more where the stride is 2
-        return layers.Conv2D(channels, kernel, stride, use_bias=False, name=name)(x)
+        padding = "same"
+        if kernel > 1 and stride > 1:  # "same" would pad one side more than the other
+            x, padding = layers.ZeroPadding2D(kernel // 2)(x), "valid"
+        return layers.Conv2D(channels, kernel, stride, padding, use_bias=False, name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
         # Keras' defaults differ
