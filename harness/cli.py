@@ -319,6 +319,10 @@ def list_(
             for setting in spec.settings:
                 row = {"framework": spec.name, "name": setting.name, "what": setting.summary}
                 rows.append(row | {"source": setting.source})
+            for strategy in spec.strategies:
+                own = [name for name in strategy.tuned if name in strategy.options]
+                row = {"framework": spec.name, "name": f"{', '.join(own)} ({strategy.name})"}
+                rows += [row | {"what": strategy.tuned_because, "source": "-"}] if own else []
     else:
         for spec in specs:
             for strategy in spec.strategies:

@@ -117,6 +117,7 @@ def test_settings_are_listed():
     rows = json.loads(harness("list", "settings", "--json").stdout)
     assert {row["framework"] for row in rows} >= set(registry.FRAMEWORKS)
     assert {"framework": "torch", "name": "compile"}.items() <= rows[1].items()
+    assert any("static_graph" in row["name"] and "(ddp)" in row["name"] for row in rows)  # a strategy's own
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
