@@ -21,7 +21,7 @@ PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD
 PASSED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_TF32", "NVIDIA_VISIBLE", "NVIDIA_DRIVER", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH",
     "PYTORCH_", "JAX_", "XLA_", "TF_CPP_", "TF_XLA_", "TF_CUDNN_", "TF_GPU_", "TF_ENABLE_", "TF_FORCE_", "TF_NUM_",
-    "TF_DETERMINISTIC_", "GLOO_", "TRITON_",
+    "TF_DETERMINISTIC_", "GLOO_",
 )  # fmt: skip
 SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
 # Of these, reports show the ones that can change a result, and no personal paths or notices of container images.

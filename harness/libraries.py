@@ -35,12 +35,14 @@ LIBRARIES = (
 def loaded(maps: Path = MAPS) -> dict[str, str]:
     """Versions by title, e.g. {"cuDNN": "9.19.0"}; several of a library are joined. {} where nothing can be told."""
     try:
-        text = maps.read_text()
+        text = maps.read_text(errors="replace")
     except OSError:  # not Linux
         return {}
     found = {}
     for title, file, function, ask, units in LIBRARIES:
-        paths = sorted(set(re.findall(rf"(/\S*/{file}[-.0-9a-f]*\.so[.0-9]*)$", text, re.MULTILINE)))
+        # behind addresses, permissions, offset, device and inode: a path may have spaces
+        pattern = rf"^(?:\S+\s+){{5}}(/.*/{file}[-.0-9a-f]*\.so[.0-9]*)$"
+        paths = sorted(set(re.findall(pattern, text, re.MULTILINE)))
         versions = set()
         for path in paths:
             with suppress(OSError, AttributeError):  # it is no reason for a trial to fail

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from harness import optimizers, partition, registry, tracks, workloads
 from harness import request as asking
 from harness.devices import Machine
 from harness.errors import UsageError, check_name
-from harness.request import PRECISIONS, Request
+from harness.request import PRECISIONS, Request, TrainingRequest
 from harness.specs import (
     LOCAL_STEPS_IN_PARITY,
     Band,
@@ -108,8 +108,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     interpreters = {
         spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
     }
-    saves = bool(request.training and (request.training.save_every or request.training.init_from))
-    beside = ("safetensors",) if saves else ()
+    beside = _beside([request.training])
     absent = {spec.name: registry.missing(spec, interpreters[spec.name], beside=beside) for spec in specs}
 
     cells: list[Planned] = []
@@ -170,25 +169,46 @@ def check_names(interpreters: Iterable[str]) -> None:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
 
 
-def as_here(plan: Plan, finished: Iterable[TrialResult]) -> Plan:
-    """The plan of a run that goes on: what was unavailable when it was made and no longer is comes after all others, as
-    often as they. Raises UsageError if a framework that is still needed is here no longer, under its interpreter."""
+def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[str, int]] = ()) -> Plan:
+    """The plan of a run that goes on. What was unavailable when it was made and no longer is comes after the others, as
+    often as they; last come the trials `cut` short by a budget, by cell and launch, which could use up the next, too.
+
+    Raises UsageError if a framework that is still needed is here no longer, under its interpreter.
+    """
     done = {(result.spec.cell, result.spec.launch) for result in finished}
     left = [trial for trial in plan.trials if (trial.spec.cell, trial.spec.launch) not in done]
-    here = set()
-    for name in sorted({trial.spec.framework for trial in left if trial.status != "skipped"}):
-        reason = registry.missing(registry.framework(name), plan.interpreters[name])
-        if not reason:
-            here.add(name)
-        elif any(trial.status == "planned" and trial.spec.framework == name for trial in left):
-            raise UsageError(f"--resume: {reason}; or name a Python that has it: --interpreter {name}=PATH")
-    back = [trial.spec for trial in plan.trials if trial.status == "unavailable" and trial.spec.framework in here]
+    away = [trial for trial in plan.trials if trial.status == "unavailable"]
+    needed = {trial.spec.framework for trial in left if trial.status == "planned"}
+    here = {name for name in {trial.spec.framework for trial in away} | needed if _is_here(plan, name, name in needed)}
+    back = [trial.spec for trial in away if trial.spec.framework in here]
     added = [
         Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
-        for launch in range(plan.launches)
-        for spec in back
+        for launch in range(max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
+        for spec in random.Random(f"{launch}").sample(back, len(back))
     ]
-    return replace(plan, trials=(*(trial for trial in plan.trials if trial.spec not in back), *added))
+    stay = [trial for trial in plan.trials if trial not in away or trial.spec.framework not in here]
+    trials = sorted([*stay, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
+    return replace(plan, trials=tuple(trials))
+
+
+def _is_here(plan: Plan, framework: str, needed: bool) -> bool:
+    specs = [trial.spec for trial in plan.trials if trial.spec.framework == framework]
+    beside = _beside([spec.training for spec in specs])
+    try:
+        reason = registry.missing(registry.framework(framework), plan.interpreters[framework], beside=beside)
+    except UsageError:
+        if needed:
+            raise
+        return False
+    if reason and needed:
+        raise UsageError(f"--resume: {reason}; or name a Python that has it: --interpreter {framework}=PATH")
+    return not reason
+
+
+def _beside(trainings: Iterable[TrainingSpec | TrainingRequest | None]) -> tuple[str, ...]:
+    """The modules that an interpreter needs beside its framework's: for checkpoints."""
+    saves = any(training and (training.save_every or training.init_from) for training in trainings)
+    return ("safetensors",) if saves else ()
 
 
 def check_known(plan: Plan) -> None:

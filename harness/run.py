@@ -31,7 +31,7 @@ from harness.interrupts import signals_held
 from harness.launch import Order, Outcome, code_digest, launch
 from harness.references import References
 from harness.scratch import Scratch
-from harness.specs import FAILURES, OUT_OF_TIME, Status, TrialResult, TrialSpec
+from harness.specs import CUT_SHORT, FAILURES, OUT_OF_TIME, Status, TrialResult, TrialSpec
 from harness.verdicts import judge, timed, trained
 
 
@@ -252,13 +252,15 @@ class Run:
         began = time.monotonic()
         known = [phase]
         over, end = threading.Event(), stop or threading.Event()
-        timer = threading.Timer(max(0.0, self.ends - began), lambda: (over.set(), end.set()))
+        seconds = min(max(0.0, self.ends - began), threading.TIMEOUT_MAX)
+        timer = threading.Timer(seconds, lambda: (over.set(), end.set()))
+        timer.daemon = True
         try:
             if math.isfinite(self.ends):
                 timer.start()
             outcome = launch(order, self.machine, on_progress=self.display.detail, stop=end)
             if over.is_set() and outcome.status != "ok":
-                outcome = replace(outcome, status="pending", reason=OUT_OF_TIME, traceback="")
+                outcome = replace(outcome, status="pending", reason=CUT_SHORT, traceback="")
             known += ["ok"] * (outcome.status == "ok")
             return outcome
         finally:

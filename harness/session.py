@@ -64,7 +64,7 @@ def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float 
     check_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
-        intent = replace(intent, plan=as_here(intent.plan, finished))
+        intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
         asking.check_machine(intent.machine, environment.hardware(machine()))
         return carry_out(intent, folder.resolve(), finished, budget_minutes)
 

@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Literal
 
 SCHEMA_VERSION = 1
 OUT_OF_TIME = "not yet run: --budget-minutes were over; --resume goes on"  # the reason of what is pending
+CUT_SHORT = (
+    "ended when --budget-minutes were over; --resume tries it again, after the others: it may need a longer budget"
+)
 CHECKED_LOSSES = 5  # of a timed run or a training: its first, which are held against golden's
 LOCAL_STEPS_IN_PARITY = 2  # at most so many steps between two meetings of workers that train on their own
 

@@ -20,7 +20,7 @@ from harness import registry
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Plan, check_known
-from harness.specs import SCHEMA_VERSION, Status, TrialResult, TrialSpec
+from harness.specs import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
 PROOFS = "proofs.jsonl"
@@ -215,6 +215,12 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
     results = read(folder) if (folder / RESULTS).is_file() else []
     kept = [result for result in results if result.status not in UNFINISHED]
     return replace(intent, plan=replace(intent.plan, interpreters=chosen)), kept
+
+
+def cut_short(folder: Path) -> set[tuple[str, int]]:
+    """The trials of a run that were under way when a sitting was over, by cell and launch."""
+    results = read(folder) if (folder / RESULTS).is_file() else []
+    return {(each.spec.cell, each.spec.launch) for each in results if each.reason.endswith(CUT_SHORT)}
 
 
 def write_json(path: Path, content: Any) -> None:

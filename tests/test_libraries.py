@@ -31,8 +31,9 @@ def test_only_the_libraries_themselves_are_asked_and_none_can_fail_a_trial(tmp_p
 
     monkeypatch.setattr(libraries.ctypes, "CDLL", Library)
     maps = tmp_path / "maps"
-    line = "7f00-7f01 r--p 0 00:1 1"
+    line = "7f00-7f01 r--p 0 00:1 1    "
     files = ["/cu13/libcudnn.so.9", "/cu12/libcudnn.so.9", "/cu13/libcudnn_graph.so.9", "/broken/libcudart.so.12"]
+    files.append("/a folder/libcudnn.so.8")  # whose own 9.1.0 is one of two
     files += ["/x/libcudart-1a2b3c.so.12", "/x/libnccl.so.2", "/x/libc.so.6"]
     maps.write_text("".join(f"{line} {file}\n" for file in [*files, *files]) + f"{line}\n")
     assert libraries.loaded(maps) == {"cuDNN": "9.1.0 and 9.19.0"}  # the others have no such function here

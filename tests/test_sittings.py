@@ -22,8 +22,8 @@ from harness.display import PlainDisplay
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
 from harness.plan import as_here, make_plan
-from harness.request import Request, check_machine
-from harness.specs import OUT_OF_TIME
+from harness.request import Request, TrainingRequest, check_machine
+from harness.specs import CUT_SHORT, OUT_OF_TIME
 
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
@@ -215,16 +215,26 @@ def test_another_machine_is_named_with_what_it_has():
 
 
 @pytest.mark.parametrize("strategy", ["slow_when_timed", "hang_when_timed"])
-def test_what_does_not_end_in_time_is_ended_and_not_yet_run(tmp_path, fakes, strategy):
-    plan = make_plan(
-        Request(frameworks=("fake",), workloads=("toy",), strategies=("single", strategy), platform="cpu", launches=2),
-        make_machine(),
+def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes, strategy):
+    request = Request(
+        frameworks=("fake",), workloads=("toy",), strategies=("single", strategy), platform="cpu", launches=2
     )
+    plans = (make_plan(replace(request, seed=seed), make_machine()) for seed in range(10))
+    # the first launch of single, then one that would take minutes
+    plan = next(plan for plan in plans if [trial.spec.strategy for trial in plan.trials[:2]] == ["single", strategy])
     intent = store.Intent(plan=plan, command="", started="")
-    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=12).execute()
-    found = {result.spec.strategy: result for result in results if result.spec.launch == 1}
-    assert (found[strategy].status, found[strategy].reason) == ("pending", OUT_OF_TIME)
-    assert all(result.status in ("ok", "pending") for result in results)
+    store.write_intent(tmp_path, intent)
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15).execute()
+    found = {(result.spec.strategy, result.spec.launch): (result.status, result.reason) for result in results}
+    assert found["single", 0][0] == "ok"
+    assert found[strategy, 0] == ("pending", CUT_SHORT)
+    assert found["single", 1] == found[strategy, 1] == ("pending", OUT_OF_TIME)
+    intent, kept = store.read_intent(tmp_path)
+    after = as_here(intent.plan, kept, store.cut_short(tmp_path)).trials
+    assert (after[-1].spec.strategy, after[-1].spec.launch) == (strategy, 0)
+    assert {(trial.spec.cell, trial.spec.launch) for trial in after} == {
+        (trial.spec.cell, trial.spec.launch) for trial in plan.trials
+    }
 
 
 def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatch):
@@ -256,6 +266,9 @@ def test_a_framework_that_comes_back_is_measured_when_the_run_goes_on(tmp_path, 
     back = [trial for trial in after.trials if trial.spec.framework == "fake"]
     assert [(trial.status, trial.spec.launch) for trial in back] == [("planned", 0), ("planned", 1), ("planned", 2)]
     assert [trial for trial in after.trials if trial not in back] == others
+    # one of its launches is done by now: the others are still to come, also in a run.json of before `launches`
+    again = as_here(replace(before, launches=1), [make_result(spec=back[0].spec)])
+    assert {trial.spec.launch for trial in again.trials if trial.spec.framework == "fake"} == {0, 1, 2}
     store.write_intent(tmp_path, store.Intent(plan=before, command="", started=""))
     store.append(tmp_path, make_result(spec=gone.spec, status="unavailable"))
     assert store.read_intent(tmp_path)[1] == []  # found unavailable when it was started, it is tried again
@@ -265,13 +278,32 @@ def test_what_was_never_here_does_not_stop_a_run_from_going_on(tmp_path, fakes, 
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu", launches=2)
     plan = make_plan(request, make_machine())
     first, second = plan.trials
-    monkeypatch.setattr(registry, "missing", lambda spec, interpreter: "the fake is not installed")
+    monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside: "the fake is not installed")
     without = replace(plan, trials=(replace(first, status="unavailable", reason="not installed"),))
     assert as_here(without, []) == without
     assert as_here(plan, [make_result(spec=trial.spec) for trial in plan.trials]) == plan  # nothing is left to do
     with pytest.raises(UsageError, match="--interpreter fake=PATH"):
         as_here(plan, [make_result(spec=first.spec)])
     assert second.spec.launch == 1
+
+    def broken(spec, interpreter, beside):
+        raise UsageError("is not a working Python")
+
+    monkeypatch.setattr(registry, "missing", broken)
+    assert as_here(without, []) == without
+    with pytest.raises(UsageError, match="not a working Python"):
+        as_here(plan, [])
+
+
+def test_checkpoints_need_their_module_when_a_training_goes_on(fakes, monkeypatch):
+    training = TrainingRequest(save_every=1, epochs=1)
+    request = Request(
+        frameworks=("fake",), workloads=("classifier",), strategies=("single",), platform="cpu", training=training
+    )
+    plan, asked = make_plan(request, make_machine()), []
+    monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside: asked.append(beside) or "")
+    as_here(plan, [])
+    assert asked == [("safetensors",)]
 
 
 def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):

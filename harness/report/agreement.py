@@ -29,7 +29,7 @@ def words(cells: Sequence[Cell]) -> list[str]:
         if len(peers) == 1:
             alone += peers
             continue
-        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in cell.good]
+        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in cell.good if result.losses]
         last = min(CHECKED_LOSSES, *lengths) - 1
         lines.append(
             f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
@@ -49,7 +49,7 @@ def departures(cells: Sequence[Cell]) -> list[str]:
     """A sentence for each cell one of whose first losses is too far from the median of its set."""
     lines = []
     for peers in _sets(cells):
-        steps = min(CHECKED_LOSSES, *(len(result.losses) for cell in peers for result in cell.good))
+        steps = min(CHECKED_LOSSES, *(len(result.losses) for cell in peers for result in cell.good if result.losses))
         for cell in peers:
             for step in range(steps):
                 off, allowed = distance(peers, step, of=cell), band(cell.spec, step)
@@ -66,7 +66,7 @@ def departures(cells: Sequence[Cell]) -> list[str]:
 def band(spec: TrialSpec, step: int) -> float:
     """How far a loss may be from its peers', relative. The first is before any gradient; the next hold their errors
     too, and ten times as much is allowed, as of golden, but never over what shows a wrong update: LATER_LOSSES."""
-    first = LOSS_BANDS[spec.precision]
+    first = LOSS_BANDS["bf16" if spec.band == "bf16_gradients" else spec.precision]
     return first if step == 0 else max(first, min(10 * first, LATER_LOSSES))
 
 
@@ -86,7 +86,7 @@ def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> flo
     """How far losses of a step are at most from the median over `peers`, one of each; of all their launches, or of
     those of one cell. Relative."""
     middle = statistics.median(cell.first.losses[step] for cell in peers)
-    found = [result.losses[step] for cell in ([of] if of else peers) for result in cell.good]
+    found = [result.losses[step] for cell in ([of] if of else peers) for result in cell.good if result.losses]
     return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness import optimizers, workloads
+from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
 from harness.report import agreement, settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
@@ -20,6 +20,7 @@ from harness.report.summary import (
     Cell,
     batches,
     counted_seconds,
+    data_words,
     execution,
     framework_title,
     normalizes,
@@ -83,14 +84,18 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
         parts += ["", "## Timelines", "", TIMELINE_NOTE, "", table(timelines.table(cells))]
     parts += ["", "## Parity", "", *_parity(cells), ""]
     parts += _problems(cells)
-    commands = dict.fromkeys(result.run.get("command", "") for result in results)
-    exports = dict.fromkeys(result.run["variables"] for result in results if result.run.get("variables"))
-    lines = [*(f"export {variables}" for variables in exports), *commands]
-    parts += ["## How to redo this", "", code("\n".join(lines)), ""]
+    commands = dict.fromkeys(_command(result.run) for result in results)
+    parts += ["## How to redo this", "", code("\n".join(commands)), ""]
     parts += [escape(_about(results)), ""]
     parts += ["## Software", "", table(_versions(cells)), ""]
     parts += ["Variables that the workers got:", "", *_variables(cells), "", note]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip() + "\n"
+
+
+def _command(run: Mapping[str, str]) -> str:
+    """What was typed, with the variables that held then and could have changed something."""
+    variables = run.get("variables")
+    return f"env {variables} {run.get('command', '')}" if variables else run.get("command", "")
 
 
 def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
@@ -196,15 +201,16 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 
 def _reading(cells: Sequence[Cell]) -> list[str]:
     spec = cells[0].spec
-    sizes = ", ".join(
-        f"{batches([cell for cell in cells if cell.spec.workload == workload])} ({workload})"
-        for workload in dict.fromkeys(cell.spec.workload for cell in cells)
-    )
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.spec.workload, cell.spec.size), []).append(cell)
+    several = len(groups) > len({workload for workload, _ in groups})
+    sizes = ", ".join(f"{batches(group)} ({' '.join(name[: 1 + several])})" for name, group in groups.items())
     counted = [result for cell in cells for result in cell.good if result.block_seconds]
     steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
     blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     constant = "the same whatever the number of devices"
-    if len({cell.spec.global_batch for cell in cells}) > len({(c.spec.workload, c.spec.size) for c in cells}):
+    if any(len({cell.spec.global_batch for cell in group}) > 1 for group in groups.values()):
         constant = "growing with the devices of data-parallel strategies"
     rules = ", ".join(dict.fromkeys(optimizers.words(cell.spec.optimizer) for cell in cells))
     kinds = {cell.first.peak_kind for cell in cells} - {""}
@@ -230,7 +236,7 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
             "host included: no throughput of the devices."
         )
     sentences = [
-        f"Data: {_data(cells)}.",
+        f"Data: {data_words(cells)}.",
         f"Global batch {sizes}, {constant}; {rules}; timed in {precisions(cells)}{_tf32(cells)}.",
         "Throughput: the median over launches of all timed steps over all their time, the slowest rank counting in "
         f"each of {blocks} blocks of {steps} steps.",
@@ -241,19 +247,6 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
         f"Parity: the worst relative error against the golden reference, in float64.{from_host}",
     ]
     return [" ".join(sentences)]
-
-
-def _data(cells: Sequence[Cell]) -> str:
-    """What was trained on, as far as this installation knows the workloads."""
-    if cells[0].first.run.get("data", "bundled") != "bundled":
-        return "that of --data"
-    words = []
-    for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
-        try:
-            words.append(f"{workloads.get(name, size).samples} ({name})")
-        except (ModuleNotFoundError, KeyError):
-            words.append(f"not known here ({name})")
-    return ", ".join(words)
 
 
 def _tf32(cells: Sequence[Cell]) -> str:

@@ -134,8 +134,8 @@ def block_throughputs(result: TrialResult) -> list[float]:
 
 
 def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
-    """Seconds of the suite's blocks over those of a bare loop over the same model, each beside the block before it: the
-    median of all pairs. None where there was no bare loop."""
+    """Seconds of the suite's blocks over those of a bare loop over the same model, each beside the block of its
+    number: the median of all pairs. None where there was no bare loop."""
     ratios = []
     for result in launches:
         bare = timing.slowest_rank(result.bare_block_seconds)
@@ -229,6 +229,19 @@ def batches(cells: Sequence[Cell]) -> str:
     if len(sizes) > 1 and len(shares) == 1:
         return f"{shares.pop():.0f} a device"
     return " and ".join(", ".join(map(str, part)) for part in (sizes[:-1], sizes[-1:]) if part)
+
+
+def data_words(cells: Sequence[Cell]) -> str:
+    """What was trained on, as far as this installation knows the workloads."""
+    words = []
+    given = cells[0].first.run.get("data", "bundled") != "bundled"
+    for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
+        try:
+            workload = workloads.get(name, size)
+            words.append(f"{'that of --data' if given and workload.takes_data else workload.samples} ({name})")
+        except (ModuleNotFoundError, KeyError):
+            words.append(f"not known here ({name})")
+    return ", ".join(dict.fromkeys(words))
 
 
 def result_table(cells: Sequence[Cell]) -> pd.DataFrame:

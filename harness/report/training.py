@@ -15,7 +15,16 @@ from itertools import pairwise
 
 import pandas as pd
 
-from harness.report.summary import Cell, conditions, framework_title, number, options_text, parity_word, precisions
+from harness.report.summary import (
+    Cell,
+    conditions,
+    data_words,
+    framework_title,
+    number,
+    options_text,
+    parity_word,
+    precisions,
+)
 from harness.specs import Epoch, TrialResult
 from harness.statistics import median_interval
 
@@ -149,8 +158,8 @@ def reading(cells: Sequence[Cell]) -> list[str]:
     }[training.last_batch]
     sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     return [
-        f"Global batch {sizes}, {precisions(cells)}. Seconds to it: the time of all training steps up to "
-        "the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
+        f"Data: {data_words(cells)}. Global batch {sizes}, {precisions(cells)}. "
+        "Seconds to it: the time of all training steps up to the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
         "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
         "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
