@@ -159,7 +159,8 @@ def reading(cells: Sequence[Cell]) -> list[str]:
     sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     return [
         f"Data: {data_words(cells)}. Global batch {sizes}, {precisions(cells)}. "
-        "Seconds to it: the time of all training steps up to the first evaluation that reaches the target, compilation in the first step included, evaluation not; the "
+        "Seconds to it: the time of all training steps up to the first evaluation that reaches the target, "
+        "compilation in the first step included, evaluation not; the "
         "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
         "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
