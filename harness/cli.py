@@ -68,7 +68,7 @@ def run(
         The folder of a run that was interrupted: measure what is missing. It has its options already; only an
         --interpreter may be another.
     budget_minutes
-        Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
+        Begin nothing that would end later, as far as can be told, and end what does not; the rest is left for --resume.
     """
     check_budget(budget_minutes)
     from harness import session
@@ -107,7 +107,7 @@ def train(
         The folder of a training that was interrupted: go on, each from its last checkpoint. It has its options already;
         only an --interpreter may be another.
     budget_minutes
-        Begin nothing that would end later, as far as can be told; what does not fit is left for --resume.
+        Begin nothing that would end later, as far as can be told, and end what does not; the rest is left for --resume.
     """
     check_budget(budget_minutes)
     from harness import session
