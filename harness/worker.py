@@ -143,8 +143,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     if hasattr(runtime, "probe"):  # after all that is measured: not even its memory counts
         progress("probing the precision")
         answer["precision_errors"] = runtime.probe(world, precision, spec.settings)
-    if world.platform == "gpu":
-        answer["libraries"] = libraries.loaded()
+    answer["libraries"] = libraries.loaded() if world.platform == "gpu" else {}
     progress("finishing")
     runtime.barrier(world)  # no rank leaves while another still needs it
 
