@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from harness.specs import (
     StrategySpec,
     Track,
     TrainingSpec,
-    TrialResult,
     TrialSpec,
 )
 from harness.workloads import Workload
@@ -108,8 +107,8 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     interpreters = {
         spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
     }
-    beside = _beside([request.training])
-    absent = {spec.name: registry.missing(spec, interpreters[spec.name], beside=beside) for spec in specs}
+    needed = beside([request.training])
+    absent = {spec.name: registry.missing(spec, interpreters[spec.name], beside=needed) for spec in specs}
 
     cells: list[Planned] = []
     for workload in asking.chosen_workloads(names, request):
@@ -169,66 +168,10 @@ def check_names(interpreters: Iterable[str]) -> None:
         check_name("--interpreter", name, registry.packages(), extra=" (as NAME=PATH)")
 
 
-def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[str, int]] = ()) -> Plan:
-    """The plan of a run that goes on. What was unavailable when it was made and no longer is comes after the others, as
-    often as they; last come the trials `cut` short by a budget, by cell and launch, which could use up the next, too.
-
-    Raises UsageError if a framework that is still needed is here no longer, under its interpreter.
-    """
-    done = {(result.spec.cell, result.spec.launch) for result in finished}
-    left = [trial for trial in plan.trials if (trial.spec.cell, trial.spec.launch) not in done]
-    away = [trial for trial in plan.trials if trial.status == "unavailable"]
-    needed = {trial.spec.framework for trial in left if trial.status == "planned"}
-    here = {name for name in {trial.spec.framework for trial in away} | needed if _is_here(plan, name, name in needed)}
-    back = [trial.spec for trial in away if trial.spec.framework in here]
-    added = [
-        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
-        for launch in range(max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
-        for spec in random.Random(f"{launch}").sample(back, len(back))
-    ]
-    stay = [trial for trial in plan.trials if trial not in away or trial.spec.framework not in here]
-    trials = sorted([*stay, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
-    return replace(plan, trials=tuple(trials))
-
-
-def _is_here(plan: Plan, framework: str, needed: bool) -> bool:
-    specs = [trial.spec for trial in plan.trials if trial.spec.framework == framework]
-    beside = _beside([spec.training for spec in specs])
-    try:
-        reason = registry.missing(registry.framework(framework), plan.interpreters[framework], beside=beside)
-    except UsageError:
-        if needed:
-            raise
-        return False
-    if reason and needed:
-        raise UsageError(f"--resume: {reason}; or name a Python that has it: --interpreter {framework}=PATH")
-    return not reason
-
-
-def _beside(trainings: Iterable[TrainingSpec | TrainingRequest | None]) -> tuple[str, ...]:
+def beside(trainings: Iterable[TrainingSpec | TrainingRequest | None]) -> tuple[str, ...]:
     """The modules that an interpreter needs beside its framework's: for checkpoints."""
     saves = any(training and (training.save_every or training.init_from) for training in trainings)
     return ("safetensors",) if saves else ()
-
-
-def check_known(plan: Plan) -> None:
-    """Raises UsageError for the plan of a run that was made by a version of this suite with other cells."""
-    for spec in (trial.spec for trial in plan.trials):
-        try:
-            framework = registry.framework(spec.framework)
-            options = framework.strategy(spec.strategy).options
-            workloads.get(spec.workload, spec.size)
-            same = (options.keys(), {each.name for each in framework.settings}) == (
-                spec.options.keys(),
-                {*spec.settings},
-            )
-        except (KeyError, ModuleNotFoundError):
-            same = False
-        if not same:
-            raise UsageError(
-                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size}, as it was planned, is not "
-                "here or has other options; go on with the version and plug-ins that planned it, or begin anew"
-            )
 
 
 def _cells(

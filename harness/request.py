@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
-from harness import environment, registry, workloads
+from harness import registry, workloads
 from harness.devices import Machine, require_healthy
 from harness.errors import UsageError, check_name
 from harness.specs import FrameworkSpec, Normalization, Platform, Precision, Track, TrainingSpec
@@ -90,22 +90,6 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
             what = f"the {most} visible GPUs" if platform == "gpu" else "virtual CPU devices"
             raise UsageError(f"--devices {count}: allowed are 1 to {most} ({what})")
     return tuple(dict.fromkeys(request.devices)) or ((most,) if platform == "gpu" else (2,))
-
-
-def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
-    differs = environment.other_hardware(then, now)
-    if differs:
-        there, here = (_words(machine.get(differs)) for machine in (then, now))
-        hint = ", or name as many by CUDA_VISIBLE_DEVICES" if differs == "gpus" else ""
-        raise UsageError(
-            f"--resume: the run began on another machine: {differs} {there} there, {here} here; go on there, or begin "
-            f"anew{hint}"
-        )
-
-
-def _words(value: Any) -> str:
-    return (", ".join(gpu["name"] for gpu in value) or "none") if isinstance(value, list | tuple) else str(value)
 
 
 def check_numbers(request: Request) -> None:

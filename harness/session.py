@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import environment, report, store
-from harness import request as asking
 from harness.devices import machine
 from harness.display import make_display
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import Plan, as_here, check_data, check_names
+from harness.plan import Plan, check_data, check_names
+from harness.resume import as_here, check_machine
 from harness.run import Run, exit_code, write_environment
 from harness.specs import TrialResult
 
@@ -65,7 +65,7 @@ def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float 
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
-        asking.check_machine(intent.machine, environment.hardware(machine()))
+        check_machine(intent.machine, environment.hardware(machine()))
         return carry_out(intent, folder.resolve(), finished, budget_minutes)
 
 

@@ -19,7 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from harness import registry
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
-from harness.plan import Plan, check_known
+from harness.plan import Plan
+from harness.resume import check_known
 from harness.specs import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"

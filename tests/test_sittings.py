@@ -21,8 +21,9 @@ from harness.data import Batches
 from harness.display import PlainDisplay
 from harness.errors import Interrupted, UsageError
 from harness.interrupts import install_signal_handlers
-from harness.plan import as_here, make_plan
-from harness.request import Request, TrainingRequest, check_machine
+from harness.plan import make_plan
+from harness.request import Request, TrainingRequest
+from harness.resume import as_here, check_machine
 from harness.specs import CUT_SHORT, OUT_OF_TIME
 
 
