@@ -320,9 +320,9 @@ def list_(
                 row = {"framework": spec.name, "name": setting.name, "what": setting.summary}
                 rows.append(row | {"source": setting.source})
             for strategy in spec.strategies:
-                own = [name for name in strategy.tuned if name in strategy.options]
-                row = {"framework": spec.name, "name": f"{', '.join(own)} ({strategy.name})"}
-                rows += [row | {"what": strategy.tuned_because, "source": "-"}] if own else []
+                if own := ", ".join(name for name in strategy.tuned if name in strategy.options):
+                    row = {"framework": spec.name, "name": f"{own} ({strategy.name})"}
+                    rows.append(row | {"what": strategy.tuned_because, "source": "-"})
     else:
         for spec in specs:
             for strategy in spec.strategies:

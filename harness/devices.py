@@ -85,11 +85,9 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = pynvml.nvmlDeviceGetName(handle)
-            limits = {
-                "power_limit_watts": _or_none(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-                / 1000,  # NVML: milliwatts
-                "max_clock_mhz": _or_none(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
-            }
+            milliwatts = _or_zero(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+            clock = _or_zero(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
+            limits = {"power_limit_watts": milliwatts / 1000, "max_clock_mhz": clock}
             found.append((uuid, Gpu(token=str(index), name=name, memory_bytes=memory, uuid=uuid, **limits)))
     except pynvml.NVMLError as error:
         return (), "", str(error)
@@ -102,7 +100,7 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
     return gpus, driver, ""
 
 
-def _or_none(ask: Callable[..., int], *about: Any) -> int:
+def _or_zero(ask: Callable[..., int], *about: Any) -> int:
     import pynvml
 
     try:
@@ -127,16 +125,18 @@ def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...
     return tuple(chosen)
 
 
+def _cpu_info() -> str:
+    info = Path("/proc/cpuinfo")
+    return info.read_text(errors="replace") if info.exists() else ""
+
+
 def _virtual() -> bool:
     """Whether a hypervisor shows itself to the processor: x86's flag of that name."""
-    info = Path("/proc/cpuinfo")
-    return info.exists() and " hypervisor" in info.read_text(errors="replace")
+    return " hypervisor" in _cpu_info()
 
 
 def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    for line in _cpu_info().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.processor() or "unknown CPU"

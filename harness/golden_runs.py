@@ -176,9 +176,8 @@ def in_processes(
     try:
         while waiting or running:
             if over():
-                return {folder: reason for folder, reason in reasons.items() if reason} | {
-                    run.folder: OUT_OF_TIME for run in (*waiting, *running.values())
-                }
+                reasons |= {run.folder: OUT_OF_TIME for run in (*waiting, *running.values())}
+                break
             while waiting and len(running) < at_once:
                 run = waiting.popleft()
                 running[start(run, threads)] = run

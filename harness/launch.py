@@ -150,12 +150,11 @@ def core_shares(
 def code_digest(framework: str) -> str:
     """Tells the code that a worker runs, ours but for reports and the framework package's, from any other: a commit
     could not, of a plug-in or where files are not committed."""
-    digest = hashlib.sha256()
+    digest, reports = hashlib.sha256(), registry.package_folder("harness") / "report"
     for package in ("harness", registry.framework(framework).package):
         folder = registry.package_folder(package)
         for path in sorted(folder.rglob("*")):
-            reports = path.is_relative_to(registry.package_folder("harness") / "report")
-            if path.is_file() and "__pycache__" not in path.parts and not reports:
+            if path.is_file() and "__pycache__" not in path.parts and not path.is_relative_to(reports):
                 digest.update(f"{package}/{path.relative_to(folder)} {path.stat().st_size}\n".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

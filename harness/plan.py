@@ -125,7 +125,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     if request.training:
         launches = request.training.seeds or launches
     return Plan(
-        trials=_interleave(cells, request, launches),
+        trials=_interleave(cells, launches),
         platform=platform,
         preset=preset,
         interpreters=interpreters,
@@ -394,13 +394,18 @@ def _why_not(spec: TrialSpec, strategy: StrategySpec) -> str:
     return ""
 
 
-def _interleave(cells: list[Planned], request: Request, launches: int) -> tuple[Planned, ...]:
-    """Cells that will not run once each; then rounds of all others, each round in its own seeded order."""
-    trials = [cell for cell in cells if cell.status != "planned"]
-    runnable = [cell for cell in cells if cell.status == "planned"]
-    seeds = 1 if request.training else 0  # each launch is then a training of its own, of other weights and order
-    for launch in range(launches):
-        order = random.Random(f"{request.seed}/{launch}").sample(runnable, len(runnable))
-        seed = request.seed + seeds * launch
-        trials += [Planned(spec=replace(cell.spec, launch=launch, seed=seed)) for cell in order]
-    return tuple(trials)
+def _interleave(cells: list[Planned], launches: int) -> tuple[Planned, ...]:
+    """Cells that will not run once each; then rounds of all others."""
+    idle = [cell for cell in cells if cell.status != "planned"]
+    runnable = [cell.spec for cell in cells if cell.status == "planned"]
+    return (*idle, *rounds(runnable, launches))
+
+
+def rounds(cells: Sequence[TrialSpec], launches: int) -> list[Planned]:
+    """Every cell once in each round, each round in its own seeded order. `cells`: their first launches."""
+    return [
+        # each launch of a training is a training of its own, of other weights and in another order
+        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
+        for launch in range(launches)
+        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}").sample(cells, len(cells))
+    ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from harness import environment, registry, workloads
 from harness.errors import UsageError
-from harness.plan import Plan, Planned, beside
+from harness.plan import Plan, beside, rounds
 from harness.specs import TrialResult
 
 
@@ -25,11 +24,7 @@ def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[s
     needed = {trial.spec.framework for trial in left if trial.status == "planned"}
     here = {name for name in {trial.spec.framework for trial in away} | needed if _is_here(plan, name, name in needed)}
     back = [trial.spec for trial in away if trial.spec.framework in here]
-    added = [
-        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
-        for launch in range(max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
-        for spec in random.Random(f"{launch}").sample(back, len(back))
-    ]
+    added = rounds(back, max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
     stay = [trial for trial in plan.trials if trial not in away or trial.spec.framework not in here]
     trials = sorted([*stay, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
     return replace(plan, trials=tuple(trials))

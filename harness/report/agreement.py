@@ -29,8 +29,7 @@ def words(cells: Sequence[Cell]) -> list[str]:
         if len(peers) == 1:
             alone += peers
             continue
-        spec, lengths = peers[0].spec, [len(result.losses) for cell in peers for result in cell.good if result.losses]
-        last = min(CHECKED_LOSSES, *lengths) - 1
+        spec, last = peers[0].spec, _steps(peers) - 1
         lines.append(
             f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
             f"{spec.precision}{_normalized(spec)}: NumPy cannot afford it. From the same weights and on the same "
@@ -49,9 +48,8 @@ def departures(cells: Sequence[Cell]) -> list[str]:
     """A sentence for each cell one of whose first losses is too far from the median of its set."""
     lines = []
     for peers in _sets(cells):
-        steps = min(CHECKED_LOSSES, *(len(result.losses) for cell in peers for result in cell.good if result.losses))
         for cell in peers:
-            for step in range(steps):
+            for step in range(_steps(peers)):
                 off, allowed = distance(peers, step, of=cell), band(cell.spec, step)
                 if not off <= allowed:
                     lines.append(
@@ -86,8 +84,18 @@ def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> flo
     """How far losses of a step are at most from the median over `peers`, one of each; of all their launches, or of
     those of one cell. Relative."""
     middle = statistics.median(cell.first.losses[step] for cell in peers)
-    found = [result.losses[step] for cell in ([of] if of else peers) for result in cell.good if result.losses]
+    found = [losses[step] for losses in _curves([of] if of else peers)]
     return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
+
+
+def _curves(cells: Sequence[Cell]) -> list[tuple[float, ...]]:
+    """The losses of all launches that have some."""
+    return [result.losses for cell in cells for result in cell.good if result.losses]
+
+
+def _steps(peers: Sequence[Cell]) -> int:
+    """How many first losses are compared: those that all have."""
+    return min(CHECKED_LOSSES, *map(len, _curves(peers)))
 
 
 def _normalized(spec: TrialSpec) -> str:

@@ -236,11 +236,11 @@ def data_words(cells: Sequence[Cell]) -> str:
     words = []
     given = cells[0].first.run.get("data", "bundled") != "bundled"
     for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
-        try:
-            workload = workloads.get(name, size)
-            words.append(f"{'that of --data' if given and workload.takes_data else workload.samples} ({name})")
-        except (ModuleNotFoundError, KeyError):
+        workload = _workload(name, size)
+        if workload is None:
             words.append(f"not known here ({name})")
+        else:
+            words.append(f"{'that of --data' if given and workload.takes_data else workload.samples} ({name})")
     return ", ".join(dict.fromkeys(words))
 
 
@@ -310,10 +310,15 @@ def same_algorithm(spec: TrialSpec) -> bool:
 
 def normalizes(spec: TrialSpec) -> bool:
     """Whether its network has BatchNorm."""
+    workload = _workload(spec.workload, spec.size)
+    return workload is not None and workload.normalizes
+
+
+def _workload(name: str, size: str) -> workloads.Workload | None:
     try:
-        return workloads.get(spec.workload, spec.size).normalizes
+        return workloads.get(name, size)
     except (KeyError, ModuleNotFoundError):  # an old report's, or a plug-in's
-        return False
+        return None
 
 
 def _normalized_over(spec: TrialSpec) -> str:
