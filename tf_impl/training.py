@@ -19,6 +19,7 @@ class Training:
     """Subclasses say where things live: `put`, and `train_step`, which becomes the tf.function."""
 
     ranks = 1  # a batch is cut into so many shares
+    weight = 1.0  # of a share's mean loss in what is differentiated
     own: Sequence[int] = (0,)  # those that this process takes
 
     def __init__(self, job: Job, stages: Sequence[keras.Model], devices: Sequence[str]) -> None:
@@ -58,11 +59,12 @@ class Training:
         return loss, gradients
 
     def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-        """The loss, then its gradient for each variable."""
+        """The loss, then the gradient of its `weight`-fold for each variable."""
         (model,) = self.stages
         with tf.GradientTape() as tape:
             loss = self.loss_fn(model(x, training=True), y)
-        gradients: Any = tape.gradient(loss, list(self.variables.values()))
+        weight = [tf.constant(self.weight, loss.dtype)]
+        gradients: Any = tape.gradient(loss, list(self.variables.values()), output_gradients=weight)
         return [loss, *gradients]
 
     def evaluation_step(self, parts: placement.Parts) -> Any:

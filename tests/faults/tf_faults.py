@@ -54,13 +54,17 @@ def rate_through_float32():
 
 @planted("tf mirrored")
 def replicas_summed():
-    """MirroredStrategy with SUM where the loss is already a mean over each replica's part."""
-    import tensorflow as tf
+    """Gradients summed over the replicas, where each replica's loss is the mean of its part with its full weight."""
+    from tf_impl.strategies import mirrored
 
-    class Reduce:
-        MEAN = tf.distribute.ReduceOp.SUM
+    def change(original):
+        def init(self, *arguments):
+            original(self, *arguments)
+            self.weight = 1.0  # before the step is traced
 
-    replaced(tf.distribute, "ReduceOp", lambda _: Reduce)
+        return init
+
+    replaced(mirrored.Mirrored, "__init__", change)
 
 
 @planted("tf mirrored")

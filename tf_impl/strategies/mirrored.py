@@ -1,9 +1,10 @@
 """tf.distribute.MirroredStrategy: one process drives all devices, each with a mirror of every variable.
 
 Variables made in the strategy's scope get one copy a device. `strategy.run` traces the replica step once for each
-device, on its own part of the batch; inside it `all_reduce` averages the gradients over the replicas, and every replica
-then makes the same update to its own copy. All replicas wait for each other in the all-reduce. With accumulation the
-gradients of all parts are added up on each device first: still one all-reduce.
+device, on its own part of the batch; inside it each replica differentiates its share of the mean loss, `all_reduce`
+sums the gradients over the replicas, and every replica then makes the same update to its own copy. All replicas wait
+for each other in the all-reduce. With accumulation the gradients of all parts are added up on each device first: still
+one all-reduce.
 
 What all-reduces is the option `cross_device`: "auto" is TensorFlow's choice, its collective operations, which on GPUs
 are NCCL's; "nccl" is the older operation on NCCL; "hierarchical_copy" copies along a tree made for the DGX-1's NVLinks;
@@ -14,7 +15,8 @@ BatchNorm sees each device's part; `--batch-norm global` takes Keras' synchroniz
 over the replicas in every forward pass, and all-reduces their gradients in every backward pass. To evaluate and
 to save, its running statistics are averaged over the replicas.
 
-The updates are plain assignments in replica context: no Keras optimizer, which would sum gradients, not average them.
+The updates are plain assignments in replica context: no Keras optimizer, which would all-reduce by itself, and defines
+its updates in its own way.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ class Mirrored(Training):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, devices: list[str]) -> None:
         """`devices`: those of this process, one a replica."""
         self.strategy, self.ranks = strategy, strategy.num_replicas_in_sync
+        # As tf.nn.compute_average_loss weighs it: then the sum over the replicas is the gradient of the mean loss. With
+        # ReduceOp.MEAN TensorFlow would divide behind the all-reduce, by an operation of its own for each variable.
+        self.weight = 1 / self.ranks
         self.own = range(job.world.rank * len(devices), (job.world.rank + 1) * len(devices))
         with strategy.scope():
             super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")], devices)
@@ -52,7 +57,7 @@ class Mirrored(Training):
     def loss_and_gradients(self, parts: placement.Parts) -> tuple[tf.Tensor, Any]:
         """The loss is the mean over this replica's samples, the gradients are those of the mean over all."""
         loss, gradients = super().loss_and_gradients(parts)
-        return loss, tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+        return loss, tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
 
     def put(self, own: Sequence[placement.Parts]) -> Any:
         """Each device's share, on its device before the step asks for it."""
