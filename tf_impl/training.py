@@ -54,7 +54,7 @@ class Training:
         return loss, gradients if self.job.keep_gradients else []
 
     def loss_and_gradients(self, parts: placement.Parts) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Means over the parts: of their losses and of the losses' gradients."""
+        """Means over the parts: of their losses, and of the gradients of `weight` times their losses."""
         loss, *gradients = _means(parts, self.differentiated)
         return loss, gradients
 

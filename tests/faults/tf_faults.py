@@ -68,6 +68,17 @@ def replicas_summed():
 
 
 @planted("tf mirrored")
+def mean_taken_twice():
+    """Gradients of shares of the mean loss averaged over the replicas, where they are to be summed."""
+    import tensorflow as tf
+
+    class Reduce:
+        SUM = MEAN = tf.distribute.ReduceOp.MEAN
+
+    replaced(tf.distribute, "ReduceOp", lambda _: Reduce)
+
+
+@planted("tf mirrored")
 def keras_optimizer():
     """Updates by Keras' SGD, which sums over replicas."""
     import keras

@@ -1,9 +1,10 @@
 """tf.distribute.MultiWorkerMirroredStrategy: mirrored variables, one process a device, as across hosts.
 
 Each process holds one mirror of every parameter and of the optimizer's state, and takes its rank's part of the batch.
-The step is MirroredStrategy's (mirrored.py): gradients are averaged by an all-reduce in replica context, then every
-process makes the same update. All processes wait for each other in the all-reduce, which is a collective operation
-between their TensorFlow servers: "ring" runs over gRPC, "nccl" between the GPUs, "auto" is TensorFlow's choice.
+The step is MirroredStrategy's (mirrored.py): an all-reduce in replica context sums the gradients of all shares of the
+mean loss, then every process makes the same update. All processes wait for each other in the all-reduce, which is a
+collective operation between their TensorFlow servers: "ring" runs over gRPC, "nccl" between the GPUs, "auto" is
+TensorFlow's choice.
 
 Each process tells TensorFlow who all are before anything else. Usually the variable TF_CONFIG does; here the same is
 handed over as a resolver: {"cluster": {"worker": [address of each]}, "task": {"type": "worker", "index": rank}}.
