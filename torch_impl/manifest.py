@@ -31,7 +31,8 @@ SETTINGS = (
     ),
     Setting(
         name="cuda_graphs",
-        summary="a whole step captured as a CUDA graph, and replayed, all-reduces included",
+        summary="a whole step captured as a CUDA graph, and replayed, all-reduces included; strategies other than "
+        "single, average_gradients and ddp are not captured",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
         needs_gpu=True,
         constant_update=True,
@@ -70,7 +71,8 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             needs_gpu="nn.DataParallel needs 2 GPUs: without them torch silently runs it on one device",
             tuned={"cudnn_benchmark": False},
-            tuned_because="its threads are new at every step, and cuDNN would tune anew each time (data_parallel.py)",
+            tuned_because="its threads are new at every step, and cuDNN would tune anew each time",
+            tuned_source="torch_impl/strategies/data_parallel.py",
             without={"compile": "the copies of the network that its threads run are new at every step"},
             replicated="parameters, copied out from device 0 at every step",
             sharded="the batch; gradients and optimizer state are on device 0 alone",
@@ -109,8 +111,8 @@ FRAMEWORK = FrameworkSpec(
             choices={"compression": ("none", "bf16")},
             bands={"compression=bf16": "bf16_gradients"},
             tuned={"static_graph": True, "gradient_as_bucket_view": True},
-            tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy "
-            "(docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)",
+            tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy",
+            tuned_source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce of buckets, while backward still runs; before forward, BatchNorm's "

@@ -40,7 +40,8 @@ def departures(cells: Sequence[Cell]) -> list[str]:
             title = f"{spec.title} {strategy.name}"
             if strategy.tuned:
                 what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
-                lines.append(f"{title}: {what}; {strategy.tuned_because}.")
+                source = f" ({strategy.tuned_source})" if strategy.tuned_source else ""
+                lines.append(f"{title}: {what}; {strategy.tuned_because}{source}.")
             lines += [f"{title}: without {name}; {why}." for name, why in strategy.without.items()]
     return lines
 
