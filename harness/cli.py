@@ -129,6 +129,7 @@ def sweep(
     options: Options = DEFAULTS,
     out: Path | None = None,
     data: Path | None = None,
+    budget_minutes: float | None = None,
 ) -> int:
     """Run at several values of one option of a strategy, beside single and model_parallel.
 
@@ -145,13 +146,16 @@ def sweep(
         As for run.
     data
         As for run.
+    budget_minutes
+        As for run; run --resume goes on.
     """
+    check_budget(budget_minutes)
     request = sweep_request(options.request(), swept, tuple(split([values])))
     made = planning.make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *options.arguments()]
     from harness.session import execute
 
-    return execute(made, command, out=out, data=data, name=f"sweep-{swept}")
+    return execute(made, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
 
 
 @app.command
@@ -322,7 +326,7 @@ def list_(
             for strategy in spec.strategies:
                 if own := ", ".join(name for name in strategy.tuned if name in strategy.options):
                     row = {"framework": spec.name, "name": f"{own} ({strategy.name})"}
-                    rows.append(row | {"what": strategy.tuned_because, "source": "-"})
+                    rows.append(row | {"what": strategy.tuned_because, "source": strategy.tuned_source})
     else:
         for spec in specs:
             for strategy in spec.strategies:

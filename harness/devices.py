@@ -94,9 +94,9 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
     finally:
         pynvml.nvmlShutdown()
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus = visible(found, setting)
-    if not gpus and setting and not setting.startswith("-"):
-        return (), driver, f"CUDA_VISIBLE_DEVICES={setting} names no GPU that it lists; MIG parts are not supported"
+    gpus, stray = visible(found, setting)
+    if stray:
+        return (), driver, f"CUDA_VISIBLE_DEVICES={setting}: no GPU is {stray!r}; MIG parts are not supported"
     return gpus, driver, ""
 
 
@@ -109,20 +109,22 @@ def _or_zero(ask: Callable[..., int], *about: Any) -> int:
         return 0
 
 
-def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; it takes indices and UUIDs, and stops at a bad one.
+def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[tuple[Gpu, ...], str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, and what in it is none, or "". It takes indices and
+    UUIDs, and stops at the first that is none: CUDA does so without a word, and fewer GPUs would be measured than were
+    named. A negative number tells it to stop.
 
     Workers get CUDA_DEVICE_ORDER=PCI_BUS_ID, so that indices mean the same to CUDA as to NVML.
     """
     if setting is None:
-        return tuple(gpu for _, gpu in found)
-    chosen = []
+        return tuple(gpu for _, gpu in found), ""
+    chosen: list[Gpu] = []
     for token in (part.strip() for part in setting.split(",")):
         match = [gpu for uuid, gpu in found if token and (token == gpu.token or uuid.startswith(token))]
         if len(match) != 1:
-            break
+            return tuple(chosen), "" if token.startswith("-") else token
         chosen.append(match[0])
-    return tuple(chosen)
+    return tuple(chosen), ""
 
 
 def _cpu_info() -> str:

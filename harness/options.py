@@ -113,7 +113,7 @@ class Options:
             launches=self.launches,
             timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
             options={name: (value,) for name, value in options.items()},
-            interpreters=dict(interpreter(value) for value in split(self.interpreter)),
+            interpreters=interpreters(split(self.interpreter)),
             compile_cache=compile_cache(self.compile_cache),
         )
 
@@ -215,6 +215,15 @@ def compile_cache(value: str) -> str:
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise UsageError(f"--compile-cache {value}: {there} is no folder to write to; name another, or none")
     return str(folder)
+
+
+def interpreters(values: Sequence[str]) -> dict[str, str]:
+    """NAME=PATH texts as a mapping to absolute paths. Raises UsageError."""
+    found: dict[str, str] = {}
+    for name, path in map(interpreter, values):
+        if found.setdefault(name, path) != path:
+            raise UsageError(f"--interpreter {name}: given twice, as {found[name]} and {path}; leave one out")
+    return found
 
 
 def interpreter(value: str) -> tuple[str, str]:

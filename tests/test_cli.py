@@ -47,6 +47,8 @@ def one_line_error(done, *words):
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
         (["run", "--interpreter", "tf"], ["NAME=PATH"]),
         (["run", "--interpreter", "tf=/nonexistent/python"], ["/nonexistent/python"]),
+        (["run", "--interpreter", "tf=/bin/sh,tf=/bin/cat"], ["tf: given twice", "/bin/sh", "/bin/cat"]),
+        (["sweep", "split_size", "--values", "1,2", "--budget-minutes", "0"], ["--budget-minutes 0"]),
         (["run", "--data", "/nonexistent"], ["/nonexistent"]),
         (["run", "-c", "/nonexistent.toml"], ["/nonexistent.toml"]),
         (["run", "--out", "/proc/nope/x", "--framework", "cafe"], ["cafe"]),

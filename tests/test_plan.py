@@ -331,15 +331,17 @@ def test_cuda_visible_devices_as_cuda_reads_it():
     ]
 
     def tokens(setting):
-        return [gpu.token for gpu in visible(gpus, setting)]
+        chosen, stray = visible(gpus, setting)
+        return [gpu.token for gpu in chosen] + [f"not {stray}"] * bool(stray)
 
     assert tokens(None) == ["0", "1", "2"]
     assert tokens("") == []
     assert tokens("2,0") == ["2", "0"]
     assert tokens("GPU-bb") == ["1"]
-    assert tokens("0,7,1") == ["0"]  # stops at the first that does not exist
+    assert tokens("0,7,1") == ["0", "not 7"]  # stops at the first that does not exist
+    assert tokens("1,-1,0") == ["1"]
     assert tokens("-1") == []
-    assert tokens("GPU-a") == []  # ambiguous
+    assert tokens("GPU-a") == ["not GPU-a"]  # ambiguous
 
 
 def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
@@ -349,7 +351,7 @@ def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(pynvml, name, lambda value=value: value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
-    assert "MIG-1234 names no GPU" in devices._gpus()[2]
+    assert "no GPU is 'MIG-1234'" in devices._gpus()[2]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert devices._gpus()[2] == ""
 
