@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 # Okabe & Ito's palette, which people with colour-blindness can tell apart; a framework has the same colour everywhere.
 COLOURS = {"torch": "#D55E00", "jax": "#0072B2", "tf": "#E69F00"}
 OTHER_COLOUR = "#009E73"
-MARKERS = "osD^vP*X"
+MARKERS = "osD^vP*X<>phd8"
 LOGARITHMIC = 20  # so many times the least time, and a linear axis would show the others as one
 CPU_STAMP = "virtual CPU devices: correctness only"
 
@@ -75,6 +75,10 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     axes.set_yticks(range(len(cells)), list(reversed(labels(cells))))
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(cells) - 0.3)
+    if two_tracks:
+        for track, face in (("defaults", "white"), ("tuned", "0.4")):
+            axes.plot([], [], "o", color="0.4", markerfacecolor=face, label=track)
+        axes.legend(fontsize=8)
     axes.set_xlabel(f"{cells[0].first.unit}s per second")
     axes.grid(axis="x", alpha=0.3)
     _finish(figure, axes, path, cells)
@@ -218,9 +222,10 @@ def _sweep(path: Path, found: sweep.Sweep) -> str:
     axes.set_ylabel("ms a step")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    _finish(figure, axes, path, found.cells)
+    spec = found.cells[0].spec
+    _finish(figure, axes, path, found.cells, of=f"{spec.strategy} by {found.option}, {spec.protocol}: ")
     return (
-        f"Step time of {found.cells[0].spec.strategy} by {found.option} ({found.cells[0].spec.protocol}): "
+        f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): "
         f"the mean of its {found.spread_of} and their range."
     )
 
@@ -239,11 +244,12 @@ def _timeline(path: Path, cell: Cell) -> str:
         axes.broken_barh([(1e3 * span.start, 1e3 * (span.end - span.start))], (span.stage - 0.4, 0.8), **style)
         middle = 1e3 * (span.start + span.end) / 2
         label = f"{'F' if span.phase == 'forward' else 'B'}{span.micro_batch}"
-        axes.text(middle, span.stage, label, ha="center", va="center", fontsize=7, color="white")
+        paper = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
+        axes.text(middle, span.stage, label, ha="center", va="center", fontsize=7, bbox=paper)
     axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
     axes.invert_yaxis()
     axes.set_xlabel("ms")
-    _finish(figure, axes, path, [cell])
+    _finish(figure, axes, path, [cell], of=f"{cell.title}: ")
     clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
     return (
         f"One step of {cell.title}, by {clock}: F forward, B backward (hatched), one colour a micro-batch. Idle: "
@@ -251,9 +257,9 @@ def _timeline(path: Path, cell: Cell) -> str:
     )
 
 
-def _finish(figure, axes, path: Path, cells: Sequence[Cell]) -> None:
+def _finish(figure, axes, path: Path, cells: Sequence[Cell], of: str = "") -> None:
     spec = cells[0].spec
-    title = f"{spec.workload} ({spec.size}), batch {batches(cells)}, {precisions(cells)}"
+    title = f"{of}{spec.workload} ({spec.size}), batch {batches(cells)}, {precisions(cells)}"
     if spec.platform == "cpu":
         title += f" -- {CPU_STAMP}"
     figure.suptitle(title, fontsize=10)  # over the figure: narrow axes would cut it

@@ -148,8 +148,9 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     )
     if forward < ideal / 2:
         overlap += (
-            " A piece's forward on the first device waits for nothing on the second: where it does not begin while the "
-            "second is busy, it had not been launched. There launches set the pace, not the size of the kernels."
+            " A piece is copied to the second device when that has done what was queued there, and then the next one's "
+            "forward can begin on the first: where it does not while the second works, it had not been launched. There "
+            "launches set the pace, not the size of the kernels."
         )
     return [cost, overlap]
 
