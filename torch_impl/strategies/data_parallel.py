@@ -7,7 +7,7 @@ The others wait for device 0 at both ends, and all threads share one interpreter
 
 A trap: the threads are new at every step, and torch keeps what cuDNN's autotuner has found for each thread by itself
 (`thread_local` in aten/src/ATen/native/cudnn/Conv_v8.cpp; pytorch/pytorch#191744 would share it). With
-cudnn.benchmark, which makes every other strategy faster, each convolution is tuned anew at every step. ResNet-50 with
+cudnn.benchmark, which elsewhere tunes once for each shape, each convolution is tuned anew at every step. ResNet-50 with
 224 x 224 in bf16, 512 images on two H200s (torch 2.11, single launches): 288 images/s with it, 4,508 without; one H200
 does 4,734 alone. So the tuned track leaves it off here; `--setting cudnn_benchmark=true` shows it.
 
