@@ -15,9 +15,13 @@ from rich.text import Text
 
 from harness.specs import TrialResult
 
-NARROW = 125  # columns: below, tables leave out what the report has anyway
-DROPPED_IF_NARROW = ("step ms", "first step s", "launches", "batch", "size")
-LONG = ("reason", "what", "source")  # columns whose text goes on in a next line
+FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14}
+"""Columns whose text goes on in a next line, and how narrow they may get."""
+DISPENSABLE = (
+    *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
+    *("range", "speed-up", "training", "options"),
+)
+"""What a table leaves out, in this order, where the terminal is too narrow: the report has it."""
 QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
@@ -107,18 +111,37 @@ def make_display() -> Display:
 def print_table(
     title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
 ) -> None:
-    """A table on standard output; as wide as it needs where that is not a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    if console.width < NARROW:
-        kept = [index for index, name in enumerate(header) if name not in DROPPED_IF_NARROW]
-        right = frozenset(new for new, old in enumerate(kept) if old in right)
-        header, rows = [header[index] for index in kept], [[row[index] for index in kept] for row in rows]
+    """A table on standard output; as wide as it needs where that is not a terminal. A number is never cut."""
+    console = Console(width=None if sys.stdout.isatty() else 300)
+    kept = fitting(header, rows, console.width)
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for index, name in enumerate(header):
-        table.add_column(name, justify="right" if index in right else "left", no_wrap=name not in LONG)
+    for index in kept:
+        name = header[index]
+        least = None if name in FOLDED else _width(header, rows, index)
+        align = "right" if index in right else "left"
+        table.add_column(name, justify=align, no_wrap=name not in FOLDED, min_width=least, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(row[index]) for index in kept))
     console.print(table)
+
+
+def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
+    """The columns to show where a line has so many characters: all, or all but some of DISPENSABLE."""
+
+    def needs(index: int) -> int:
+        room = _width(header, rows, index)
+        return 2 + min(room, FOLDED.get(header[index], room))  # and what lies between two columns
+
+    kept = list(range(len(header)))
+    for name in DISPENSABLE:
+        if 2 + sum(map(needs, kept)) <= width:
+            break
+        kept = [index for index in kept if header[index] != name]
+    return kept
+
+
+def _width(header: list[str], rows: list[list[str]], index: int) -> int:
+    return max(len(line[index]) for line in [header, *rows])
 
 
 def describe(result: TrialResult) -> str:

@@ -180,7 +180,9 @@ def held(folder: Path) -> Iterator[None]:
     try:
         run = (folder / RUN).open("rb")
     except OSError as error:
-        raise UsageError(f"--resume {folder}: no {RUN} there; name the folder of a run") from error
+        raise UsageError(
+            f"--resume {folder}: no {RUN} there; name the folder of a run (published ones are finished)"
+        ) from error
     with run:
         try:
             fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)

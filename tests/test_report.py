@@ -7,9 +7,10 @@ import re
 
 import pandas as pd
 import pytest
-from conftest import make_result, make_spec
+from conftest import TESTS, make_result, make_spec
+from rich.console import Console
 
-from harness import report, store
+from harness import display, report, store
 from harness.report import agreement, markdown, plots, summary
 from harness.report import text as text_module
 from harness.specs import OptimizerSpec, TrialResult
@@ -381,3 +382,21 @@ def test_pictures_name_options_only_where_cells_would_be_alike():
         "PyTorch pipeline ×2\nsplit_size=5",
         "JAX pipeline ×2",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 140, 160, 250])
+@pytest.mark.parametrize("name", ["mnist_cnn-2xH200", "resnet50-2xH200"])
+def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys):
+    folder = TESTS.parent / "reports" / name
+    results = store.read(folder)
+    monkeypatch.setattr(display, "Console", lambda **_: Console(width=width))
+    report.show(results, folder)
+    lines = capsys.readouterr().out.partition("\n- ")[0].splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "…" not in text
+    frame = summary.result_table(summary.summarize(results))
+    for column in ("framework", "strategy", "devices", "images/s", "parity", "status"):
+        assert column in text
+        assert all(value in text for value in frame[column]), column
+    assert width < 250 or all(column in text for column in ("range", "first step s", "launches"))

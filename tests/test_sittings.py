@@ -38,8 +38,10 @@ def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
     assert {result.status for result in first} <= {"ok", "pending"}
     assert any(result.status == "pending" for result in first)
     assert "have not yet run" in (out / "report.md").read_text()
-    done = harness("train", "--resume", str(out))
+    assert f"run --resume {out}" in done.stdout
+    done = harness("run", "--resume", str(out))
     assert done.returncode == 0, done.stderr
+    assert "--resume" not in done.stdout
     second = store.read(out)
     assert [result.status for result in second] == ["ok"] * 8
     before = {(r.spec.cell, r.spec.launch): r.epochs for r in first if r.status == "ok"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import store
 from harness.report import markdown, summary, training
 from harness.specs import TrialResult
 
@@ -39,4 +40,6 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
         print_table(title, [str(name) for name in table.columns], table.values.tolist(), right=right)
     for line in markdown.verdict(cells, results):
         print(f"- {line}")  # noqa: T201
+    if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
+        print(f"- To go on: python -m harness run --resume {folder}")  # noqa: T201
     print(f"Report: {folder / 'report.md'}")  # noqa: T201

@@ -34,7 +34,7 @@ from harness.report.text import code, escape, from_to, table
 from harness.specs import FAILURES, TrialResult
 
 CPU_NOTE = (
-    "These are virtual CPU devices: parts of one processor. They show that every cell computes the same training; "
+    "These are virtual CPU devices: parts of one processor. They are there for the gate, which needs no GPU; "
     "their speeds say nothing about GPUs, and nothing about which framework or strategy is faster."
 )
 

@@ -34,7 +34,7 @@ TRAINING = {
     "asynchronous": "different algorithm (asynchronous)",
 }
 NORMALIZED_OVER = {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}
-REPORT_ONLY_COLUMNS = ("range", "peak MiB")  # left out on the screen, for width
+REPORT_ONLY_COLUMNS = ("peak MiB",)  # left out on the screen, for width
 
 
 @dataclass(frozen=True, kw_only=True)
