@@ -36,8 +36,8 @@ app = App(
     default_parameter=Parameter(negative=""),
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
-        "training?\n\nExit codes: 0 ok (as far as --budget-minutes let it), 1 some cells failed, 2 usage, 3 the machine "
-        "is unfit, 130/143 interrupted."
+        "training?\n\nExit codes: 0 ok (as far as --budget-minutes let it), 1 some cells failed, 2 usage, 3 the "
+        "machine is unfit, 130/143 interrupted."
     ),
 )
 
