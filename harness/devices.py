@@ -96,7 +96,8 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus, stray = visible(found, setting)
     if stray:
-        return (), driver, f"CUDA_VISIBLE_DEVICES={setting}: no GPU is {stray!r}; MIG parts are not supported"
+        wrong = f"{stray!r} names no GPU here, or several; MIG parts are not supported"
+        return (), driver, f"CUDA_VISIBLE_DEVICES={setting}: {wrong}"
     return gpus, driver, ""
 
 

@@ -22,6 +22,8 @@ DISPENSABLE = (
     *("range", "speed-up", "training", "options"),
 )
 """What a table leaves out, in this order, where the terminal is too narrow: the report has it."""
+TELLING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
+"""What tells rows apart: none of these goes that is needed for it."""
 QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
@@ -132,11 +134,16 @@ def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
         room = _width(header, rows, index)
         return 2 + min(room, FOLDED.get(header[index], room))  # and what lies between two columns
 
+    def told_apart(indices: list[int]) -> int:
+        return len({tuple(row[index] for index in indices if header[index] in TELLING) for row in rows})
+
     kept = list(range(len(header)))
     for name in DISPENSABLE:
         if 2 + sum(map(needs, kept)) <= width:
             break
-        kept = [index for index in kept if header[index] != name]
+        fewer = [index for index in kept if header[index] != name]
+        if told_apart(fewer) == told_apart(kept):
+            kept = fewer
     return kept
 
 

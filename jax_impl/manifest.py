@@ -20,8 +20,7 @@ FRAMEWORK = FrameworkSpec(
     settings=(
         Setting(
             name="latency_hiding_scheduler",
-            summary="XLA moves communication under computation, by estimates of how long both take; jax 0.11 on H200 "
-            "does so by itself: the compiled program is the same",
+            summary="XLA moves communication under computation, by estimates of how long both take",
             source="docs.jax.dev/en/latest/gpu_performance_tips.html",
             environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
             needs_gpu=True,

@@ -351,7 +351,7 @@ def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(pynvml, name, lambda value=value: value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
-    assert "no GPU is 'MIG-1234'" in devices._gpus()[2]
+    assert "'MIG-1234' names no GPU" in devices._gpus()[2]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert devices._gpus()[2] == ""
 

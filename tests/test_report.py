@@ -400,3 +400,13 @@ def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys)
         assert column in text
         assert all(value in text for value in frame[column]), column
     assert width < 250 or all(column in text for column in ("range", "first step s", "launches"))
+
+
+def test_on_a_narrow_terminal_rows_keep_what_tells_them_apart():
+    header = ["strategy", "options", "step ms", "status"]
+    same, others = ([[name, f"split_size={size}", "1.0", "ok"] for name, size in rows] for rows in (
+        (("pipeline", 1), ("pipeline", 2)), (("pipeline", 1), ("single", 2)),
+    ))  # fmt: skip
+    assert display.fitting(header, same, 20) == [0, 1, 3]
+    assert display.fitting(header, others, 20) == [0, 3]
+    assert display.fitting(header, others, 80) == [0, 1, 2, 3]

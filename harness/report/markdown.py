@@ -226,7 +226,7 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
     if any(cell.over_bare is not None for cell in cells):
         bare = (
             "Over bare: its step over that of a loop without the suite's code over the same model (PyTorch) or "
-            "compiled step, in turns with it: what Python beside the step costs; the median of pairs. "
+            "compiled step, beside it: what Python beside the step costs; the median of pairs. "
         )
     on_its_track = " on its track" if any(cell.spec.track == "tuned" for cell in cells) else ""
     from_host = ""

@@ -21,7 +21,8 @@ from matplotlib.ticker import MaxNLocator
 # Okabe & Ito's palette, which people with colour-blindness can tell apart; a framework has the same colour everywhere.
 COLOURS = {"torch": "#D55E00", "jax": "#0072B2", "tf": "#E69F00"}
 OTHER_COLOUR = "#009E73"
-MARKERS = "osD^vP*X<>phd8"
+MARKERS = "osD^vP*X<>p"
+CROWDED = 8  # more curves of one framework, and its colour alone does not tell them apart
 LOGARITHMIC = 20  # so many times the least time, and a linear axis would show the others as one
 CPU_STAMP = "virtual CPU devices: correctness only"
 
@@ -100,11 +101,11 @@ def _losses(path: Path, cells: Sequence[Cell]) -> str:
     for index, (batch, golden) in enumerate(goldens):
         label = "golden (NumPy float64)" if index == 0 else None
         panel[batch].plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
-    alone = len({cell.spec.framework for cell in cells}) == 1 and len(cells) > len(MARKERS)
+    alone = len({cell.spec.framework for cell in cells}) == 1 and len(cells) > CROWDED
     for index, cell in enumerate(cells):
         losses, golden = cell.first.losses, cell.first.golden_losses
         colour = COLOURS.get(cell.spec.framework, OTHER_COLOUR)
-        if alone:  # there are more curves than markers, and no framework to tell by its colour
+        if alone:
             colour = plt.get_cmap("viridis")(0.9 * index / len(cells))
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
         # dashes and markers shift from curve to curve, so that equal ones stay visible under one another

@@ -78,7 +78,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             ordered = sorted(group, key=lambda cell: _value(cell, option))
             single = _single_seconds(ordered[0], cells)
             points = tuple(_point(cell, option, single) for cell in ordered)
-            spread = ordered[0].spread_of
+            spread = " and ".join(sorted({cell.spread_of for cell in ordered}))
             found.append(Sweep(option=option, cells=tuple(ordered), points=points, spread_of=spread, single=single))
     return found
 
