@@ -192,14 +192,16 @@ def integer(option: str, value: str) -> int:
         raise UsageError(f"{option} {value!r}: must be a whole number, or a comma list of them") from None
 
 
-def pairs(option: str, texts: Sequence[str], *, example: str, beside: str = "") -> dict[str, str]:
+def pairs(
+    option: str, texts: Sequence[str], *, example: str, beside: str = "", form: str = "NAME=VALUE"
+) -> dict[str, str]:
     """NAME=VALUE texts as a mapping. Raises UsageError for what is none, and for a name that is given twice; `beside`
     is what to do then."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(f"{option} {text!r}: must be NAME=VALUE, e.g. {example}")
+            raise UsageError(f"{option} {text!r}: must be {form}, e.g. {example}")
         if name in found:
             raise UsageError(f"{option} {name}: given twice, as {found[name]} and {value}{beside}")
         found[name] = value
@@ -219,22 +221,13 @@ def compile_cache(value: str) -> str:
 
 def interpreters(values: Sequence[str]) -> dict[str, str]:
     """NAME=PATH texts as a mapping to absolute paths. Raises UsageError."""
-    found: dict[str, str] = {}
-    for name, path in map(interpreter, values):
-        if found.setdefault(name, path) != path:
-            raise UsageError(f"--interpreter {name}: given twice, as {found[name]} and {path}; leave one out")
-    return found
-
-
-def interpreter(value: str) -> tuple[str, str]:
-    """NAME=PATH as a pair; the path becomes absolute. Raises UsageError."""
-    name, _, path = value.partition("=")
-    if not path:
-        raise UsageError(f"--interpreter {value!r}: must be NAME=PATH, e.g. tf=/opt/tf/bin/python")
-    found = Path(path).expanduser().absolute()  # not resolve: a virtual environment's python is a link
-    if not found.is_file():
-        raise UsageError(f"--interpreter {value!r}: there is no such file; name a Python executable")
-    return name, str(found)
+    paths = {}
+    for name, value in pairs("--interpreter", values, example="tf=/opt/tf/bin/python", form="NAME=PATH").items():
+        path = Path(value).expanduser().absolute()  # not resolve: a virtual environment's python is a link
+        if not path.is_file():
+            raise UsageError(f"--interpreter '{name}={value}': there is no such file; name a Python executable")
+        paths[name] = str(path)
+    return paths
 
 
 def read_toml(path: Path) -> dict:

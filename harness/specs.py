@@ -108,8 +108,8 @@ class StrategySpec:
     values of options ("cross_device=nccl"), each with the reason why it needs GPUs. `bands`: values of options
     ("compression=bf16") under which the parity gate is looser. Model and pipeline strategies have as many
     stages as devices. `tuned`: what the tuned track sets otherwise than for the framework's other strategies, settings
-    and this one's own options alike; `tuned_because` says why, and
-    `tuned_source` where that is written. `without`: settings that it cannot have, with reasons.
+    and this one's own options alike; `tuned_because` says why, and `tuned_source` where that is written.
+    `without`: settings that it cannot have, with reasons.
 
     The last six fields are the strategy's row in docs/strategies.md.
     """

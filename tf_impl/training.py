@@ -19,7 +19,7 @@ class Training:
     """Subclasses say where things live: `put`, and `train_step`, which becomes the tf.function."""
 
     ranks = 1  # a batch is cut into so many shares
-    weight = 1.0  # of a share's mean loss in what is differentiated
+    loss_share = 1.0  # of the mean loss of a share of the batch, in what is differentiated
     own: Sequence[int] = (0,)  # those that this process takes
 
     def __init__(self, job: Job, stages: Sequence[keras.Model], devices: Sequence[str]) -> None:
@@ -54,17 +54,17 @@ class Training:
         return loss, gradients if self.job.keep_gradients else []
 
     def loss_and_gradients(self, parts: placement.Parts) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Means over the parts: of their losses, and of the gradients of `weight` times their losses."""
+        """Means over the parts: of their losses, and of the gradients of `loss_share` times their losses."""
         loss, *gradients = _means(parts, self.differentiated)
         return loss, gradients
 
     def of_one_part(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-        """The loss, then the gradient of its `weight`-fold for each variable."""
+        """The loss, then the gradient of `loss_share` times it for each variable."""
         (model,) = self.stages
         with tf.GradientTape() as tape:
             loss = self.loss_fn(model(x, training=True), y)
-        weight = [tf.constant(self.weight, loss.dtype)]
-        gradients: Any = tape.gradient(loss, list(self.variables.values()), output_gradients=weight)
+        seed = [tf.constant(self.loss_share, loss.dtype)]
+        gradients: Any = tape.gradient(loss, list(self.variables.values()), output_gradients=seed)
         return [loss, *gradients]
 
     def evaluation_step(self, parts: placement.Parts) -> Any:

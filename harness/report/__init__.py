@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,5 +42,5 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     for line in markdown.verdict(cells, results):
         print(f"- {line}")  # noqa: T201
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
-        print(f"- To go on: python -m harness run --resume {folder}")  # noqa: T201
+        print("- To go on:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
     print(f"Report: {folder / 'report.md'}")  # noqa: T201

@@ -11,7 +11,7 @@ import matplotlib
 
 from harness.partition import bubble
 from harness.report import sweep, timelines, tutorial
-from harness.report.summary import Cell, batches, normalizes, options_text, precisions
+from harness.report.summary import Cell, batches, normalizes, options_text, precisions, spreads
 from harness.statistics import deviation
 
 matplotlib.use("Agg")
@@ -83,7 +83,7 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     axes.set_xlabel(f"{cells[0].first.unit}s per second")
     axes.grid(axis="x", alpha=0.3)
     _finish(figure, axes, path, cells)
-    spread = " and ".join(sorted({cell.spread_of for cell in cells}))
+    spread = spreads(cells)
     caption = (
         f"Throughput of {cells[0].spec.workload}: the dot is the median launch, the line the range of its {spread}"
     )
@@ -227,7 +227,7 @@ def _sweep(path: Path, found: sweep.Sweep) -> str:
     _finish(figure, axes, path, found.cells, of=f"{spec.strategy} by {found.option}, {spec.protocol}: ")
     return (
         f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): "
-        f"the mean of its {found.spread_of} and their range."
+        f"the mean of its {spreads(found.cells)} and their range."
     )
 
 
@@ -236,7 +236,7 @@ def _timeline(path: Path, cell: Cell) -> str:
     stages = sorted({span.stage for span in spans})
     count = timelines.micro_batch_count(spans)
     figure, axes = plt.subplots(figsize=(10, 1.2 + 0.6 * len(stages)))
-    palette = plt.get_cmap("viridis")
+    palette, paper = plt.get_cmap("viridis"), {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
     for span in spans:
         colour = palette(span.micro_batch / max(1, count - 1) * 0.85)
         style = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.6}
@@ -245,7 +245,6 @@ def _timeline(path: Path, cell: Cell) -> str:
         axes.broken_barh([(1e3 * span.start, 1e3 * (span.end - span.start))], (span.stage - 0.4, 0.8), **style)
         middle = 1e3 * (span.start + span.end) / 2
         label = f"{'F' if span.phase == 'forward' else 'B'}{span.micro_batch}"
-        paper = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
         axes.text(middle, span.stage, label, ha="center", va="center", fontsize=7, bbox=paper)
     axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
     axes.invert_yaxis()

@@ -292,6 +292,11 @@ def precisions(cells: Sequence[Cell]) -> str:
     return " and ".join(dict.fromkeys(cell.spec.precision for cell in cells))
 
 
+def spreads(cells: Sequence[Cell]) -> str:
+    """What their ranges are taken over: "launches", "blocks", or "blocks and launches"."""
+    return " and ".join(sorted({cell.spread_of for cell in cells}))
+
+
 def same_training(spec: TrialSpec) -> bool:
     """Whether it claims to train like a single device: only such cells get a speed-up, and a place in an order."""
     return same_algorithm(spec) and spec.optimizer.scaled_by == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from harness.partition import bubble, micro_batches
-from harness.report.summary import Cell, counted_seconds, framework_title
+from harness.report.summary import Cell, counted_seconds, framework_title, spreads
 from harness.report.timelines import busy_stages, busy_words
 from harness.specs import TrialResult
 
@@ -47,7 +47,6 @@ class Sweep:
     option: str
     cells: tuple[Cell, ...]
     points: tuple[Point, ...]
-    spread_of: str
     single: float | None  # seconds a step of the same framework's single device
 
     @property
@@ -78,8 +77,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             ordered = sorted(group, key=lambda cell: _value(cell, option))
             single = _single_seconds(ordered[0], cells)
             points = tuple(_point(cell, option, single) for cell in ordered)
-            spread = " and ".join(sorted({cell.spread_of for cell in ordered}))
-            found.append(Sweep(option=option, cells=tuple(ordered), points=points, spread_of=spread, single=single))
+            found.append(Sweep(option=option, cells=tuple(ordered), points=points, single=single))
     return found
 
 
@@ -155,7 +153,7 @@ def words(sweep: Sweep) -> list[str]:
     spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
     name = f"{framework_title(spec.framework)} {spec.strategy} ×{spec.devices}"
     line = f"{name}: {sweep.option} {best.name} has the least mean time, {1e3 * best.mean:.3g} ms a step "
-    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {sweep.spread_of})"
+    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {spreads(sweep.cells)})"
     if ties:
         line += f"; it ties with {', '.join(tie.name for tie in ties)}, whose ranges overlap with its own"
     lines = [line + "."]

@@ -60,7 +60,7 @@ def replicas_summed():
     def change(original):
         def init(self, *arguments):
             original(self, *arguments)
-            self.weight = 1.0  # before the step is traced
+            self.loss_share = 1.0  # before the step is traced
 
         return init
 

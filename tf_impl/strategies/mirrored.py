@@ -43,8 +43,8 @@ class Mirrored(Training):
         """`devices`: those of this process, one a replica."""
         self.strategy, self.ranks = strategy, strategy.num_replicas_in_sync
         # As tf.nn.compute_average_loss weighs it: then the sum over the replicas is the gradient of the mean loss. With
-        # ReduceOp.MEAN TensorFlow would divide behind the all-reduce, by an operation of its own for each variable.
-        self.weight = 1 / self.ranks
+        # ReduceOp.MEAN TensorFlow would scale behind the all-reduce, by an operation of its own for each variable.
+        self.loss_share = 1 / self.ranks
         self.own = range(job.world.rank * len(devices), (job.world.rank + 1) * len(devices))
         with strategy.scope():
             super().__init__(job, [models.build(job.workload, synchronized=job.normalization == "global")], devices)
