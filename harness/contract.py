@@ -2,7 +2,8 @@
 
 A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Nothing else is called, except
 `<package>/runtime.py` (start, barrier, peak_bytes, versions; probe and idle_setting if any), `<package>/bare.py`
-(LOOPS, if any) and `<package>/input.py` (make_loader).
+(LOOPS, if any), `<package>/input.py` (make_loader) and, for what `reproduce` times as a tutorial does,
+`<package>/from_host.py` (make_batches).
 """
 
 from __future__ import annotations

@@ -127,22 +127,25 @@ def measure(program, spec: TrialSpec, batches: Batches, agree: Agreement, answer
         answer["spans"] = [asdict(span) for span in program.trace(resident[0])]
 
 
-def measure_from_host(build, spec: TrialSpec, batches: Batches, runtime, world: World, answer: dict, progress) -> None:
-    """Time as tutorials do, to compare with what they print: see TrialSpec.protocol."""
+def measure_from_host(
+    build, make_batches, spec: TrialSpec, batches: Batches, runtime, world: World, answer: dict, progress
+) -> None:
+    """Time as tutorials do, to compare with what they print: see TrialSpec.protocol.
+
+    `make_batches`: the framework's `from_host.make_batches`.
+    """
     losses: list[float] = answer.setdefault("losses", [])
     seconds = []
-    rng = np.random.default_rng(spec.seed)
     like = batches.batch(0, spec.global_batch, dtype=np.float32)
     for block in range(spec.blocks):
         progress(f"block {block + 1}/{spec.blocks}")
         program = build()
+        made = make_batches(program, like, seed=spec.seed + block)
         program.sync()
         runtime.barrier(world)
         start = time.perf_counter()
         for _ in range(spec.steps_per_block):
-            # made on the host inside the timed part: that is what this protocol is about
-            x = rng.standard_normal(like["x"].shape, dtype=np.float32)
-            program.step(program.place({"x": x, "y": rng.permutation(like["y"])}))
+            program.step(next(made))  # made on the host inside the timed part: that is what this protocol is about
         seconds.append(time.perf_counter() - start)  # without waiting for the last step: as the tutorial does
         if block == 0:
             answer["first_step_seconds"] = seconds[0] / spec.steps_per_block

@@ -14,6 +14,7 @@ from harness.devices import Machine
 from harness.errors import UsageError, check_name
 from harness.plan import Plan, Planned, make_plan
 from harness.request import Request
+from harness.specs import FROM_HOST_VERSION
 
 RECIPES = ("tutorial",)
 REPEATS, BATCHES = 10, 3  # the tutorial's num_repeat and num_batches
@@ -57,5 +58,5 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
         timed = {"blocks": blocks, "steps_per_block": BATCHES, "block_seconds": 0.0, "warmup_seconds": warmup}
         proper = replace(trial.spec, **timed)
         trials.append(replace(trial, spec=proper))
-        trials.append(replace(trial, spec=replace(proper, protocol="from_host")))
+        trials.append(replace(trial, spec=replace(proper, protocol="from_host", protocol_version=FROM_HOST_VERSION)))
     return replace(resnet, trials=tuple(trials))

@@ -9,7 +9,7 @@ from typing import Any
 from harness import environment, registry, workloads
 from harness.errors import UsageError
 from harness.plan import Plan, beside, rounds
-from harness.specs import TrialResult
+from harness.specs import FROM_HOST_VERSION, TrialResult
 
 
 def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[str, int]] = ()) -> Plan:
@@ -61,6 +61,16 @@ def check_known(plan: Plan) -> None:
             raise UsageError(
                 f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size}, as it was planned, is not "
                 "here or has other options; go on with the version and plug-ins that planned it, or begin anew"
+            )
+
+
+def check_protocol(plan: Plan) -> None:
+    """Raises UsageError for the plan of a run that was timed by a version of a protocol that is measured no more."""
+    for spec in (trial.spec for trial in plan.trials):
+        if spec.protocol == "from_host" and spec.protocol_version != FROM_HOST_VERSION:
+            raise UsageError(
+                f"--resume: from_host was at version {spec.protocol_version} when this run was planned, and is at "
+                f"{FROM_HOST_VERSION} now; go on with the version of the suite that planned it, or begin anew"
             )
 
 

@@ -15,6 +15,7 @@ OUT_OF_TIME = "not yet run: --budget-minutes were over; --resume goes on"  # the
 CUT_SHORT = (
     "ended when --budget-minutes were over; --resume tries it again, after the others: it may need a longer budget"
 )
+FROM_HOST_VERSION = 2  # of the protocol as it is measured now; its first made its batches with NumPy
 CHECKED_LOSSES = 5  # of a timed run or a training: its first, which are held against golden's
 LOCAL_STEPS_IN_PARITY = 2  # at most so many steps between two meetings of workers that train on their own
 
@@ -153,6 +154,7 @@ class FrameworkSpec:
     distributions: tuple[str, ...]  # whose versions are recorded
     install_hint: str
     execution: str  # how steps are executed in both tracks, in words
+    untuned: str = ""  # what the "defaults" track runs, as reports name it
     settings: tuple[Setting, ...] = ()  # in which the tracks differ
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
@@ -209,6 +211,8 @@ class TrialSpec:
     # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
     # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
     protocol: Protocol = "resident"
+    # of from_host. 1: NumPy made the batches (NHWC, then transposed). 2: the framework does, as the tutorial's code
+    protocol_version: int = 1
     launch: int = 0
     # parity phase: float64, this many steps of this many samples
     parity_steps: int = 5
@@ -253,14 +257,20 @@ class TrialSpec:
     @property
     def conditions(self) -> tuple:
         """What two cells must have in common for a ratio of their speeds to mean anything but this."""
-        return (self.workload, self.size, self.protocol, self.track, self.precision, *self.chosen_settings.items())
+        protocol = (self.protocol, self.protocol_version)
+        return (self.workload, self.size, *protocol, self.track, self.precision, *self.chosen_settings.items())
 
     @property
     def cell(self) -> str:
         """Names the cell whatever the launch: safe as a file name and unique in a plan."""
         if self.training and self.training.input == "loader":
             return f"{self.computation}-loader-workers={self.training.workers}"
-        return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol}"
+        return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol_name}"
+
+    @property
+    def protocol_name(self) -> str:
+        """The protocol with its version, of which the first is not named: "resident", "from_host", "from_host-2"."""
+        return self.protocol if self.protocol_version == 1 else f"{self.protocol}-{self.protocol_version}"
 
     @property
     def computation(self) -> str:

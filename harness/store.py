@@ -20,7 +20,7 @@ from harness import registry
 from harness.environment import other_hardware
 from harness.errors import MachineUnfit, UsageError
 from harness.plan import Plan
-from harness.resume import check_known
+from harness.resume import check_known, check_protocol
 from harness.specs import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, TrialSpec
 
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -211,6 +211,7 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
         version = intent.schema_version
         raise UsageError(f"--resume {path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
     check_known(intent.plan)
+    check_protocol(intent.plan)
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
     named = {**intent.plan.interpreters, **interpreters}
     chosen = {name: named.get(name) or registry.default_interpreter(registry.framework(name)) for name in frameworks}

@@ -127,7 +127,8 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     if orders["phase"] == "training":
         train(program, spec, job, batches, orders, agree, answer, progress, partial(write_json, folder / so_far(rank)))
     elif not in_parity and spec.protocol == "from_host":
-        measure_from_host(partial(build, job), spec, batches, runtime, world, answer, progress)
+        make_batches = importlib.import_module(f"{orders['package']}.from_host").make_batches
+        measure_from_host(partial(build, job), make_batches, spec, batches, runtime, world, answer, progress)
     elif in_parity:
         prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
         write_json(folder / so_far(rank), answer)  # a wrong result counts, though another rank fail before the end
