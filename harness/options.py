@@ -49,7 +49,7 @@ class Options:
     global_batch: WholeNumber | None = None
     "Samples of one step over all devices. Default: the workload's own."
     track: list[str] = field(default_factory=lambda: ["defaults"])
-    "defaults: as each framework's own tutorials do. tuned: its best known settings. Or both."
+    "defaults: without tuned settings. tuned: the best known settings of each framework. Or both."
     setting: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "A framework's setting instead of its track's, e.g. compile=false. Can be repeated. See `list settings`."
     precision: Annotated[str | None, HIDDEN_DEFAULT] = None

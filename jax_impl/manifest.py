@@ -15,6 +15,7 @@ FRAMEWORK = FrameworkSpec(
     distributions=("jax", "jaxlib", "flax", "optax"),
     install_hint="pip install jax flax optax",
     execution="compiled by XLA (jit, pmap, shard_map; model_parallel stage by stage); state donated, NHWC",
+    untuned="jit",
     compile_cache="JAX_COMPILATION_CACHE_DIR",
     sharing={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # else a process takes three quarters of a GPU's memory at once
     settings=(

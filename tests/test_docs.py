@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 from conftest import TESTS, harness
 
 from harness import store, workloads
-from harness.report.summary import summarize
+from harness.report import agreement, tutorial
+from harness.report.summary import at_most, machine_of, summarize, track_words
 
 ROOT = TESTS.parent
 
@@ -67,18 +69,68 @@ def test_the_readme_counts_the_planted_faults():
     assert f"{len(rows)} planted faults" in (ROOT / "README.md").read_text()
 
 
+def published(name):
+    return summarize(store.read(ROOT / "reports" / name))
+
+
 def test_the_headline_of_the_readme_is_what_was_measured():
-    cells = summarize(store.read(ROOT / "reports/resnet50-2xH200"))
+    cells = published("resnet50-2xH200")
     names = {"PyTorch": "torch", "JAX": "jax", "TensorFlow": "tf"}
-    found = re.findall(r"^\| (\w+), (\w+): (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    found = re.findall(
+        r"^\| (PyTorch|JAX|TensorFlow), ([^|]*) \|(.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     assert len(found) == 6
-    for name, track, rest in found:
+    for name, label, rest in found:
+        track = "tuned" if label.startswith("tuned") else "defaults"
         alike = [cell for cell in cells if (cell.spec.framework, cell.spec.track) == (names[name], track)]
+        assert label.startswith(track_words(alike[0].spec))
         (single,) = (cell for cell in alike if cell.spec.strategy == "single")
         highest = max((cell for cell in alike if cell.spec.devices == 2), key=lambda cell: cell.throughput or 0)
         shown = [f"{cell.throughput:,.0f} ({cell.low:,.0f} – {cell.high:,.0f})" for cell in (single, highest)]
         expected = [shown[0], f"`{highest.spec.strategy}`", shown[1], f"{highest.speedup:.2f}"]
-        assert [part.strip() for part in rest.split("|")[1:]] == expected
+        assert [part.strip() for part in rest.split("|")] == expected
+
+
+def test_the_numbers_in_the_readmes_sentences_are_those_of_the_records():
+    text = " ".join((ROOT / "README.md").read_text().split("## Two commands")[0].split())
+    cells = published("resnet50-2xH200")
+    single = {(c.spec.framework, c.spec.track): c.throughput or 0 for c in cells if c.spec.strategy == "single"}
+    tuned = [single[name, "tuned"] for name in ("torch", "jax", "tf")]
+    assert max(tuned) / min(tuned) < 1.04
+    for name in ("torch", "tf"):
+        assert f"at {single[name, 'defaults'] / single[name, 'tuned']:.2f}" in text
+    worst = max(check.error for cell in cells if cell.first.parity for check in cell.first.parity.checks)
+    assert f"agree with NumPy's to {bound(worst)}." in text
+    batches = [[cell for cell in cells if cell.spec.global_batch == batch] for batch in (256, 512)]
+    peers = [
+        [c for c in group if c.spec.normalization == kind] for group in batches for kind in ("global", "per_device")
+    ]
+    apart = [max(agreement.distance(group, step) for group in peers if group) for step in (0, 4)]
+    assert f"the first agree within {bound(apart[0])}, the fifth within {bound(apart[1])}" in text
+    machines = Counter(machine_of(result) for cell in cells for result in cell.good)
+    assert f"{max(machines.values())} of all {machines.total()} on one machine and {min(machines.values())}" in text
+    ratios = [cell.over_bare for cell in cells if cell.over_bare is not None]
+    assert f"({min(ratios):.2f} to {max(ratios):.2f})" in text
+
+    cells = published("tutorial-2xH200")
+    for protocol in tutorial.PROTOCOLS:
+        found = tutorial.rows(cells, protocol)
+        for setting in ("pipeline at 20", "pipeline at its best"):
+            cell = found[setting]
+            assert f"{cell.speedup:.2f}" in text
+            if not cell.same_machines:
+                assert f"{cell.speedup_same_machines:.2f} " in text.partition("model-parallel tutorial")[2]
+    assert f"{tutorial.PUBLISHED['single'] / tutorial.PUBLISHED['pipeline at 20']:.2f} times as fast" in text
+
+    cells = published("mnist_cnn-2xH200")
+    assert f"of the {len(cells)} cells of `mnist_cnn`" in text
+    one = {cell.spec.framework: cell.throughput or 0 for cell in cells if cell.spec.strategy == "single"}
+    assert all((cell.throughput or 0) < one[cell.spec.framework] for cell in cells if cell.spec.devices == 2)
+
+
+def bound(error):
+    """ "9e-9" for 8.2e-9."""
+    return at_most(error).replace("e-0", "e-")
 
 
 def test_the_readme_names_every_strategy_and_workload():

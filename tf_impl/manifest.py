@@ -15,6 +15,7 @@ FRAMEWORK = FrameworkSpec(
     distributions=("tensorflow", "keras"),
     install_hint="make setup, or pip install tensorflow (with GPUs tensorflow[and-cuda], in .venv-tf)",
     execution="graph by tf.function, NHWC",
+    untuned="tf.function without XLA",
     settings=(
         Setting(
             name="xla",

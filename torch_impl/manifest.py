@@ -49,6 +49,7 @@ FRAMEWORK = FrameworkSpec(
     distributions=("torch", "torchvision"),
     install_hint="pip install torch torchvision",
     execution="eager",
+    untuned="eager, NCHW",
     settings=SETTINGS,
     compile_cache="TORCHINDUCTOR_CACHE_DIR",
     strategies=(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.partition import normalization_groups
-from harness.report.summary import NORMALIZED_OVER, Cell, normalizes, same_algorithm
+from harness.report.summary import NORMALIZED_OVER, Cell, at_most, normalizes, same_algorithm
 from harness.specs import CHECKED_LOSSES, TrialSpec
 from harness.verdicts import LOSS_BANDS
 
@@ -61,6 +61,11 @@ def departures(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def compared(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells whose losses are compared with those of others."""
+    return [cell for peers in _sets(cells) if len(peers) > 1 for cell in peers]
+
+
 def band(spec: TrialSpec, step: int) -> float:
     """How far a loss may be from its peers', relative. The first is before any gradient; the next hold their errors
     too, and ten times as much is allowed, as of golden, but never over what shows a wrong update: LATER_LOSSES."""
@@ -103,7 +108,7 @@ def _normalized(spec: TrialSpec) -> str:
 
 
 def _within(off: float) -> str:
-    return f"within {off:.0e} of their median" if off else "equal to the last bit"
+    return f"within {at_most(off)} of their median" if off else "equal to the last bit"
 
 
 def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:

@@ -14,10 +14,12 @@ import pandas as pd
 
 from harness import optimizers
 from harness.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
+from harness.plan import PRESETS
 from harness.report import agreement, settings, sweep, timelines, training, tutorial
 from harness.report.summary import (
     NORMALIZED_OVER,
     Cell,
+    at_most,
     batches,
     counted_seconds,
     data_words,
@@ -115,6 +117,8 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
         )
     if len(results) < planned:
         lines.append(f"The run did not finish: {len(results)} of {planned} planned trials have a result.")
+    if results[0].run.get("recipe") == "tutorial" and not on_cpu(results):
+        lines += tutorial.verdict(ran)
     if ran:
         lines += _proved(ran) + agreement.departures(ran)
     for cell in wrong:
@@ -138,35 +142,50 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     different = [cell for cell in ran if cell not in same]
     lines = []
     if exact:
+        judged = [cell.first.parity for cell in exact if cell.first.parity]
         lines.append(
-            f"{_count(exact, 'cell')} computed the same training as the float64 golden reference (losses, gradients "
-            f"and updated weights; worst relative error {_worst(exact):.0e}) and {_were(exact)} {_what(exact)}."
+            f"{_count(exact, 'cell')} passed the gate: in float64, over {from_to([parity.steps for parity in judged])} "
+            f"steps of {from_to([parity.batch for parity in judged])} samples, losses, gradients and updated weights "
+            f"agree with the NumPy reference (worst relative error {at_most(_worst(exact))})."
         )
+        lines.append(_beyond_the_gate(exact))
     apart = [cell for cell in exact if normalizes(cell.spec) and cell.spec.normalization != "global"]
     if apart:
         parts = " or ".join(sorted({NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))
         lines.append(
-            f"In {len(apart)} of these cells BatchNorm sees one {parts}'s samples at a time, as in their "
-            "reference: not quite the training of one device on the whole batch."
+            f"In {len(apart)} of these cells BatchNorm normalizes over the samples of one {parts}, as in their "
+            "reference. A single device normalizes over the whole batch, so their training is not exactly the same."
         )
     if nearly:
         lines.append(
-            f"{', '.join(cell.title for cell in nearly)}: held to a looser band, because gradients cross devices in "
-            f"bfloat16 (worst relative error {_worst(nearly):.0e})."
+            f"{', '.join(cell.title for cell in nearly)}: passed with larger tolerances, because gradients cross "
+            f"devices in bfloat16 (worst relative error {at_most(_worst(nearly))})."
         )
     if different:
         lines.append(
-            f"{', '.join(cell.title for cell in different)}: a different algorithm or rate, proved against a reference "
-            f"of its own (worst relative error {_worst(different):.0e}). Other steps lead to other weights: its "
-            "speed is not compared with the others'."
+            f"{', '.join(cell.title for cell in different)}: a different algorithm or rate, which passed against a "
+            f"reference of its own (worst relative error {at_most(_worst(different))}). Different steps lead to "
+            "different weights, so these speeds are not compared with the others."
         )
     return lines
 
 
-def _what(cells: Sequence[Cell]) -> str:
-    """What was done with cells that passed."""
+def _beyond_the_gate(cells: Sequence[Cell]) -> str:
+    """What was checked of the timed or trained programs themselves, which compute in another precision and batch."""
+    golden = [cell for cell in cells if cell.first.golden_losses]
+    compared = agreement.compared(cells)
+    finite = len(cells) - len(golden) - len(compared)
+    checks = [
+        f"compared with the reference's ({_count(golden, 'cell')})" if golden else "",
+        f"compared with those of other cells that make the same steps ({_count(compared, 'cell')})" if compared else "",
+        f"only checked to be finite ({finite} cell{'s' * (finite != 1)})" if finite else "",
+    ]
     trained = [bool(cell.spec.training) for cell in cells]
-    return "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
+    what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
+    return (
+        f"Then they were {what} in {precisions(cells)} on full batches. Of that the gate says nothing; its first "
+        f"losses were {', or '.join(filter(None, checks))}."
+    )
 
 
 def _worst(cells: Sequence[Cell]) -> float:
@@ -183,10 +202,10 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
             continue
         ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
         best = ranked[0]
-        line = f"{workload[0]} ({workload[1]}, {workload[2]}): the highest throughput is {best.title}'s, "
+        line = f"{workload[0]} ({workload[1]}, {workload[2]}): the highest median is {best.title}'s, "
         line += number(best.throughput)
         fewest = min(len(cell.throughputs) for cell in ranked)
-        line += f" {best.first.unit}s/s (median of {len(best.throughputs)})"
+        line += f" {best.first.unit}s/s ({len(best.throughputs)} launches)"
         spread = [cell for cell in ranked if cell.spec.devices > 1]
         if spread and best.spec.devices == 1:
             line += f", and on several devices {spread[0].title}'s, {number(spread[0].throughput)}"
@@ -246,7 +265,24 @@ def _reading(cells: Sequence[Cell]) -> list[str]:
         f"{caching}{bare}Peak: {memory}.",
         f"Parity: the worst relative error against the golden reference, in float64.{from_host}",
     ]
-    return [" ".join(sentences)]
+    return [" ".join([*sentences, *_machines(cells)])]
+
+
+def _machines(cells: Sequence[Cell]) -> list[str]:
+    """The speed-ups over a base that was not launched on the same machines."""
+    mixed = [cell for cell in cells if cell.speedup is not None and not cell.same_machines]
+    if not mixed:
+        return []
+    pairs = [(cell.title, *map(_ratio, (cell.speedup, cell.speedup_same_machines))) for cell in mixed]
+    listed = "; ".join(f"{title} {same}, not {shown}" for title, shown, same in pairs if shown != same)
+    return [
+        f"{len(mixed)} speed-ups divide launches on other machines than their base's. Over the launches on the "
+        "machines that both ran on " + (f"these differ: {listed}." if listed else "all are the same in two digits.")
+    ]
+
+
+def _ratio(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
 
 
 def _tf32(cells: Sequence[Cell]) -> str:
@@ -331,15 +367,24 @@ def _sittings(results: Sequence[TrialResult]) -> str:
     numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
     hosts = {uuids for uuids in numbered if any(uuids)}
     beside = f", in {len(times)} sittings" if len(times) > 1 else ""
-    return ", ".join(times) + beside + (f" on {len(hosts)} machines alike" if len(hosts) > 1 else "")
+    return ", ".join(times) + beside + (f" on {len(hosts)} machines with equal hardware" if len(hosts) > 1 else "")
 
 
 def _about(results: Sequence[TrialResult]) -> str:
     run, spec = results[0].run, results[0].spec
+    toys = ", those of the toy network before all others" if run.get("recipe") == "tutorial" else ""
     return (
-        f"Preset {run.get('preset')}, seed {spec.seed}. Launches of all cells ran interleaved, "
-        f"each in fresh processes, in a seeded random order; results.jsonl holds every raw block time."
+        f"{_preset(results)}, seed {spec.seed}. Every launch ran in fresh processes, in rounds of one launch of each "
+        f"cell in a seeded random order{toys}; results.jsonl holds every raw block time."
     )
+
+
+def _preset(results: Sequence[TrialResult]) -> str:
+    """The preset, and how many launches there were in place of its own."""
+    name = results[0].run.get("preset", "")
+    launches, own = 1 + max(result.spec.launch for result in results), PRESETS.get(name, {}).get("launches")
+    named = name if own in (None, launches) or results[0].spec.training else f"{name} ({own} launches)"
+    return f"{launches} launch{'es' * (launches > 1)} of each cell; preset {named}"
 
 
 def _versions(cells: Sequence[Cell]) -> pd.DataFrame:

@@ -77,8 +77,8 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(cells) - 0.3)
     if two_tracks:
-        for track, face in (("defaults", "white"), ("tuned", "0.4")):
-            axes.plot([], [], "o", color="0.4", markerfacecolor=face, label=track)
+        for label, face in (("untuned", "white"), ("tuned", "0.4")):
+            axes.plot([], [], "o", color="0.4", markerfacecolor=face, label=label)
         axes.legend(fontsize=8)
     axes.set_xlabel(f"{cells[0].first.unit}s per second")
     axes.grid(axis="x", alpha=0.3)
@@ -87,7 +87,7 @@ def _throughput(path: Path, cells: Sequence[Cell]) -> str:
     caption = (
         f"Throughput of {cells[0].spec.workload}: the dot is the median launch, the line the range of its {spread}"
     )
-    return caption + ("; hollow: defaults, filled: tuned." if two_tracks else ".")
+    return caption + ("; hollow: untuned, filled: tuned." if two_tracks else ".")
 
 
 def _losses(path: Path, cells: Sequence[Cell]) -> str:

@@ -7,6 +7,7 @@ range; with a single launch the range is that of its blocks, and says so. Long b
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ class Cell:
     high: float | None
     spread_of: str  # "launches" or "blocks"
     speedup: float | None  # over the same framework's single
+    same_machines: bool = True  # whether that single was launched on the same machines
+    speedup_same_machines: float | None = None  # if not: of the launches on machines that both were launched on
     over_bare: float | None = None  # the suite's step over a bare loop's: over_bare_loop
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
@@ -102,14 +105,14 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     cells = [_cell(launches) for launches in groups.values()]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
-    bases = {_base_key(cell.spec): cell.throughput for cell in cells if cell.spec.strategy == "single"}
+    bases = {_base_key(cell.spec): cell for cell in cells if cell.spec.strategy == "single"}
     cells = [_with_speedup(cell, bases.get(_base_key(cell.spec))) for cell in cells]
     return sorted(cells, key=lambda cell: _order(cell.spec))
 
 
 def options_text(spec: TrialSpec) -> str:
     """ "split_size=20, cut=layer2"; a protocol other than the usual one counts as an option."""
-    protocol = f"protocol={spec.protocol}" if spec.protocol != "resident" else ""
+    protocol = f"protocol={spec.protocol_name}" if spec.protocol != "resident" else ""
     return ", ".join(filter(None, [spec.variant, protocol]))
 
 
@@ -187,10 +190,22 @@ def _cell(launches: list[TrialResult]) -> Cell:
     )
 
 
-def _with_speedup(cell: Cell, base: float | None) -> Cell:
-    if cell.throughput is None or base is None or not same_training(cell.spec):
+def _with_speedup(cell: Cell, base: Cell | None) -> Cell:
+    if cell.throughput is None or base is None or base.throughput is None or not same_training(cell.spec):
         return cell  # a different training is not the same one made faster
-    return Cell(**{**cell.__dict__, "speedup": cell.throughput / base})
+    both = {machine_of(result) for result in cell.good} & {machine_of(result) for result in base.good}
+    own, single = ([launch_throughput(r) for r in of.good if machine_of(r) in both] for of in (cell, base))
+    return replace(
+        cell,
+        speedup=cell.throughput / base.throughput,
+        same_machines=(len(own), len(single)) == (len(cell.good), len(base.good)),
+        speedup_same_machines=statistics.median(own) / statistics.median(single) if both else None,
+    )
+
+
+def machine_of(result: TrialResult) -> tuple[str, ...]:
+    """Tells machines with equal hardware apart, by their GPUs' numbers; () where it has no GPUs."""
+    return tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ())
 
 
 def _base_key(spec: TrialSpec) -> tuple:
@@ -220,6 +235,12 @@ def framework_title(name: str) -> str:
 def execution(name: str) -> str:
     """How the framework executes steps in the "defaults" track."""
     return registry.framework(name).execution if name in registry.packages() else "-"
+
+
+def track_words(spec: TrialSpec) -> str:
+    """ "tuned", or how the framework executes steps without its tuned settings: "eager, NCHW"."""
+    known = registry.framework(spec.framework).untuned if spec.framework in registry.packages() else ""
+    return spec.track if spec.track == "tuned" else known or spec.track
 
 
 def batches(cells: Sequence[Cell]) -> str:
@@ -282,7 +303,7 @@ def result_table(cells: Sequence[Cell]) -> pd.DataFrame:
 
 def conditions(cell: Cell, cells: Sequence[Cell]) -> dict[str, str]:
     """The cell's track and precision, where the table's cells differ in them."""
-    found = {"track": cell.spec.track} if any(other.spec.track == "tuned" for other in cells) else {}
+    found = {"track": track_words(cell.spec)} if any(other.spec.track == "tuned" for other in cells) else {}
     several = len({other.spec.precision for other in cells}) > 1
     return found | ({"precision": cell.spec.precision} if several else {})
 
@@ -350,9 +371,14 @@ def parity_table(cells: Sequence[Cell]) -> pd.DataFrame:
             continue
         worst = max(parity.checks, key=lambda check: check.error / check.tolerance)
         row = {"cell": cell.title, "verdict": "passed" if parity.passed else "FAILED"}
-        row |= {check.quantity: f"{check.error:.1e} of {check.tolerance:.0e}" for check in parity.checks}
+        row |= {check.quantity: f"{check.error:.1e} of {_tolerance(check.tolerance)}" for check in parity.checks}
         rows.append(row | {"nearest to its tolerance": f"{worst.quantity}: {worst.worst}"})
     return pd.DataFrame(rows)
+
+
+def _tolerance(value: float) -> str:
+    """ "1e-11", "2.3e-07"."""
+    return f"{value:.1e}".replace(".0e", "e")
 
 
 def parity_word(result: TrialResult) -> str:
@@ -360,8 +386,17 @@ def parity_word(result: TrialResult) -> str:
     if result.parity is None:
         return "-"
     worst = max(check.error for check in result.parity.checks)
-    band = "" if result.parity.band == "exact" else f" (looser band: {result.parity.band})"
-    return f"{worst:.0e}{band}" if result.parity.passed else f"FAILED ({worst:.0e})"
+    band = "" if result.parity.band == "exact" else f" (larger tolerances: {result.parity.band})"
+    return f"{at_most(worst)}{band}" if result.parity.passed else f"FAILED ({at_most(worst)})"
+
+
+def at_most(error: float) -> str:
+    """An error as a bound in one digit, rounded up: 4.3e-4 is "5e-04"."""
+    if not math.isfinite(error) or error == 0:
+        return f"{error:.0e}"
+    exponent = math.floor(math.log10(error))
+    digit = math.ceil(round(error / 10.0**exponent, 6))  # what is off by rounding alone is that digit
+    return f"{digit * 10.0**exponent:.0e}"
 
 
 def number(value: float | None) -> str:

@@ -180,10 +180,12 @@ def _distance(sweep: Sweep) -> list[str]:
     each = (most.mean - many.mean) / added
     if each > 0:
         total = each * (most.micro_batches or 0)
+        share = total / most.mean
+        over = " (over 100%: not every micro-batch costs as much)" if share > 1 else ""
         lines.append(
             f"From {many.micro_batches} to {most.micro_batches} micro-batches each one more adds {1e3 * each:.3g} ms, "
             f"though the samples stay the same: the price of one more round of launches, kernels and copies. At "
-            f"{sweep.option} {most.name} that makes {100 * min(total / most.mean, 1):.0f}% of the step."
+            f"{sweep.option} {most.name} that would make {100 * share:.1f}% of the step{over}."
         )
     return lines
 

@@ -1,0 +1,72 @@
+"""Numbers of reports that a reader takes as bounds, shares or ratios are true as printed."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+import pytest
+from conftest import make_result, make_spec
+
+from harness.report import summary, sweep
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [
+        (4.3e-4, "5e-04"), (3.05e-3, "4e-03"), (8.16e-9, "9e-09"), (4e-4, "4e-04"), (9.1e-3, "1e-02"),
+        (0.0, "0e+00"), (1.0, "1e+00"), (math.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_a_bound_is_rounded_up(error, printed):
+    assert summary.at_most(error) == printed
+
+
+def test_no_error_is_over_its_printed_bound():
+    draw = random.Random(0)
+    for error in (draw.uniform(1, 10) * 10.0 ** draw.randint(-300, 300) for _ in range(2000)):
+        bound = float(summary.at_most(error))
+        assert bound * (1 + 1e-5) >= error
+        assert bound <= 2 * error * (1 + 1e-5)
+
+
+def pipeline(split_size, seconds):
+    options = {"split_size": split_size, "cut": "layer2"}
+    known = {"workload": "resnet50", "size": "tutorial", "platform": "gpu", "global_batch": 120}
+    spec = make_spec(strategy="pipeline", devices=2, options=options, variant=f"split_size={split_size}", **known)
+    return make_result(spec=spec, block_seconds=((seconds,),), steps_per_block=1)
+
+
+def test_a_share_over_the_whole_is_not_cut_to_it():
+    # from 40 to 120 micro-batches 1 s each, so 120 s of a step of 119
+    (found,) = sweep.find(summary.summarize([pipeline(60, 10.0), pipeline(3, 39.0), pipeline(1, 119.0)]))
+    (share,) = re.findall(r"([\d.]+)% of the step", " ".join(sweep.words(found)))
+    assert float(share) == pytest.approx(100 * 120 / 119, abs=0.05)
+
+
+def on(machine, strategy, seconds, launch):
+    spec = make_spec(strategy=strategy, devices=1 if strategy == "single" else 2, platform="gpu", launch=launch)
+    gpus = [{"name": "NVIDIA H200", "memory_bytes": 1, "uuid": f"GPU-{machine}-{index}"} for index in range(2)]
+    return make_result(spec=spec, block_seconds=((seconds,),), steps_per_block=1, machine={"gpus": gpus})
+
+
+def test_a_ratio_over_launches_of_other_machines_is_also_given_for_the_same_ones():
+    single = [on("a", "single", 1.0, launch) for launch in range(3)]
+    ddp = [on("a", "ddp", 1.0, 0), on("a", "ddp", 1.0, 1), on("b", "ddp", 0.5, 2)]
+    base, found = summary.summarize([*single, *ddp])
+    assert base.same_machines
+    assert (found.speedup, found.same_machines, found.speedup_same_machines) == (1.0, False, 1.0)
+    ddp = [on("b", "ddp", 0.5, 0), on("b", "ddp", 0.5, 1), on("a", "ddp", 0.8, 2)]
+    _, found = summary.summarize([*single, *ddp])
+    assert found.speedup == pytest.approx(2.0)
+    assert found.speedup_same_machines == pytest.approx(1 / 0.8)
+    _, found = summary.summarize([*single, *(on("b", "ddp", 0.5, launch) for launch in range(3))])
+    assert (found.same_machines, found.speedup_same_machines) == (False, None)
+
+
+def test_the_track_without_tuned_settings_is_named_by_what_it_runs():
+    words = {name: summary.track_words(make_spec(framework=name)) for name in ("torch", "jax", "tf", "gone")}
+    assert words["gone"] == "defaults"
+    assert len(set(words.values())) == 4
+    assert summary.track_words(make_spec(track="tuned")) == "tuned"
