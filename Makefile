@@ -4,6 +4,7 @@
 # make test    all tests, on CPU devices
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make check   ruff, ruff format, pyright
+# make approve   published reports and golden files of reports, made anew: then read the diff, and commit it
 # make clean   removes the environments and caches; reports stay
 
 comma := ,
@@ -19,7 +20,7 @@ OTHER := .venv/.made-from-pyproject$(if $(GPU),,-gpu)
 EXTRAS := $(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev)
 TF_STAMP := .venv-tf/.made-from-pyproject
 
-.PHONY: setup run test test-gpu check clean
+.PHONY: setup run test test-gpu check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml
@@ -52,6 +53,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+approve: setup
+	$(BIN)/python -m pytest -q tests/test_published.py tests/test_approved.py --approve
+	@git status --short reports docs/strategies.md tests/approved
 
 clean:
 	rm -rf .venv .venv-tf .pytest_cache .ruff_cache *.egg-info build dist

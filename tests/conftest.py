@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from approval import Approval
 
 from harness import environment, registry
 from harness.devices import Gpu, Machine, cores
@@ -44,6 +45,21 @@ def quick() -> dict[str, str]:
 QUICK = quick()
 for variable, value in QUICK.items():
     os.environ.setdefault(variable, value)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--approve", action="store_true", help="rewrite golden files of reports: `make approve`")
+
+
+def pytest_configure(config):
+    if config.getoption("approve") and os.environ.get("CI", "") not in ("", "0", "false"):
+        raise pytest.UsageError("--approve: not where CI is set; approve on your machine, read the diff, commit it")
+
+
+@pytest.fixture
+def approval(request) -> Approval:
+    """Holds folders against approved ones, or rewrites these under --approve."""
+    return Approval(rewrite=request.config.getoption("approve"))
 
 
 def pytest_collection_modifyitems(items):

@@ -1,0 +1,69 @@
+"""Golden files of what readers see: reports, pictures, the screen. Compared byte for byte; `make approve` makes them.
+
+Approved, not golden, in the names here: "golden" is the reference that cells are proved against.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+APPROVED = Path(__file__).parent / "approved"
+HOW = "If readers should see this: `make approve`, read `git diff`, and commit it."
+KINDS = (".md", ".txt", ".csv", ".png")
+MOST_LINES, MOST_CHARACTERS = 40, 240  # of a difference that is shown
+DRAWN_WITH = APPROVED / "drawn-with.txt"
+"""The versions that drew the published pictures: under others, the letters are. matplotlib 3.11 has another FreeType
+than 3.10, and a tenth of a picture's pixels are others, so that no tolerance would tell a change from a version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """What was made against what was approved."""
+
+    rewrite: bool
+
+    def hold(self, made: Path, approved: Path, pattern: str = "*") -> None:
+        """The files of `made` are those of `approved`, no more and no fewer, each byte for byte; or become them."""
+        new, old = _files(made, pattern), _files(approved, pattern)
+        assert new, f"nothing was made in {made}"
+        if self.rewrite:
+            approved.mkdir(parents=True, exist_ok=True)
+            for name in old.keys() - new.keys():
+                (approved / name).unlink()
+            for name, content in new.items():
+                if old.get(name) != content:
+                    (approved / name).write_bytes(content)
+            return
+        problems = [f"made, but not approved: {approved / name}" for name in sorted(new.keys() - old.keys())]
+        problems += [f"approved, but no longer made: {approved / name}" for name in sorted(old.keys() - new.keys())]
+        for name in sorted(new.keys() & old.keys()):
+            if new[name] != old[name]:
+                problems += _difference(approved / name, old[name], new[name])
+        if problems:
+            pytest.fail("\n".join([*problems, HOW]), pytrace=False)
+
+
+def drawn_with() -> str:
+    """What pictures depend on beside our code and data."""
+    from matplotlib import ft2font
+
+    return f"matplotlib {version('matplotlib')}, FreeType {ft2font.__freetype_version__}, Pillow {version('pillow')}\n"
+
+
+def _files(folder: Path, pattern: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob(pattern) if path.suffix in KINDS}
+
+
+def _difference(path: Path, old: bytes, new: bytes) -> list[str]:
+    if path.suffix == ".png":
+        before, now = DRAWN_WITH.read_text().strip(), drawn_with().strip()
+        return [f"another picture: {path}" + (f"\n  drawn with {now}; approved: {before}" if before != now else "")]
+    before, now = old.decode().splitlines(), new.decode().splitlines()
+    found = list(difflib.unified_diff(before, now, f"approved {path}", "made now", n=0, lineterm=""))
+    shown = [line[:MOST_CHARACTERS] for line in found[:MOST_LINES]]
+    return shown + [f"... and {len(found) - MOST_LINES} lines more"] * (len(found) > MOST_LINES)

@@ -1,0 +1,93 @@
+"""What reports, the screen, pictures and plans say where no published run shows it: scenes.py, held to approved/.
+
+A difference is no fault in itself. `make approve` takes it over, and its diff in git is what a reviewer reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from approval import APPROVED
+from conftest import make_machine
+from matplotlib.category import StrCategoryLocator
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
+from rich.console import Console
+from scenes import SCENES
+
+from harness import cli, display, registry, report, store
+
+PLANS = {
+    "cpu": "--framework torch --workload all --strategy data_parallel,ddp,pipeline --devices 3",
+    "cpu-tuned": "--framework torch --strategy single,data_parallel --track tuned --precision tf32",
+    "cpu-accumulation": "--workload resnet50 --size tiny --accumulation-steps 2 --batch-norm global",
+    "cpu-options": "--framework tf,jax --strategy mirrored,pmap --option cross_device=nccl",
+    "gpus": "--framework torch --workload resnet50 --size imagenet --track defaults,tuned",
+    "gpus-three": "--framework torch,tf --strategy ddp,mirrored,single --devices 1,3 --global-batch 24 "
+    "--option cross_device=hierarchical_copy",
+}
+WIDTH = 120
+
+
+@pytest.fixture
+def screen(monkeypatch, capsys):
+    """Makes standard output a terminal of WIDTH characters, without colours; returns what was written to it."""
+    monkeypatch.setattr(display, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
+    return lambda: "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
+    monkeypatch.chdir(tmp_path)
+    pictures: dict[str, list[str]] = {}
+
+    def save(figure, path, **_):
+        pictures[path.name] = list(filter(None, words(figure)))
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    results, folder = SCENES[name](), Path("run")
+    folder.mkdir()
+    (folder / store.RUN).touch()
+    report.write(folder, results)
+    report.show(results, folder)
+    (folder / "screen.txt").write_text(screen())
+    listed = ["\n    ".join([name, *said]) for name, said in pictures.items()]
+    (folder / "pictures.txt").write_text("\n\n".join(listed or ["none"]) + "\n")
+    approval.hold(folder, APPROVED / name)
+
+
+def words(figure: Figure) -> Iterator[str]:
+    """What a picture says but for the numbers at its axes: titles, names of axes, labels, legends."""
+    yield figure.get_suptitle()
+    for axes in figure.axes:
+        yield "; ".join(filter(None, [axes.get_title(), axes.get_xlabel(), axes.get_ylabel()]))
+        for axis in (axes.xaxis, axes.yaxis):
+            if isinstance(axis.get_major_locator(), FixedLocator | StrCategoryLocator):
+                yield " | ".join(map(one_line, axis.get_ticklabels()))
+    for legend in filter(None, [*(axes.get_legend() for axes in figure.axes), *figure.legends]):
+        yield " | ".join(map(one_line, legend.get_texts()))
+
+
+def one_line(text: Text) -> str:
+    return " / ".join(text.get_text().splitlines())
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
+    """The reasons why a cell is skipped, which reports repeat."""
+    monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
+    monkeypatch.setattr(cli, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", *PLANS[name].split()])
+    assert ended.value.code == 0
+    (tmp_path / f"{name}.txt").write_text(screen())
+    approval.hold(tmp_path, APPROVED / "plans", f"{name}.txt")
+
+
+def test_nothing_is_approved_that_is_no_longer_made():
+    """Remove what is left of a scene or a plan by hand."""
+    assert {path.name for path in APPROVED.iterdir() if path.is_dir()} == {*SCENES, "plans"}
+    assert {path.stem for path in (APPROVED / "plans").iterdir()} == set(PLANS)

@@ -1,0 +1,31 @@
+"""What is published is what this code makes of the published records, byte for byte; `make approve` makes it anew."""
+
+from __future__ import annotations
+
+import pytest
+from approval import DRAWN_WITH, drawn_with
+from conftest import ROOT, harness
+
+from harness import report, store
+
+# fresh runs are named by their time
+PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
+
+
+def test_there_are_published_reports():
+    assert len(PUBLISHED) >= 3
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
+def test_published_reports_regenerate(folder, tmp_path, approval):
+    """report.md, all pictures and epochs.csv, from results.jsonl alone."""
+    report.write(tmp_path, store.read(folder))
+    approval.hold(tmp_path, folder)
+    if approval.rewrite:
+        DRAWN_WITH.write_text(drawn_with())
+
+
+def test_the_page_of_strategies_is_what_the_manifests_say(tmp_path, approval):
+    done = harness("list", "strategies", "--markdown", fakes=False)
+    (tmp_path / "strategies.md").write_text(done.stdout)
+    approval.hold(tmp_path, ROOT / "docs", "strategies.md")
