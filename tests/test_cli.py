@@ -4,67 +4,59 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
 
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
+from refusals import names, refused_command
 
-from harness import store
+from harness import registry, store
 from harness.plan import Plan, Planned
 
 
-def one_line_error(done, *words):
-    assert done.returncode == 2, done.stderr
-    said = [line for line in done.stderr.strip().splitlines() if not line.startswith("preparing")]  # progress
-    assert len(said) == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr, done.stderr
-
-
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "facts"),
     [
         (["run", "--framework", "cafe"], ["'cafe'", "torch, jax, tf"]),
         (["plan", "--framework", "cafe"], ["'cafe'"]),
-        (["run", "--devices", "0"], ["--devices 0", "1 to"]),
+        (["run", "--devices", "0"], ["--devices 0", "64"]),
         (["run", "--devices", "9999"], ["9999"]),
-        (["run", "--devices", "two"], ["'two'", "whole number"]),
-        (["run", "--strategy", ""], ["--strategy", "names nothing"]),
+        (["run", "--devices", "two"], ["--devices", "'two'"]),
+        (["run", "--strategy", ""], ["--strategy"]),
         (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
         (["run", "--frmework", "torch"], ["--frmework"]),
         (["run", "extra"], ["extra"]),
         (["fly"], ["fly"]),
         (["list", "cats"], ["cats", "frameworks"]),
-        (["list"], ["list ''", "allowed are frameworks, workloads"]),
-        (["run", "--size", ""], ["--size: names nothing", "leave it out"]),
-        (["plan", "--batch-norm", ""], ["--batch-norm: names nothing"]),
-        (["reproduce", "tutorial", "--values", ","], ["--values: names nothing"]),
-        (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["did you mean split_size"]),
-        (["plan", "--option", "cut=x", "--strategy", "single"], ["no options of single", "leave it out"]),
+        (["list"], ["list ''", "frameworks, workloads, strategies, settings"]),
+        (["run", "--size", ""], ["--size"]),
+        (["plan", "--batch-norm", ""], ["--batch-norm"]),
+        (["reproduce", "tutorial", "--values", ","], ["--values"]),
+        (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["'split_sise'", "split_size?"]),
+        (["plan", "--option", "cut=x", "--strategy", "single"], ["--option cut", "single"]),
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
         (["run", "--interpreter", "tf"], ["NAME=PATH"]),
         (["run", "--interpreter", "tf=/nonexistent/python"], ["/nonexistent/python"]),
-        (["run", "--interpreter", "tf=/bin/sh,tf=/bin/cat"], ["tf: given twice", "/bin/sh", "/bin/cat"]),
+        (["run", "--interpreter", "tf=/bin/sh,tf=/bin/cat"], ["--interpreter tf", "/bin/sh", "/bin/cat"]),
         (["sweep", "split_size", "--values", "1,2", "--budget-minutes", "0"], ["--budget-minutes 0"]),
-        (["run", "--data", "/nonexistent"], ["/nonexistent"]),
+        (["run", "--data", "/nonexistent"], ["--data /nonexistent"]),
         (["run", "-c", "/nonexistent.toml"], ["/nonexistent.toml"]),
         (["run", "--out", "/proc/nope/x", "--framework", "cafe"], ["cafe"]),
-        (["run", "--out", "/proc/version"], ["/proc/version", "already holds files"]),
+        (["run", "--out", "/proc/version"], ["--out /proc/version"]),
     ],
 )
-def test_usage_errors_are_one_line_and_launch_nothing(arguments, words, tmp_path):
+def test_usage_errors_are_one_line_and_launch_nothing(arguments, facts, tmp_path):
     done = harness(*arguments, cwd=tmp_path)
-    one_line_error(done, *words)
+    refused_command(done, *facts)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unwritable_place_is_the_machines_fault(tmp_path):
     done = harness("run", "--framework", "fake", "--strategy", "single", "--out", "/proc/nope", cwd=tmp_path)
-    assert done.returncode == 3
-    assert len(done.stderr.strip().splitlines()) == 1
+    refused_command(done, "/proc/nope", "--out", code=3)
 
 
 def test_plan_as_json_is_json_and_launches_nothing(tmp_path):
@@ -92,44 +84,44 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "facts"),
     [
-        ("[run]\nseed = 1", ["'run' is no option"]),
-        ("config = 'other.toml'", ["'config' is no option"]),
+        ("[run]\nseed = 1", ["c.toml", "'run'"]),
+        ("config = 'other.toml'", ["c.toml", "'config'"]),
         ("framwork = 'torch'", ["framwork"]),
         ("seed = 'many'", ["seed", "many"]),
-        ("seed = 1\nseed = 2", ["c.toml", "not TOML"]),
-        ("seed: 1", ["c.toml", "not TOML"]),
-        ("[option]\nsplit_size = 2", ["option is a table", "as a string"]),
-        ("global-batch = 64\nglobal_batch = 128", ["given twice", "leave one out"]),
+        ("seed = 1\nseed = 2", ["c.toml", "TOML"]),
+        ("seed: 1", ["c.toml", "TOML"]),
+        ("[option]\nsplit_size = 2", ["c.toml", "option"]),
+        ("global-batch = 64\nglobal_batch = 128", ["c.toml", "twice"]),
     ],
 )
-def test_bad_files_are_usage_errors(tmp_path, content, words):
+def test_bad_files_are_usage_errors(tmp_path, content, facts):
     (tmp_path / "c.toml").write_text(content)
-    one_line_error(harness("plan", "-c", str(tmp_path / "c.toml"), cwd=tmp_path), *words)
+    refused_command(harness("plan", "-c", str(tmp_path / "c.toml"), cwd=tmp_path), *facts)
 
 
 def test_a_configuration_that_would_be_ignored_is_an_error(tmp_path):
-    one_line_error(harness("plan", env={"HARNESS_STRATEGIES": "ddp"}), "HARNESS_STRATEGIES", "mean HARNESS_STRATEGY")
-    one_line_error(harness("plan", env={"HARNESS_CONFIG": "/nowhere.toml"}), "/nowhere.toml", "name a TOML file")
+    refused_command(harness("plan", env={"HARNESS_STRATEGIES": "ddp"}), "HARNESS_STRATEGIES", "HARNESS_STRATEGY?")
+    refused_command(harness("plan", env={"HARNESS_CONFIG": "/nowhere.toml"}), "/nowhere.toml", "TOML")
     (tmp_path / "c.toml").write_text("seed = 7")
     done = harness("plan", "--json", env={"HARNESS_CONFIG": str(tmp_path / "c.toml")})
     assert {trial["spec"]["seed"] for trial in json.loads(done.stdout)["trials"]} == {7}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "facts"),
     [
-        (["run", "--workload", "toy", "--data", "."], ["--data", "toy takes no data"]),
-        (["plan", "--data", "/nowhere"], ["/nowhere", "is not a folder"]),
-        (["run", "--precision", "tf32", "--platform", "cpu"], ["nothing can run here", "TF32"]),
-        (["plan", "--interpreter", "tf=/bin/cat"], ["tf=/bin/cat", "not a working Python"]),
+        (["run", "--workload", "toy", "--data", "."], ["--data", "toy"]),
+        (["plan", "--data", "/nowhere"], ["--data /nowhere"]),
+        (["run", "--precision", "tf32", "--platform", "cpu"], ["torch single", "TF32"]),
+        (["plan", "--interpreter", "tf=/bin/cat"], ["--interpreter tf=/bin/cat"]),
         (["run", "--framework", "fake", "--strategy", "single", "--optimizer", "sgd:learning_rate=1e300"],
-         ["golden reference itself diverges at learning_rate 1e+300"]),
+         ["--optimizer", "learning_rate 1e+300"]),
     ],
 )  # fmt: skip
-def test_requests_that_make_no_sense(arguments, words, tmp_path):
-    one_line_error(harness(*arguments, cwd=tmp_path), *words)
+def test_requests_that_make_no_sense(arguments, facts, tmp_path):
+    refused_command(harness(*arguments, cwd=tmp_path), *facts)
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not left
 
@@ -138,21 +130,21 @@ PLUGIN = "[likeforlike.frameworks]\n{} = {}\n"
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "facts"),
     [
         (("mine", "nowhere_impl"), ["plug-in 'mine'", "nowhere_impl"]),
         (("mine", "fake_impl.manifest:FRAMEWORK"), ["plug-in 'mine'"]),
-        (("mine", "fake_impl"), ["calls itself 'fake'"]),
-        (("torch", "fake_impl"), ["plug-in 'torch'", "taken"]),
+        (("mine", "fake_impl"), ["plug-in 'mine'", "'fake'"]),
+        (("torch", "fake_impl"), ["plug-in 'torch'", "fake_impl"]),
     ],
 )
-def test_a_bad_plugin_is_named_in_one_line(tmp_path, entry, words):
+def test_a_bad_plugin_is_named_in_one_line(tmp_path, entry, facts):
     info = tmp_path / "bad-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(PLUGIN.format(*entry))
     path = os.pathsep.join([str(TESTS.parent), str(FAKES), str(tmp_path)])
-    one_line_error(harness("plan", env={"PYTHONPATH": path}), *words)
+    refused_command(harness("plan", env={"PYTHONPATH": path}), *facts)
 
 
 @pytest.mark.parametrize("what", ["frameworks", "workloads", "strategies"])
@@ -164,8 +156,9 @@ def test_lists(what):
 
 
 def test_help_shows_examples_and_exit_codes():
-    assert "Exit codes" in harness("--help").stdout
-    assert "python -m harness run --framework all" in harness("run", "--help").stdout
+    codes = {"0", "1", "2", "3", "130", "143"}
+    assert codes <= set(re.findall(r"\b\d+\b", harness("--help").stdout))
+    assert "--framework all" in harness("run", "--help").stdout
 
 
 def test_report_needs_nothing_but_the_results(tmp_path):
@@ -182,7 +175,7 @@ def test_a_run_of_what_is_not_here_cannot_be_resumed(tmp_path, name):
     trials = (Planned(spec=replace(make_spec(), **{name: "gone"})),)
     plan = Plan(trials=trials, platform="cpu", preset="smoke", interpreters={})
     store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
-    one_line_error(harness("run", "--resume", str(tmp_path)), "gone", "is not here", "begin anew")
+    refused_command(harness("run", "--resume", str(tmp_path)), "--resume", "gone")
 
 
 def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
@@ -198,7 +191,7 @@ def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
     assert done.returncode == 1, done.stderr
     statuses = {result.spec.framework: result for result in store.read(tmp_path / "run")}
     assert statuses["torch"].status == "unavailable"
-    assert "pip install torch" in statuses["torch"].reason
+    assert registry.framework("torch").install_hint in statuses["torch"].reason
     assert statuses["fake"].status == "ok"
     assert "--interpreter" not in statuses["fake"].run["command"]  # others have theirs elsewhere
     shutil.rmtree(tmp_path / "bare")
@@ -221,7 +214,7 @@ def test_a_report_names_the_command_wherever_its_options_came_from(tmp_path):
 def test_bad_data_leaves_nothing_behind(tmp_path):
     (tmp_path / "empty").mkdir()
     done = harness("run", "--framework", "fake,torch", "--data", "empty", "--out", "here", cwd=tmp_path)
-    one_line_error(done, "train-images")
+    refused_command(done, "train-images")
     assert not (tmp_path / "here").exists()
 
 
@@ -241,30 +234,26 @@ def test_version():
 
 def test_a_folder_of_data_can_be_checked(tmp_path):
     done = harness("data", "check", str(tmp_path))
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "holds neither MNIST" in done.stderr
+    refused_command(done, str(tmp_path), "MNIST", "CIFAR-10")
     (tmp_path / "data_batch_1.bin").write_bytes(b"short")
     done = harness("data", "check", str(tmp_path), "--json")
     assert done.returncode == 1
     train, test = json.loads(done.stdout)
     assert train["dataset"] == "CIFAR-10 (binary)"
-    assert "has 5 bytes" in train["problem"]
-    assert "no file test_batch.bin" in test["problem"]
+    names(train["problem"], "data_batch_1.bin", "5 bytes")
+    names(test["problem"], "test_batch.bin")
 
 
 def test_a_workload_that_needs_data_says_so(tmp_path):
     done = harness("run", "--workload", "resnet50", "--size", "cifar10", cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "needs --data DIR, a folder with CIFAR-10" in done.stderr
+    refused_command(done, "resnet50 cifar10", "--data", "CIFAR-10")
     (tmp_path / "empty").mkdir()
     done = harness("run", "--workload", "resnet50", "--size", "cifar10", "--data", "empty", cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines()[-1:])) == (2, 1)
-    assert "holds no CIFAR-10" in done.stderr
+    refused_command(done, "--data", "empty", "CIFAR-10", "data_batch_1.bin", "data_batch_1.png")
     assert not (tmp_path / "reports").exists() or not list((tmp_path / "reports").iterdir())
 
 
 def test_an_option_given_twice_is_refused(tmp_path):
     twice = ["--option", "split_size=2", "--option", "split_size=3"]
     done = harness("run", "--strategy", "pipeline", *twice, cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "given twice, as 2 and 3" in done.stderr
+    refused_command(done, "split_size", "2", "3")

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import make_machine
+from refusals import names, refused
 
 from harness import devices, optimizers, partition, plan, registry, workloads
 from harness.devices import Gpu, visible
-from harness.errors import MachineUnfit, UsageError
+from harness.errors import MachineUnfit
 from harness.plan import make_plan
 from harness.request import Request, TrainingRequest
 
@@ -40,7 +41,8 @@ def test_default_on_a_machine_without_gpus(machine):
         for strategy in registry.framework(name).strategies
     }
     assert {key: trial.status for key, trial in cells(made).items()} == expected
-    assert "silently" in cells(made)["torch", "data_parallel", 2].reason
+    needs_gpu = registry.framework("torch").strategy("data_parallel").needs_gpu
+    assert cells(made)["torch", "data_parallel", 2].reason == needs_gpu
     assert {trial.spec.workload for trial in made.trials} == {"mnist_cnn"}
 
 
@@ -76,7 +78,7 @@ def test_every_trial_of_a_plan_is_unique(machine):
 def test_too_few_devices_is_a_reason(machine):
     made = make_plan(Request(devices=(1,)), machine)
     assert cells(made)["jax", "pmap", 1].status == "skipped"
-    assert "at least 2" in cells(made)["jax", "pmap", 1].reason
+    names(cells(made)["jax", "pmap", 1].reason, "2", "1")  # it needs, and has
 
 
 def test_parity_batch_is_small_and_divisible(machine):
@@ -89,50 +91,49 @@ def test_parity_batch_is_small_and_divisible(machine):
 
 
 def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
-    monkeypatch.setattr(registry, "missing", lambda spec, _, beside=(): "pip install jax" if spec.name == "jax" else "")
+    monkeypatch.setattr(registry, "missing", lambda spec, _, beside=(): "no jax" if spec.name == "jax" else "")
     made = cells(make_plan(Request(), machine))
     assert made["jax", "single", 1].status == "unavailable"
-    assert made["jax", "single", 1].reason == "pip install jax"
+    assert made["jax", "single", 1].reason == "no jax"
     assert made["tf", "single", 1].status == "planned"
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("request_", "facts"),
     [
-        (Request(frameworks=("troch",)), "did you mean torch"),
-        (Request(workloads=("resnet",)), f"allowed are {', '.join(workloads.names())}, all"),
-        (Request(strategies=("ddp",), frameworks=("jax",)), "allowed are single, pmap, jit_sharding"),
-        (Request(size="huge"), "allowed are base, tiny"),
-        (Request(devices=(0,)), "--devices 0: allowed are 1 to 64"),
-        (Request(devices=(-1,)), "--devices -1"),
-        (Request(devices=(65,)), "--devices 65"),
-        (Request(global_batch=0), "--global-batch 0"),
-        (Request(global_batch=65), "not divisible by 2"),
-        (Request(precision="fp16"), "allowed are fp64, fp32, tf32, bf16"),
-        (Request(preset="fast"), "allowed are smoke, standard, paper"),
-        (Request(platform="tpu"), "allowed are auto, cpu, gpu"),  # pyright: ignore
-        (Request(platform="gpu"), "no GPU is visible"),
-        (Request(seed=-1), "--seed -1"),
-        (Request(launches=10**8), "at most 1000"),
-        (Request(training=TrainingRequest(seeds=10**8)), "--seeds 100000000: must be at most 1000"),
-        (Request(timeout_seconds=0), "--timeout 0"),
-        (Request(timeout_seconds=float("nan")), "--timeout nan"),
-        (Request(interpreters={"cafe": "/bin/true"}), "--interpreter 'cafe'"),
-        (Request(optimizer="sdg"), "did you mean sgd"),
-        (Request(optimizer="sgd:beta1=0.5"), "allowed are learning_rate, momentum"),
-        (Request(optimizer="sgd:momentum=much"), "must be a number"),
-        (Request(optimizer="sgd:momentum=1"), "less than 1"),
-        (Request(optimizer="sgd:learning_rate=nan"), "above 0, not nan"),
+        (Request(frameworks=("troch",)), ["--framework 'troch'", "torch, jax, tf", "torch?"]),
+        (Request(workloads=("resnet",)), ["--workload 'resnet'", f"{', '.join(workloads.names())}, all"]),
+        (Request(strategies=("ddp",), frameworks=("jax",)), ["--strategy 'ddp'", "single, pmap, jit_sharding"]),
+        (Request(size="huge"), ["--size", "'huge'", "base, tiny"]),
+        (Request(devices=(0,)), ["--devices 0", "1 to 64"]),
+        (Request(devices=(-1,)), ["--devices -1"]),
+        (Request(devices=(65,)), ["--devices 65"]),
+        (Request(global_batch=0), ["--global-batch 0"]),
+        (Request(global_batch=65), ["--global-batch", "65", "2"]),
+        (Request(precision="fp16"), ["--precision 'fp16'", "fp64, fp32, tf32, bf16"]),
+        (Request(preset="fast"), ["--preset 'fast'", "smoke, standard, paper"]),
+        (Request(platform="tpu"), ["--platform 'tpu'", "auto, cpu, gpu"]),  # pyright: ignore
+        (Request(platform="gpu"), ["--platform gpu", "auto, cpu"]),
+        (Request(seed=-1), ["--seed -1"]),
+        (Request(launches=10**8), ["--launches 100000000", "1000"]),
+        (Request(training=TrainingRequest(seeds=10**8)), ["--seeds 100000000", "1000"]),
+        (Request(timeout_seconds=0), ["--timeout 0"]),
+        (Request(timeout_seconds=float("nan")), ["--timeout nan"]),
+        (Request(interpreters={"cafe": "/bin/true"}), ["--interpreter 'cafe'"]),
+        (Request(optimizer="sdg"), ["--optimizer 'sdg'", "sgd?"]),
+        (Request(optimizer="sgd:beta1=0.5"), ["'beta1'", "learning_rate, momentum"]),
+        (Request(optimizer="sgd:momentum=much"), ["momentum", "'much'"]),
+        (Request(optimizer="sgd:momentum=1"), ["momentum", "1"]),
+        (Request(optimizer="sgd:learning_rate=nan"), ["learning_rate", "0", "nan"]),
     ],
 )
-def test_bad_requests_name_value_and_choice(machine, request_, message):
-    with pytest.raises(UsageError) as error:
+def test_bad_requests_name_value_and_choice(machine, request_, facts):
+    with refused(*facts):
         make_plan(request_, machine)
-    assert message in str(error.value)
 
 
 def test_more_gpus_than_there_are():
-    with pytest.raises(UsageError, match="1 to 2"):
+    with refused("--devices 3", "1 to 2"):
         make_plan(Request(devices=(3,)), make_machine(gpus=2))
 
 
@@ -146,9 +147,9 @@ def test_a_broken_driver_makes_the_machine_unfit(machine):
 def test_a_default_batch_that_does_not_divide_is_a_skipped_row_and_an_asked_one_an_error():
     made = cells(make_plan(Request(), make_machine(gpus=3)))
     assert made["torch", "ddp", 3].status == "skipped"
-    assert "not divisible by 3" in made["torch", "ddp", 3].reason
+    names(made["torch", "ddp", 3].reason, "64", "3", "--global-batch")
     assert made["torch", "single", 1].status == "planned"
-    with pytest.raises(UsageError, match="not divisible by 3"):
+    with refused("64", "3", "--global-batch"):
         make_plan(Request(devices=(3,)), make_machine(gpus=3))
 
 
@@ -180,28 +181,27 @@ def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        ({"split_size": ("0",)}, "split_size 0: allowed are 1 to the batch, 64"),
-        ({"split_size": ("65",)}, "split_size 65"),
-        ({"split_size": ("x",)}, "must be a whole number"),
-        ({"cut": ("conv9",)}, "cut 'conv9': allowed are parameters, time, conv1"),
-        ({"cut": ("log_softmax",)}, "cut 'log_softmax'"),
-        ({"cut": ("conv1+conv2",)}, "2 stages need 1 names"),
-        ({"bucket": ("1",)}, "--option 'bucket': allowed are cut, split_size for pipeline"),
+        ({"split_size": ("0",)}, ["split_size 0", "1", "64"]),
+        ({"split_size": ("65",)}, ["split_size 65"]),
+        ({"split_size": ("x",)}, ["split_size=x"]),
+        ({"cut": ("conv9",)}, ["cut 'conv9'", "parameters, time, conv1"]),
+        ({"cut": ("log_softmax",)}, ["cut 'log_softmax'"]),
+        ({"cut": ("conv1+conv2",)}, ["conv1+conv2", "2 stages", "1"]),
+        ({"bucket": ("1",)}, ["--option 'bucket'", "cut, split_size", "pipeline"]),
     ],
 )
-def test_bad_options(machine, options, message):
-    with pytest.raises(UsageError) as error:
+def test_bad_options(machine, options, facts):
+    with refused(*facts):
         make_plan(Request(frameworks=("torch",), strategies=("pipeline",), options=options), machine)
-    assert message in str(error.value)
 
 
 def test_a_value_of_an_option_that_needs_gpus_is_skipped_on_cpu():
     request = Request(frameworks=("tf",), strategies=("mirrored",), options={"cross_device": ("nccl",)})
     (trial,) = make_plan(request, make_machine()).trials
     assert trial.status == "skipped"
-    assert trial.reason.startswith("option cross_device=nccl: NCCL")
+    names(trial.reason, "cross_device=nccl", "GPUs")
     assert make_plan(request, make_machine(gpus=2)).trials[0].status == "planned"
 
 
@@ -209,11 +209,11 @@ def test_in_a_matrix_of_everything_what_does_not_divide_is_skipped(machine):
     made = make_plan(Request(workloads=("all",), devices=(8,)), machine)
     toys = {trial.spec.strategy: trial for trial in made.trials if trial.spec.workload == "toy"}
     assert toys["ddp"].status == "skipped"
-    assert "not divisible by 8" in toys["ddp"].reason
+    names(toys["ddp"].reason, "20", "8", "--global-batch")
 
 
 def test_more_stages_than_blocks(machine):
-    with pytest.raises(UsageError, match="12 stages: the network has 11 blocks"):
+    with refused("12", "11"):
         make_plan(Request(strategies=("model_parallel",), devices=(12,)), machine)
 
 
@@ -236,11 +236,12 @@ def test_accumulation_cuts_batch_and_groups(machine):
     assert partition.normalization_groups(ddp, batch=12, options={}) == (2,) * 6
     single = made["torch", "single", 1].spec
     assert partition.normalization_groups(single, batch=12, options={}) == (4,) * 3
-    assert "micro-batches itself" in made["torch", "pipeline", 2].reason
-    assert "nothing to accumulate" in made["torch", "async_sgd", 2].reason
-    with pytest.raises(UsageError, match=r"by 10 \(2 devices × 5 accumulation steps\): .* a multiple of 10"):
+    for strategy in ("pipeline", "model_parallel", "async_sgd"):
+        assert made["torch", strategy, 2].status == "skipped"
+    names(made["torch", "pipeline", 2].reason, "--accumulation-steps")
+    with refused("12", "10", "2 devices", "5 accumulation steps", "--global-batch"):
         make_plan(replace(request, accumulation_steps=5), machine)
-    with pytest.raises(UsageError, match="--accumulation-steps 0"):
+    with refused("--accumulation-steps 0"):
         make_plan(replace(request, accumulation_steps=0), machine)
 
 
@@ -250,18 +251,19 @@ def test_batch_norm_can_be_chosen_where_it_is_offered(machine):
 
     request = Request(workloads=("resnet50",), size="tiny", batch_norm="global")
     assert status(request, ("torch", "ddp", 2))[0] == "skipped"
-    assert "no kernels for CPUs" in status(request, ("torch", "ddp", 2))[2]
+    needs_gpu = registry.framework("torch").strategy("ddp").other_normalizations["global"]
+    assert status(request, ("torch", "ddp", 2))[2] == needs_gpu != ""
     assert status(request, ("torch", "model_parallel", 2))[:2] == ("planned", "global")
-    assert "not offered" in status(request, ("torch", "pipeline", 2))[2]
+    names(status(request, ("torch", "pipeline", 2))[2], "per_microbatch", "--batch-norm global")
     request = replace(request, batch_norm="per_device")
     assert status(request, ("torch", "ddp", 2))[:2] == ("planned", "per_device")
     assert status(request, ("torch", "single", 1))[:2] == ("planned", "global")  # its device has the whole batch
-    assert "not offered" in status(request, ("torch", "model_parallel", 2))[2]
-    with pytest.raises(UsageError, match="no BatchNorm in mnist_cnn"):
+    names(status(request, ("torch", "model_parallel", 2))[2], "global", "--batch-norm per_device")
+    with refused("--batch-norm global", "mnist_cnn"):
         make_plan(Request(batch_norm="global"), machine)
     both = Request(workloads=("mnist_cnn", "resnet50"), size="tiny", batch_norm="global")
     assert make_plan(both, machine).runnable()  # of a matrix it may concern a part
-    with pytest.raises(UsageError, match="allowed are per_device, global"):
+    with refused("--batch-norm 'off'", "per_device, global"):
         make_plan(Request(batch_norm="off"), machine)
 
 
@@ -270,9 +272,9 @@ def test_the_rate_can_follow_the_number_of_devices(machine):
     rates = {key: made[key].spec.optimizer.learning_rate for key in made if key[0] == "torch"}
     assert rates["torch", "single", 1] == rates["torch", "model_parallel", 4] == 0.01
     assert (rates["torch", "ddp", 2], rates["torch", "ddp", 4]) == (0.02, 0.04)
-    with pytest.raises(UsageError, match="spreads the batch over several devices"):
+    with refused("--learning-rate-scaling linear"):
         make_plan(Request(learning_rate_scaling="linear", strategies=("single", "model_parallel")), machine)
-    with pytest.raises(UsageError, match="allowed are none, linear"):
+    with refused("--learning-rate-scaling 'sqrt'", "none, linear"):
         make_plan(Request(learning_rate_scaling="sqrt"), machine)
 
 
@@ -298,14 +300,14 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
     assert spec.variant == "static_graph=True, compression=bf16"
     assert planned().variant == ""
     assert planned().band == "exact"
-    for options, message in (
-        ({"compression": "fp8"}, "allowed are none, bf16"),
-        ({"static_graph": "maybe"}, "allowed are true, false"),
-        ({"bucket_cap_mb": "-1"}, "must be at least 0"),
-        ({"bucket_cap_mb": "nan"}, "must be at least 0"),
-        ({"bucket_cap_mb": "inf"}, "must be at least 0 and finite"),
+    for options, facts in (
+        ({"compression": "fp8"}, ["compression: 'fp8'", "none, bf16"]),
+        ({"static_graph": "maybe"}, ["static_graph: 'maybe'", "true, false"]),
+        ({"bucket_cap_mb": "-1"}, ["bucket_cap_mb=-1.0", "0"]),
+        ({"bucket_cap_mb": "nan"}, ["bucket_cap_mb=nan", "0"]),
+        ({"bucket_cap_mb": "inf"}, ["bucket_cap_mb=inf"]),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refused(*facts):
             planned(**options)
 
 
@@ -351,7 +353,7 @@ def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(pynvml, name, lambda value=value: value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
-    assert "'MIG-1234' names no GPU" in devices._gpus()[2]
+    names(devices._gpus()[2], "CUDA_VISIBLE_DEVICES=MIG-1234")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert devices._gpus()[2] == ""
 
@@ -385,7 +387,8 @@ def test_hierarchical_copy_needs_an_even_number_of_devices(machine):
     known = {"strategies": ("mirrored",), "options": {"cross_device": ("hierarchical_copy",)}, "global_batch": 24}
     made = make_plan(Request(devices=(2, 3), **known), machine)
     assert [trial.status for trial in sorted(made.trials, key=lambda t: t.spec.devices)] == ["planned", "skipped"]
-    assert any("leaves one out" in trial.reason for trial in made.trials)
+    (skipped,) = [trial for trial in made.trials if trial.status == "skipped"]
+    names(skipped.reason, "cross_device=hierarchical_copy", "3")
 
 
 def test_an_environment_beside_the_harness_is_found(tmp_path):
@@ -403,7 +406,9 @@ def test_a_workload_without_a_model_is_skipped(machine, monkeypatch, tmp_path):
     (tmp_path / "models").mkdir()
     monkeypatch.setattr(registry, "package_folder", lambda package: tmp_path)
     found = cells(make_plan(Request(frameworks=("jax",), workloads=("toy",)), machine))
-    assert {(trial.status, trial.reason) for trial in found.values()} == {("skipped", "JAX has no model of toy here")}
+    assert {trial.status for trial in found.values()} == {"skipped"}
+    for trial in found.values():
+        names(trial.reason, "JAX", "toy")
     (tmp_path / "models" / "toy.py").touch()
     found = cells(make_plan(Request(frameworks=("jax",), workloads=("toy",)), machine))
     assert {trial.status for trial in found.values()} == {"planned"}

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import pytest
 from conftest import make_result, make_spec
+from refusals import refused
 
 from harness import store
 from harness.errors import MachineUnfit, UsageError
@@ -76,24 +77,24 @@ def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "facts"),
     [
-        (b"", "holds no results"),
-        (b"{}\n", "line 1"),
-        (b"[]\n", "line 1"),
-        (b"not json\n", "line 1"),
-        (b"\xff\xfe\n", "line 1"),
-        (b'{"schema_version": 99}\n', "schema version 99"),
+        (b"", []),
+        (b"{}\n", ["line 1"]),
+        (b"[]\n", ["line 1"]),
+        (b"not json\n", ["line 1"]),
+        (b"\xff\xfe\n", ["line 1"]),
+        (b'{"schema_version": 99}\n', ["99", "1"]),
     ],
 )
-def test_what_is_no_run_is_refused(tmp_path, content, message):
+def test_what_is_no_run_is_refused(tmp_path, content, facts):
     (tmp_path / "results.jsonl").write_bytes(content)
-    with pytest.raises(UsageError, match=message):
+    with refused(str(tmp_path / "results.jsonl"), *facts):
         store.read(tmp_path)
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"no results\.jsonl"):
+    with refused(str(tmp_path), "results.jsonl"):
         store.read(tmp_path)
 
 
@@ -103,7 +104,7 @@ def test_run_folders(tmp_path):
     assert folder.name == "20260102-030405-mnist-cnn-2"
     chosen = store.create_run_folder(tmp_path / "new" / "one", root=tmp_path, slug="x", now=now)
     assert chosen == tmp_path / "new" / "one"
-    with pytest.raises(UsageError, match="already holds files"):
+    with refused(f"--out {chosen}"):
         store.create_run_folder(chosen, root=tmp_path, slug="x", now=now)
     (tmp_path / "file").write_text("")
     with pytest.raises((UsageError, MachineUnfit)):
