@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,12 @@ def _difference(path: Path, old: bytes, new: bytes) -> list[str]:
     if path.suffix == ".png":
         before, now = DRAWN_WITH.read_text().strip(), drawn_with().strip()
         return [f"another picture: {path}" + (f"\n  drawn with {now}; approved: {before}" if before != now else "")]
-    before, now = old.decode().splitlines(), new.decode().splitlines()
+    before, now = old.decode().splitlines(keepends=True), new.decode().splitlines(keepends=True)
     found = list(difflib.unified_diff(before, now, f"approved {path}", "made now", n=0, lineterm=""))
-    shown = [line[:MOST_CHARACTERS] for line in found[:MOST_LINES]]
+    for number, (gone, come) in enumerate(pairwise(found)):
+        if gone.startswith("-") and come.startswith("+") and max(len(gone), len(come)) > MOST_CHARACTERS:
+            apart = (at for at, (one, other) in enumerate(zip(gone[1:], come[1:], strict=False)) if one != other)
+            start = max(1, next(apart, MOST_CHARACTERS) - MOST_CHARACTERS // 4)
+            found[number : number + 2] = (f"{line[0]}... {line[start:]}" for line in (gone, come))
+    shown = [line.rstrip("\n")[:MOST_CHARACTERS] for line in found[:MOST_LINES]]
     return shown + [f"... and {len(found) - MOST_LINES} lines more"] * (len(found) > MOST_LINES)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import conftest
 import pytest
-from approval import APPROVED
+from approval import APPROVED, Approval
 from conftest import make_machine
 from matplotlib.category import StrCategoryLocator
 from matplotlib.figure import Figure
@@ -91,3 +92,38 @@ def test_nothing_is_approved_that_is_no_longer_made():
     """Remove what is left of a scene or a plan by hand."""
     assert {path.name for path in APPROVED.iterdir() if path.is_dir()} == {*SCENES, "plans"}
     assert {path.stem for path in (APPROVED / "plans").iterdir()} == set(PLANS)
+
+
+def test_any_difference_shows_and_only_approval_takes_it_over(tmp_path):
+    made, approved = tmp_path / "made", tmp_path / "approved"
+    made.mkdir()
+    for name, content in (("report.md", "a\nb\n"), ("picture.png", "pixels")):
+        (made / name).write_text(content)
+    with pytest.raises(pytest.fail.Exception, match=r"report\.md"):
+        Approval(rewrite=False).hold(made, approved)
+    Approval(rewrite=True).hold(made, approved)
+    Approval(rewrite=False).hold(made, approved)
+    changes = {
+        "another line": lambda: (made / "report.md").write_text("a\nc\n"),
+        "another end": lambda: (made / "report.md").write_text("a\nc"),
+        "another picture": lambda: (made / "picture.png").write_text("pixel"),
+        "one less": lambda: (made / "picture.png").unlink(),
+        "one more": lambda: (made / "epochs.csv").touch(),
+    }
+    for name, change in changes.items():
+        change()
+        with pytest.raises(pytest.fail.Exception):
+            Approval(rewrite=False).hold(made, approved)
+            print(name, "did not show")
+        Approval(rewrite=True).hold(made, approved)
+        Approval(rewrite=False).hold(made, approved)
+    assert {path.name for path in approved.iterdir()} == {"report.md", "epochs.csv"}
+
+
+def test_nothing_is_approved_where_ci_is_set(pytestconfig, monkeypatch):
+    monkeypatch.setattr(pytestconfig.option, "approve", True)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.UsageError):
+        conftest.pytest_configure(pytestconfig)
+    monkeypatch.setenv("CI", "false")
+    conftest.pytest_configure(pytestconfig)

@@ -62,7 +62,7 @@ def test_good_cells_are_proved_timed_and_reported(tmp_path):
     assert names >= {"report.md", "results.jsonl", "environment.json", "logs", "throughput-toy-base.png"}
     assert "work" not in names
     assert json.loads((folder / "environment.json").read_text())["frameworks"]["fake"]["versions"]["numpy"]
-    assert "Verdict" in (folder / "report.md").read_text()
+    assert all(f"| {name} " in (folder / "report.md").read_text() for name in results)
 
 
 def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(tmp_path):
