@@ -1,5 +1,8 @@
-# make setup   an environment in .venv with all three frameworks (8 GB; only when pyproject.toml has changed); with an
-#              NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow CUDA 12: .venv and .venv-tf (14 GB)
+# make setup   an environment in .venv with all three frameworks, at the versions of a lock file (8 GB; only when that or
+#              pyproject.toml has changed); with an NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow
+#              CUDA 12: .venv and .venv-tf (14 GB)
+#              LATEST=1: at the newest versions that pyproject.toml allows; LOCK=measured: at those of published reports
+# make locks   the lock files anew, at the newest versions (locks/README.md)
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
@@ -14,30 +17,59 @@ RUN_ARGS ?=
 # GPU=1 or GPU=0 on the command line says otherwise
 GPU ?= $(if $(wildcard /proc/driver/nvidia/version),1)
 override GPU := $(filter-out 0 no false,$(GPU))
-STAMP := .venv/.made-from-pyproject$(if $(GPU),-gpu)
-# of an environment for the other kind of machine: its frameworks would stay, and see no GPU or the wrong CUDA
-OTHER := .venv/.made-from-pyproject$(if $(GPU),,-gpu)
-EXTRAS := $(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev)
-TF_STAMP := .venv-tf/.made-from-pyproject
+override LATEST := $(filter-out 0 no false,$(LATEST))
+ifneq ($(filter-out measured,$(LOCK)),)
+  $(error LOCK=$(LOCK): there is LOCK=measured alone; without it the lock is that of the Python and the GPUs)
+else ifneq ($(and $(LATEST),$(LOCK)),)
+  $(error LATEST=1 takes no lock, LOCK=$(LOCK) does: give one of them)
+else ifneq ($(if $(GPU),,$(LOCK)),)
+  $(error LOCK=$(LOCK) makes two environments, as for GPUs: give GPU=1, too)
+endif
 
-.PHONY: setup run test test-gpu check approve clean
+# An environment that is there keeps its Python, unless one is named.
+MAKER := $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
+PY := py$(shell $(MAKER) -c 'import sys; print("%d%d" % sys.version_info[:2])' 2>/dev/null)
+SYSTEM := $(shell uname -sm | tr ' ' -)
+# What each environment is made from: a lock's name, or latest-... Its stamp bears it: one made from something else has
+# frameworks of other versions, or such as see no GPU or the wrong CUDA, and they would stay.
+FROM := $(if $(LATEST),latest-)$(or $(LOCK),$(if $(GPU),gpu,cpu))-$(PY)
+TF_FROM := $(if $(LATEST),latest-)$(or $(LOCK),gpu)-tf-$(PY)
+STAMP := .venv/.made-from-$(FROM)
+TF_STAMP := .venv-tf/.made-from-$(TF_FROM)
+LOCKS := $(if $(filter Linux-x86_64,$(SYSTEM)),$(wildcard locks/*.txt))
+
+# $(1): the environment's folder, $(2): what it is made from, $(3): the extras of pyproject.toml that no lock needs
+define make-environment
+	@$(MAKER) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: $(MAKER) is older than Python 3.11; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -n '$(or $(LATEST),$(filter locks/$(2).txt,$(LOCKS)))' || \
+	  { echo "make: no lock $(2) for $(SYSTEM); there are: $(or $(basename $(notdir $(LOCKS))),none)." \
+	    "Try: make $(if $(LOCK),LOCK=measured PYTHON=python3.12,LATEST=1) $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -z '$(filter-out %/.made-from-$(2),$(wildcard $(1)/.made-from-*))' || \
+	  { echo "make: $(1) was made from $(patsubst $(1)/.made-from-%,%,$(wildcard $(1)/.made-from-*)), not $(2)." \
+	    "Try: make clean; or GPU, LATEST, LOCK and PYTHON as they were then" >&2; exit 2; }
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(MAKER) -m venv $(1)
+	$(if $(LATEST),$(1)/bin/python -m pip install --quiet --upgrade pip)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(LATEST),--upgrade --upgrade-strategy eager --editable '.[$(3)]',--require-hashes --requirement locks/$(2).txt)
+	$(if $(LATEST),,$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --editable .)
+	@touch $(1)/.made-from-$(2)
+endef
+
+.PHONY: setup locks run test test-gpu check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
-$(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "make: $(PYTHON) is older than Python 3.11; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
-	@test ! -e $(OTHER) || \
-	  { echo "make: .venv was made $(if $(GPU),for no GPU,with GPU=1); try: make clean, or GPU=$(if $(GPU),0,1)" >&2; exit 2; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
-	@touch $@
+$(STAMP): pyproject.toml $(filter locks/$(FROM).txt,$(LOCKS))
+	$(call make-environment,.venv,$(FROM),$(if $(GPU),torch$(comma)jax-cuda$(comma)dev,all$(comma)dev))
 
-$(TF_STAMP): pyproject.toml
-	$(PYTHON) -m venv .venv-tf
-	.venv-tf/bin/python -m pip install --quiet --upgrade pip
-	.venv-tf/bin/python -m pip install --quiet --editable '.[tf-cuda]'
-	@touch $@
+$(TF_STAMP): pyproject.toml $(filter locks/$(TF_FROM).txt,$(LOCKS))
+	$(call make-environment,.venv-tf,$(TF_FROM),tf-cuda)
+
+locks:
+	$(PYTHON) -m venv .venv-locks
+	.venv-locks/bin/python -m pip install --quiet uv
+	.venv-locks/bin/python locks/renew.py
 
 run: setup
 	$(BIN)/python -m harness run --framework all $(RUN_ARGS)
@@ -59,5 +91,5 @@ approve: setup
 	@git status --short reports docs/strategies.md tests/approved
 
 clean:
-	rm -rf .venv .venv-tf .pytest_cache .ruff_cache *.egg-info build dist
+	rm -rf .venv .venv-tf .venv-locks .pytest_cache .ruff_cache *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

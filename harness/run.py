@@ -293,6 +293,7 @@ class Run:
             traceback=outcome.traceback,
             versions=first.get("versions", {}),
             libraries=first.get("libraries", {}),
+            lock=first.get("lock"),
             environment=first.get("environment", {}),
             cores=outcome.cores,
             **known,
@@ -337,8 +338,8 @@ def write_environment(run: Run, path: Path) -> None:
     seen: dict[str, Any] = {}
     for result in run.results:
         if result.versions:
-            known = {"versions": result.versions, "libraries": result.libraries, "variables": result.environment}
-            seen[result.spec.framework] = known
+            known = {"versions": result.versions, "libraries": result.libraries, "lock": result.lock}
+            seen[result.spec.framework] = known | {"variables": result.environment}
     packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
     content = {
         "run": run.about,

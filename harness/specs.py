@@ -375,6 +375,7 @@ class TrialResult:
     cores: int = 0  # CPU cores that each process may use
     versions: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)  # of CUDA, that the workers had loaded, by their versions
+    lock: str | None = None  # whose versions all of the workers' packages have: locks.py; "": none; None: not recorded
     environment: dict[str, str] = field(default_factory=dict)  # variables set for the workers
     machine: dict[str, Any] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)  # command, start, commit, data: what the report needs to say

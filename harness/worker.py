@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import checkpoints, compile_cache, libraries, workloads
+from harness import checkpoints, compile_cache, libraries, locks, workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.data import Batches
 from harness.environment import recorded
@@ -95,6 +95,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
     progress("importing")
     runtime = import_runtime(orders["package"])
     answer["versions"] = {name: version(name) for name in orders["distributions"]}
+    answer["lock"] = locks.matching()
     progress("starting")
     runtime.start(world, precision, spec.settings)
     answer["versions"] |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)

@@ -389,12 +389,14 @@ def _preset(results: Sequence[TrialResult]) -> str:
 
 def _versions(cells: Sequence[Cell]) -> pd.DataFrame:
     seen = {cell.spec.framework: cell.first for cell in cells if cell.first.versions}
+    recorded = any(_locks(cells, name) for name in seen)
     rows = [
         {
             "framework": framework_title(name),
             "execution": execution(name) + _changed(name, cells),
             "versions": ", ".join(f"{key} {value}" for key, value in first.versions.items()) + _libraries(cells, name),
         }
+        | ({"lock": _locks(cells, name) or "not recorded"} if recorded else {})
         for name, first in seen.items()
     ]
     return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
@@ -408,6 +410,13 @@ def _libraries(cells: Sequence[Cell], framework: str) -> str:
             found.setdefault(title, {})[version] = None
     words = ", ".join(f"{title} {' and '.join(versions)}" for title, versions in found.items())
     return f"; loaded: {words}" if words else ""
+
+
+def _locks(cells: Sequence[Cell], framework: str) -> str:
+    """The lock that its workers' packages were those of, or "none"; "" where its results, older ones, do not tell."""
+    launches = [result for cell in cells if cell.spec.framework == framework for result in cell.launches]
+    found = dict.fromkeys(result.lock for result in launches if result.lock is not None)
+    return " and ".join(name or "none" for name in found)
 
 
 def _changed(framework: str, cells: Sequence[Cell]) -> str:
