@@ -51,7 +51,7 @@ define make-environment
 	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(MAKER) -m venv $(1)
 	$(if $(LATEST),$(1)/bin/python -m pip install --quiet --upgrade pip)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  $(if $(LATEST),--upgrade --upgrade-strategy eager --editable '.[$(3)]',--require-hashes --requirement locks/$(2).txt)
+	  $(if $(LATEST),--upgrade --upgrade-strategy eager --editable '.[$(3)]',--require-hashes --no-deps --requirement locks/$(2).txt)
 	$(if $(LATEST),,$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-deps --no-build-isolation --editable .)
 	@touch $(1)/.made-from-$(2)
