@@ -27,6 +27,7 @@ EXTRAS = {  # as in the Makefile
 }
 MEASURED_EXTRAS = {"measured": EXTRAS["gpu"], "measured-tf": EXTRAS["gpu-tf"]}
 MEASURED_PYTHON = "3.12"
+WITHDRAWN = ("pytest-timeout",)  # whose recorded version the index no longer offers
 
 
 def locks() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -45,7 +46,7 @@ def measured(kind: str) -> dict[str, str]:
     """The versions that the published report records of an environment, by package."""
     recorded = json.loads(REPORT.read_text())
     if kind == "measured":  # that of the harness, PyTorch and JAX, whole
-        return recorded["harness_packages"]
+        return {name: version for name, version in recorded["harness_packages"].items() if name not in WITHDRAWN}
     versions = recorded["frameworks"]["tf"]["versions"]  # of TensorFlow's own these alone
     return {name: versions[name] for name in ("tensorflow", "keras", "numpy")}
 
