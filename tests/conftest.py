@@ -37,7 +37,9 @@ def quick() -> dict[str, str]:
         if not path.is_file():
             return found
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(flag.encode()) < 0:  # a flag that an XLA does not know ends the process
+            # A flag that an XLA does not know ends the process. A list of names that it once had is no flag: those are
+            # whole strings.
+            if content.find(f"\0{flag}\0".encode()) < 0:
                 return found
     return found | {"XLA_FLAGS": f"--{flag}=false"}
 
