@@ -15,7 +15,7 @@ from rich.text import Text
 
 from harness.specs import TrialResult
 
-FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14}
+FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
 """Columns whose text goes on in a next line, and how narrow they may get."""
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),

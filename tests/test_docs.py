@@ -54,7 +54,7 @@ def test_no_document_has_a_placeholder_or_a_dead_link():
         *ROOT.glob("reports/*.md"),
     ]:
         text = path.read_text()
-        assert not re.search(r"RESULT_TABLE|TODO|\?\s*\|", text), path
+        assert not re.search(r"RESULT_TABLE|TODO|\?\?|\|\s*\?\s*\|", text), path
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("http") or (path.parent / target).exists(), f"{path}: {target}"
 
@@ -110,8 +110,7 @@ def test_the_numbers_in_the_readmes_sentences_are_those_of_the_records():
     cells = published("tutorial-2xH200")
     for protocol in tutorial.PROTOCOLS:
         found = tutorial.rows(cells, protocol)
-        for setting in ("pipeline at 20", "pipeline at its best"):
-            cell = found[setting]
+        for cell in (cell for cell in found.values() if cell.spec.strategy == "pipeline"):
             assert f"{cell.speedup:.2f}" in text
             if not cell.same_machines:
                 assert f"{cell.speedup_same_machines:.2f} " in text.partition("model-parallel tutorial")[2]

@@ -69,7 +69,11 @@ def render(cells: Sequence[Cell], results: Sequence[TrialResult], pictures: Mapp
         parts += ["## Results", "", table(result_table(timed)), "", *map(escape, _reading(timed))]
     if trained:
         parts += ["", "## Training", "", table(training.table(trained)), "", *map(escape, training.reading(trained))]
-        parts += ["", "Training loss, test loss, accuracy and times after each epoch are in [epochs.csv](epochs.csv)."]
+        if any(result.epochs for cell in trained for result in cell.launches):
+            parts += [
+                "",
+                "Training loss, test loss, accuracy and times after each epoch are in [epochs.csv](epochs.csv).",
+            ]
         loading = training.loading(trained)
         if loading is not None:
             parts += ["", "## Input pipelines", "", table(loading)]
@@ -146,9 +150,8 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
         lines.append(
             f"{_count(exact, 'cell')} passed the gate: in float64, over {from_to([parity.steps for parity in judged])} "
             f"steps of {from_to([parity.batch for parity in judged])} samples, losses, gradients and updated weights "
-            f"agree with the NumPy reference (worst relative error {at_most(_worst(exact))})."
+            f"agree with the NumPy reference (worst relative error {at_most(_worst(exact))}). {_beyond_the_gate(exact)}"
         )
-        lines.append(_beyond_the_gate(exact))
     apart = [cell for cell in exact if normalizes(cell.spec) and cell.spec.normalization != "global"]
     if apart:
         parts = " or ".join(sorted({NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))

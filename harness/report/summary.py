@@ -105,7 +105,8 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     cells = [_cell(launches) for launches in groups.values()]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
-    bases = {_base_key(cell.spec): cell for cell in cells if cell.spec.strategy == "single"}
+    timed = [cell for cell in cells if cell.throughput is not None]  # of a training there may be a single, too
+    bases = {_base_key(cell.spec): cell for cell in timed if cell.spec.strategy == "single"}
     cells = [_with_speedup(cell, bases.get(_base_key(cell.spec))) for cell in cells]
     return sorted(cells, key=lambda cell: _order(cell.spec))
 
