@@ -1,6 +1,6 @@
-# make setup   an environment in .venv with all three frameworks, at the versions of a lock file (8 GB; only when that or
-#              pyproject.toml has changed); with an NVIDIA driver two, since torch and JAX bring CUDA 13 and TensorFlow
-#              CUDA 12: .venv and .venv-tf (14 GB)
+# make setup   an environment in .venv with all three frameworks, at the versions of a lock file (8 GB; only when that
+#              or pyproject.toml has changed); with an NVIDIA driver two, since torch and JAX bring CUDA 13 and
+#              TensorFlow CUDA 12: .venv and .venv-tf (14 GB)
 #              LATEST=1: at the newest versions that pyproject.toml allows; LOCK=measured: at those of published reports
 # make locks   the lock files anew, at the newest versions (locks/README.md)
 # make run     the main job: python -m harness run --framework all
@@ -51,7 +51,8 @@ define make-environment
 	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(MAKER) -m venv $(1)
 	$(if $(LATEST),$(1)/bin/python -m pip install --quiet --upgrade pip)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  $(if $(LATEST),--upgrade --upgrade-strategy eager --editable '.[$(3)]',--require-hashes --no-deps --requirement locks/$(2).txt)
+	  $(if $(LATEST),--upgrade --upgrade-strategy eager --editable '.[$(3)]',\
+	  --require-hashes --no-deps --requirement locks/$(2).txt)
 	$(if $(LATEST),,$(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-deps --no-build-isolation --editable .)
 	@touch $(1)/.made-from-$(2)
