@@ -1,4 +1,4 @@
-"""The gate catches every planted fault, and passes the same cells without it.
+"""The gate catches every planted fault, which says that its code ran, and passes the same cells without it.
 
 `pytest tests/test_faults.py -s` prints each cell's noise and how large each fault shows; docs/parity.md lists both.
 The faults themselves are in tests/faults/<framework>_faults.py.
@@ -26,7 +26,7 @@ from harness.verdicts import judge
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
 sys.path.insert(0, str(FAULTS_FOLDER))
-from planted import FAULTS, Cell  # noqa: E402
+from planted import FAULTS, Cell, mark  # noqa: E402
 
 CELLS: dict[str, Cell] = {}
 for name in registry.FRAMEWORKS:
@@ -68,12 +68,8 @@ def test_every_strategy_has_a_fault_of_its_own():
             assert strategy.needs_gpu or (strategy.name, framework) in faulty, f"{framework} {strategy.name}"
 
 
-# the plain cells are those of the whole matrix, which tests/test_frameworks.py proves
-SPECIAL = [name for name, cell in CELLS.items() if cell.options or cell.known]
-
-
 @pytest.mark.frameworks
-@pytest.mark.parametrize("cell", SPECIAL)
+@pytest.mark.parametrize("cell", CELLS)
 def test_without_a_fault_the_gate_passes(tmp_path, forked, cell):
     result = prove(tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
@@ -86,6 +82,7 @@ def test_without_a_fault_the_gate_passes(tmp_path, forked, cell):
 def test_the_gate_catches(tmp_path, forked, fault):
     result = prove(tmp_path, forked, FAULTS[fault][0], fault)
     assert result.status == "parity_failed", result.traceback or result.reason
-    assert result.parity is not None
+    assert result.parity is not None  # every rank came to the end: it was not caught because it crashed
+    assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
     failed = {check.quantity: check.error for check in result.parity.checks if not check.passed}
     print("FAULT", fault, {quantity: f"{error:.1e}" for quantity, error in failed.items()})

@@ -6,7 +6,7 @@ Functions import the framework themselves: the tests read this file without one.
 from __future__ import annotations
 
 import numpy as np
-from planted import TRAINING, Cell, planted, replaced
+from planted import TRAINING, Cell, fired, firing, planted, replaced
 
 CELLS = {
     "jax single": Cell("single"),
@@ -32,7 +32,7 @@ def psum_for_pmean():
     """Gradients and loss are summed over the devices."""
     import jax
 
-    replaced(jax.lax, "pmean", lambda _: jax.lax.psum)
+    replaced(jax.lax, "pmean", lambda _: firing(jax.lax.psum))
 
 
 @planted("jax pmap")
@@ -40,7 +40,7 @@ def no_pmean():
     """Every device follows its own gradient; the loss that is shown is still averaged."""
     import jax
 
-    replaced(jax.lax, "pmean", lambda original: lambda tree, axis: (original(tree[0], axis), tree[1]))
+    replaced(jax.lax, "pmean", lambda original: firing(lambda tree, axis: (original(tree[0], axis), tree[1])))
 
 
 @planted("jax single classifier")
@@ -54,6 +54,7 @@ def adam_without_bias_correction():
         def update(g, s, p=None):
             import jax
 
+            fired()
             m = jax.tree.map(lambda a, b: spec.beta1 * a + (1 - spec.beta1) * b, s[0], g)
             v = jax.tree.map(lambda a, b: spec.beta2 * a + (1 - spec.beta2) * b * b, s[1], g)
             rate, eps = spec.learning_rate, spec.epsilon
@@ -77,7 +78,10 @@ def schedule_in_float32():
 
     from jax_impl import optim
 
-    replaced(optim, "schedule", lambda original: lambda spec: lambda count: original(spec)(count).astype(jnp.float32))
+    def change(original):
+        return lambda spec: firing(lambda count: original(spec)(count).astype(jnp.float32))
+
+    replaced(optim, "schedule", change)
 
 
 @planted("jax single adagrad")
@@ -87,7 +91,7 @@ def optax_adagrad():
 
     from jax_impl import optim
 
-    replaced(optim, "build", lambda _: lambda spec: optax.adagrad(spec.learning_rate, eps=spec.epsilon))
+    replaced(optim, "build", lambda _: firing(lambda spec: optax.adagrad(spec.learning_rate, eps=spec.epsilon)))
 
 
 @planted("jax single")
@@ -95,7 +99,10 @@ def labels_shifted():
     """A label file read with its header: every label belongs to the sample before."""
     from jax_impl import training
 
-    replaced(training, "cast", lambda original: lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
+    def change(original):
+        return firing(lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
+
+    replaced(training, "cast", change)
 
 
 @planted("jax pmap accumulating")
@@ -109,6 +116,7 @@ def accumulated_and_not_divided():
 
             def objective(*given):
                 loss, batch_stats = of_one_step(*given)
+                fired()
                 return loss * job.accumulation_steps, batch_stats
 
             return objective
@@ -128,6 +136,7 @@ def batch_norm_left_to_jit():
 
     def as_it_is(objective, devices):
         def whole(params, batch_stats, x, y):
+            fired()
             loss, new = objective(params, jax.tree.map(lambda a: a[0], batch_stats), x, y)
             return loss, jax.tree.map(lambda a: jnp.stack([a] * devices), new)
 
@@ -144,6 +153,7 @@ def copies_begin_apart():
     from jax_impl.strategies.jit_sharding import JitSharding
 
     def apart(array):
+        fired()
         first, second = (shard.data for shard in array.addressable_shards)
         return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [first, second * 1.001])
 
@@ -162,7 +172,10 @@ def vma_checked():
     """pmap's step under shard_map's default, check_vma=True: gradients are summed already, updates twice too large."""
     import jax
 
-    replaced(jax, "shard_map", lambda original: lambda step, **known: original(step, **known | {"check_vma": True}))
+    def change(original):
+        return firing(lambda step, **known: original(step, **known | {"check_vma": True}))
+
+    replaced(jax, "shard_map", change)
 
 
 @planted("jax shard_map")
@@ -177,6 +190,7 @@ def gradient_of_the_averaged_loss():
 
         def objective(params, batch_stats, x, y):
             loss, batch_stats = of_one_device(params, batch_stats, x, y)
+            fired()
             return jax.lax.pmean(loss, axis_name), batch_stats
 
         return objective
@@ -196,7 +210,9 @@ def gathered_in_float32():
     replaced(
         FSDP,
         "gather",
-        lambda original: lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
+        lambda original: firing(
+            lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
+        ),
     )
 
 
@@ -208,7 +224,7 @@ def last_stage_not_updated():
     def change(original):
         def build(self, job):
             original(self, job)
-            self.stages[-1].update = lambda params, opt_state, gradients: (params, opt_state)
+            self.stages[-1].update = firing(lambda params, opt_state, gradients: (params, opt_state))
 
         return build
 
@@ -222,7 +238,7 @@ def bubble_trains_too():
 
     from jax_impl.strategies import pipeline
 
-    replaced(pipeline, "busy", lambda _: lambda micro_batch, count: jnp.full((), True))
+    replaced(pipeline, "busy", lambda _: firing(lambda micro_batch, count: jnp.full((), True)))
 
 
 @planted("jax pipeline")
@@ -233,6 +249,7 @@ def sum_of_the_micro_batches():
     def change(original):
         def on_one_device(self, params, batch_stats, x, y, **known):
             loss, batch_stats = original(self, params, batch_stats, x, y, **known)
+            fired()
             return loss * len(x), batch_stats
 
         return on_one_device
@@ -250,6 +267,7 @@ def padding_is_trained_on():
     def change(original):
         def parts(batch, job):
             if batch["y"].ndim == 2:
+                fired()
                 batch = batch | {"y": np.column_stack([batch["y"][:, :-1], np.ones(len(batch["y"]))])}
             return original(batch, job)
 

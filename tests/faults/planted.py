@@ -1,9 +1,15 @@
-"""The register of planted faults, and the cells that they are planted in."""
+"""The register of planted faults, and the cells that they are planted in.
+
+A fault says when its wrong code runs: it calls `fired` there, or its function is wrapped by `firing`. Without that a
+fault that does nothing, or a cell that fails for another reason, would pass for one that was caught.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.request import TrainingRequest
 
@@ -40,3 +46,35 @@ def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 def replaced(owner, name, change):
     """Replace owner.name by change(original)."""
     setattr(owner, name, change(getattr(owner, name)))
+
+
+def plant(fault: str, folder: Path) -> None:
+    """In a worker: plant a fault that leaves its mark in `folder`, the trial's, when it fires."""
+    global _mark
+    _mark = mark(fault, folder)
+    FAULTS[fault][1]()
+
+
+def mark(fault: str, folder: Path) -> Path:
+    """The file that says that a fault has fired."""
+    return folder / f"fired-{fault}"
+
+
+def fired() -> None:
+    """To be called where a fault's wrong code runs, on whatever rank."""
+    assert _mark is not None
+    _mark.touch()
+
+
+def firing(function):
+    """The function, which is a fault's wrong code: to call it is to fire."""
+
+    @functools.wraps(function)
+    def called(*arguments, **known):
+        fired()
+        return function(*arguments, **known)
+
+    return called
+
+
+_mark: Path | None = None

@@ -5,7 +5,7 @@ Functions import the framework themselves: the tests read this file without one.
 
 from __future__ import annotations
 
-from planted import TRAINING, Cell, planted, replaced
+from planted import TRAINING, Cell, fired, planted, replaced
 
 CELLS = {
     "tf single": Cell("single"),
@@ -26,6 +26,7 @@ def adam_epsilon_misplaced():
     from tf_impl import optim
 
     def adam(spec, g, slots, t):
+        fired()
         b1, b2 = (tf.constant(b, tf.float64) for b in (spec.beta1, spec.beta2))
         slots[0].assign(b1 * slots[0] + (1 - b1) * g)
         slots[1].assign(b2 * slots[1] + (1 - b2) * g * g)
@@ -44,6 +45,7 @@ def rate_through_float32():
 
     class Cast32:
         def constant(self, value, dtype):
+            fired()
             return tf.cast(tf.constant(value, tf.float32), dtype)
 
         def __getattr__(self, name):
@@ -60,6 +62,7 @@ def replicas_summed():
     def change(original):
         def init(self, *arguments):
             original(self, *arguments)
+            fired()
             self.loss_share = 1.0  # before the step is traced
 
         return init
@@ -73,9 +76,14 @@ def mean_taken_twice():
     import tensorflow as tf
 
     class Reduce:
-        SUM = MEAN = tf.distribute.ReduceOp.MEAN
+        MEAN = tf.distribute.ReduceOp.MEAN
 
-    replaced(tf.distribute, "ReduceOp", lambda _: Reduce)
+        @property
+        def SUM(self):
+            fired()
+            return self.MEAN
+
+    replaced(tf.distribute, "ReduceOp", lambda _: Reduce())
 
 
 @planted("tf mirrored")
@@ -92,6 +100,7 @@ def keras_optimizer():
             self.optimizer.build(variables)
 
         def apply(self, gradients):
+            fired()
             self.optimizer.apply(gradients, self.variables)
 
     replaced(optim, "build", lambda _: Keras)
@@ -103,7 +112,12 @@ def batch_not_sharded():
     from tf_impl import training
 
     def change(original):
-        return lambda batch, *, steps, rank, ranks: original(batch, steps=steps, rank=0, ranks=ranks)
+        def shares(batch, *, steps, rank, ranks):
+            if rank:
+                fired()
+            return original(batch, steps=steps, rank=0, ranks=ranks)
+
+        return shares
 
     replaced(training, "shares", change)
 
@@ -114,7 +128,12 @@ def next_stages_gradient_forgotten():
     import tensorflow as tf
 
     def change(original):
-        return lambda self, target, sources, output_gradients=None: original(self, target, sources)
+        def gradient(self, target, sources, output_gradients=None):
+            if output_gradients is not None:
+                fired()
+            return original(self, target, sources)
+
+        return gradient
 
     replaced(tf.GradientTape, "gradient", change)
 
@@ -127,6 +146,7 @@ def pushes_scaled_as_averages():
     def change(original):
         def loss_and_gradients(self, parts):
             loss, gradients = original(self, parts)
+            fired()
             return loss, [gradient / len(self.devices) for gradient in gradients]
 
         return loss_and_gradients
@@ -144,6 +164,7 @@ def padding_lowers_the_mean():
     def change(original):
         def tensor(array, dtype):
             if array.ndim == 2 and array.dtype.kind == "f":
+                fired()
                 array = np.column_stack([array[:, :-1], array[:, -1] > 0])
             return original(array, dtype)
 

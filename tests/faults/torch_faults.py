@@ -6,7 +6,7 @@ Functions import the framework themselves: the tests read this file without one.
 from __future__ import annotations
 
 import numpy as np
-from planted import TRAINING, Cell, planted, replaced
+from planted import TRAINING, Cell, fired, firing, planted, replaced
 
 CELLS = {
     "torch single": Cell("single"),
@@ -53,7 +53,7 @@ def gradients_summed_over_ranks():
     def change(original):
         def parallelize(self, model):
             wrapped = original(self, model)
-            wrapped.register_comm_hook(None, hook)
+            wrapped.register_comm_hook(None, firing(hook))
             return wrapped
 
         return parallelize
@@ -74,7 +74,9 @@ def stale_weights_on_rank_1():
 
                 def skip_the_second():
                     calls.append(1)
-                    return None if len(calls) == 2 else update()
+                    if len(calls) != 2:
+                        return update()
+                    return fired()
 
                 self.optimizer.step = skip_the_second
 
@@ -91,6 +93,7 @@ def different_shuffle_on_rank_1():
     def change(original):
         def shares(batch, *, steps, rank, ranks):
             if rank == 1:
+                fired()
                 order = np.random.default_rng(1).permutation(len(batch["x"]))
                 batch = {name: array[order] for name, array in batch.items()}
             return original(batch, steps=steps, rank=rank, ranks=ranks)
@@ -107,6 +110,7 @@ def half_of_the_batch_dropped():
 
     def change(original):
         def on_host(batch, *formats):
+            fired()
             return original({name: a[: len(a) // 2] for name, a in batch.items()}, *formats)
 
         return on_host
@@ -121,6 +125,7 @@ def last_sample_dropped():
 
     def change(original):
         def on_host(batch, *formats):
+            fired()
             return original({name: a[:-1] for name, a in batch.items()}, *formats)
 
         return on_host
@@ -133,7 +138,7 @@ def loss_divided_twice():
     """The mean is divided by the number of samples once more."""
     from torch_impl import losses
 
-    replaced(losses, "get", lambda original: lambda name: lambda out, y: original(name)(out, y) / len(y))
+    replaced(losses, "get", lambda original: lambda name: firing(lambda out, y: original(name)(out, y) / len(y)))
 
 
 @planted("torch single")
@@ -144,7 +149,10 @@ def square_kernel_transposed():
     def change(original):
         def to_torch(spec, array):
             array = original(spec, array)
-            return np.ascontiguousarray(array.swapaxes(2, 3)) if array.ndim == 4 else array
+            if array.ndim != 4:
+                return array
+            fired()
+            return np.ascontiguousarray(array.swapaxes(2, 3))
 
         return to_torch
 
@@ -158,7 +166,10 @@ def rows_behind_flatten_not_permuted():
 
     def change(original):
         def to_torch(spec, array):
-            return np.ascontiguousarray(array.T) if spec.flattened else original(spec, array)
+            if not spec.flattened:
+                return original(spec, array)
+            fired()
+            return np.ascontiguousarray(array.T)
 
         return to_torch
 
@@ -170,7 +181,17 @@ def bias_not_updated():
     """Biases are left out of the optimizer's parameters."""
     from torch_impl import optim
 
-    replaced(optim, "build", lambda original: lambda spec, ps, **_: original(spec, [p for p in ps if p.ndim > 1]))
+    def change(original):
+        def build(spec, ps, **_):
+            every = list(ps)
+            kept = [p for p in every if p.ndim > 1]
+            if len(kept) < len(every):
+                fired()
+            return original(spec, kept)
+
+        return build
+
+    replaced(optim, "build", change)
 
 
 @planted("torch single scheduled")
@@ -186,6 +207,7 @@ def momentum_with_the_rate_inside():
 
         @torch.no_grad()
         def step(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+            fired()
             for group in self.param_groups:
                 for p in group["params"]:
                     v = self.state[p].setdefault("v", torch.zeros_like(p))
@@ -203,6 +225,7 @@ def schedule_a_step_late():
     def change(original):
         def prepare(self):
             original(self)
+            fired()
             self.schedule.step()
 
         return prepare
@@ -215,7 +238,12 @@ def weight_decay_coupled():
     """Adam with its weight decay in the gradient, where AdamW decays the weights themselves."""
     import torch
 
-    replaced(torch.optim, "AdamW", lambda _: torch.optim.Adam)
+    class Coupled(torch.optim.Adam):
+        def step(self, closure=None):
+            fired()
+            return super().step(closure)
+
+    replaced(torch.optim, "AdamW", lambda _: Coupled)
 
 
 @planted("torch single nesterov")
@@ -225,7 +253,15 @@ def nesterov_forgotten():
 
     from torch_impl import optim
 
-    replaced(optim, "build", lambda original: lambda spec, ps, **_: original(replace(spec, nesterov=False), ps))
+    def change(original):
+        def build(spec, ps, **_):
+            if spec.nesterov:
+                fired()
+            return original(replace(spec, nesterov=False), ps)
+
+        return build
+
+    replaced(optim, "build", change)
 
 
 @planted("torch single accumulating")
@@ -233,7 +269,7 @@ def accumulated_gradients_summed():
     """The loss of each accumulation step is not divided by their number."""
     from torch_impl import losses
 
-    replaced(losses, "get", lambda original: lambda name: lambda out, y: original(name)(out, y) * 2)
+    replaced(losses, "get", lambda original: lambda name: firing(lambda out, y: original(name)(out, y) * 2))
 
 
 @planted("torch ddp accumulating")
@@ -256,7 +292,7 @@ def only_the_last_accumulation_step_synchronized():
             p.grad = 0.5 * p.grad + 0.5 * mean
 
     replaced(DDP, "communication", change)
-    replaced(DDP, "exchange_gradients", lambda _: exchange)
+    replaced(DDP, "exchange_gradients", lambda _: firing(exchange))
 
 
 @planted("torch ddp compressed")
@@ -273,7 +309,7 @@ def compressed_gradients_summed():
             lambda future: bucket.buffer().copy_(future.value()[0])
         )
 
-    replaced(default_hooks, "bf16_compress_hook", lambda _: hook)
+    replaced(default_hooks, "bf16_compress_hook", lambda _: firing(hook))
 
 
 @planted("torch average_gradients")
@@ -281,7 +317,7 @@ def last_bucket_not_sent():
     """The loop that fills buckets never sends the one that it is filling when it ends."""
     from torch_impl.strategies import average_gradients
 
-    replaced(average_gradients, "buckets", lambda original: lambda *a, **k: list(original(*a, **k))[:-1])
+    replaced(average_gradients, "buckets", lambda original: firing(lambda *a, **k: list(original(*a, **k))[:-1]))
 
 
 @planted("torch local_sgd")
@@ -289,7 +325,7 @@ def parameters_never_averaged():
     """Off by one: the step counter never meets the meeting."""
     from torch_impl.strategies.local_sgd import LocalSGD
 
-    replaced(LocalSGD, "average_parameters", lambda _: lambda self: None)
+    replaced(LocalSGD, "average_parameters", lambda _: firing(lambda self: None))
 
 
 @planted("torch local_sgd")
@@ -300,6 +336,7 @@ def meeting_a_step_early():
     def change(original):
         def build(self, job):
             original(self, job)
+            fired()
             self.steps = 1
 
         return build
@@ -317,6 +354,7 @@ def lost_update():
             before = [p.detach().clone() for p in self.shared.parameters()]
             original(self, gradients)
             if self.job.world.rank == 1 and self.steps == 2:
+                fired()
                 for p, old in zip(self.shared.parameters(), before, strict=True):
                     p.data.copy_(old)
 
@@ -333,7 +371,7 @@ def pull_forgotten():
     def pull(self):
         self.seen = int(self.updates.item())
 
-    replaced(AsyncSGD, "pull", lambda _: pull)
+    replaced(AsyncSGD, "pull", lambda _: firing(pull))
 
 
 @planted("torch single")
@@ -346,7 +384,7 @@ def momentum_damped():
     def build(spec, ps, **_):
         return torch.optim.SGD(ps, lr=spec.learning_rate, momentum=spec.momentum, dampening=spec.momentum)
 
-    replaced(optim, "build", lambda _: build)
+    replaced(optim, "build", lambda _: firing(build))
 
 
 @planted("torch single")
@@ -354,7 +392,7 @@ def gradients_accumulated():
     """zero_grad is forgotten."""
     import torch
 
-    replaced(torch.optim.SGD, "zero_grad", lambda _: lambda self, set_to_none=True: None)
+    replaced(torch.optim.SGD, "zero_grad", lambda _: firing(lambda self, set_to_none=True: None))
 
 
 @planted("torch single")
@@ -364,10 +402,14 @@ def wrong_padding():
 
     from torch_impl import models
 
+    def shifted(module, arguments):
+        fired()
+        return torch.nn.functional.pad(arguments[0], (1, -1, 1, -1))
+
     def change(original):
         def build(workload):
             model = original(workload)
-            model.conv2.register_forward_pre_hook(lambda m, args: torch.nn.functional.pad(args[0], (1, -1, 1, -1)))
+            model.conv2.register_forward_pre_hook(shifted)
             return model
 
         return build
@@ -382,10 +424,15 @@ def average_pool_for_max_pool():
 
     from torch_impl import models
 
+    class Averaging(torch.nn.AvgPool2d):
+        def forward(self, input):
+            fired()
+            return super().forward(input)
+
     def change(original):
         def build(workload):
             model = original(workload)
-            model.pool1 = torch.nn.AvgPool2d(2)
+            model.pool1 = Averaging(2)
             return model
 
         return build
@@ -400,10 +447,15 @@ def softmax_applied_twice():
 
     from torch_impl import models
 
+    class Second(torch.nn.Softmax):
+        def forward(self, input):
+            fired()
+            return super().forward(input)
+
     def change(original):
         def build(workload):
             model = original(workload)
-            model.append(torch.nn.Softmax(dim=1))
+            model.append(Second(dim=1))
             return model
 
         return build
@@ -421,6 +473,7 @@ def bias_added_in_float32():
     class Through32(torch.nn.Linear):
         def forward(self, input):
             assert self.bias is not None
+            fired()
             return input @ self.weight.T + self.bias.float().double()
 
     def change(original):
@@ -444,6 +497,7 @@ def layer_left_in_float32():
     class In32(torch.nn.Linear):
         def forward(self, input):
             assert self.bias is not None
+            fired()
             return (input.float() @ self.weight.float().T + self.bias.float()).double()
 
     def change(original):
@@ -465,6 +519,7 @@ def last_micro_batch_dropped():
     def change(original):
         def step(self, placed):
             ((x, y),) = placed
+            fired()
             kept = len(x) - len(x.split(self.job.options["split_size"])[-1])
             original(self, [(x[:kept], y[:kept])])
 
@@ -484,6 +539,7 @@ def micro_batches_weighted_alike():
             whole = self.loss_fn
 
             def mean_of_means(outputs, targets):
+                fired()
                 size = job.options["split_size"]
                 parts = [whole(a, b) for a, b in zip(outputs.split(size), targets.split(size), strict=True)]
                 return sum(parts) / len(parts)
@@ -504,6 +560,7 @@ def layer_of_a_deep_network_in_float32():
 
     class In32(torch.nn.Conv2d):
         def forward(self, input):
+            fired()
             return self._conv_forward(input.float(), self.weight.float(), None).double()
 
     def change(original):
@@ -526,6 +583,7 @@ def only_the_first_stage_updated():
     def change(original):
         def build(self, job):
             original(self, job)
+            fired()
             self.optimizer = optim.build(job.optimizer, self.stages[0].parameters())
 
         return build
@@ -543,7 +601,9 @@ def batch_norm_over_micro_batches():
     replaced(
         ModelParallel,
         "forward",
-        lambda original: lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
+        lambda original: firing(
+            lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
+        ),
     )
 
 
@@ -557,6 +617,7 @@ def shards_of_summed_gradients():
             original(self, model)
             for module in model.modules():
                 if hasattr(module, "set_gradient_divide_factor"):
+                    fired()
                     module.set_gradient_divide_factor(1.0)
             return model
 
@@ -573,6 +634,8 @@ def last_accumulation_step_not_synchronized():
     def change(original):
         def communication(self, *, last):
             begun = any(p.grad is not None for p in self.model.parameters())
+            if last == begun:
+                fired()
             return original(self, last=not begun)
 
         return communication
@@ -588,6 +651,7 @@ def micro_batch_gradients_summed():
     def change(original):
         def build(self, job):
             original(self, job)
+            fired()
             self.pipeline.scale_grads = False
 
         return build
@@ -604,6 +668,7 @@ def second_stage_of_each_rank_not_updated():
     def change(original):
         def build(self, job):
             original(self, job)
+            fired()
             first, _ = self.pipeline._stages
             self.optimizer = optim.build(job.optimizer, first.submod.parameters())
 
@@ -621,6 +686,7 @@ def mean_of_uneven_means():
         def on_host(batch, *formats):
             y = batch["y"]
             if y.ndim == 2 and (true := y[:, -1] > 0).any():
+                fired()
                 batch = batch | {"y": np.column_stack([y[:, :-1], true * len(y) / true.sum()])}
             return original(batch, *formats)
 
@@ -646,4 +712,4 @@ def gradients_in_another_order_of_memory():
         for parameter, mean in zip(self.model.parameters(), average_gradients.unflatten(total, gradients), strict=True):
             parameter.grad = mean
 
-    replaced(AverageGradients, "exchange_gradients", lambda original: exchange_gradients)
+    replaced(AverageGradients, "exchange_gradients", lambda original: firing(exchange_gradients))

@@ -52,7 +52,7 @@ def work(connection: socket.socket) -> None:
     os.environ.update(orders["environment"])
     os.sched_setaffinity(0, orders["cores"])
     os.chdir(folder)
-    plant(json.loads((folder / "job.json").read_text())["spec"])
+    plant(json.loads((folder / "job.json").read_text())["spec"], folder)
     answer = worker.run(folder, rank)
     worker.write_json(folder / f"rank{rank}.json", answer)
     code = 0 if answer["status"] == "ok" else 1
@@ -67,12 +67,12 @@ def leave_with(connection: socket.socket) -> None:
     os._exit(1)
 
 
-def plant(spec: dict[str, Any]) -> None:
+def plant(spec: dict[str, Any], folder: Path) -> None:
     """Plant the fault that test_faults.py asks for."""
     fault = spec["options"].get("fault", "none")
     if fault != "none":
         importlib.import_module(f"{spec['framework']}_faults")
-        importlib.import_module("planted").FAULTS[fault][1]()
+        importlib.import_module("planted").plant(fault, folder)
 
 
 if __name__ == "__main__":
