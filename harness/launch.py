@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from harness import environment, registry
 from harness.devices import Machine
@@ -185,7 +188,7 @@ def _supervise(
             cwd=folder / "code",
             start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
         )
-    limit = time.monotonic() + timeout_seconds + KILL_SECONDS
+    path, limit = folder / "outcome.json", time.monotonic() + timeout_seconds + KILL_SECONDS
     try:
         while supervisor.poll() is None and time.monotonic() < limit and not stop.is_set():
             progress = folder / "rank0.progress"
@@ -199,7 +202,8 @@ def _supervise(
             supervisor.wait(KILL_SECONDS)
         except subprocess.TimeoutExpired:
             supervisor.kill()  # its ranks die with it
-    path = folder / "outcome.json"
+        if not path.exists():
+            end_orphans(supervisor.pid)
     if path.exists():
         return json.loads(path.read_text())
     lines = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
@@ -208,3 +212,13 @@ def _supervise(
         "reason": f"the supervisor ended early: {(lines or ['no message'])[-1]}",
         "traceback": "",
     }
+
+
+def end_orphans(supervisor: int) -> None:
+    """End what a supervisor that was killed has left: its ranks die with it, but not what they have started, which has
+    the supervisor's process id among its variables as they have."""
+    for _ in range(3):  # one may have started another in between
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("LIKEFORLIKE_SUPERVISOR") == str(supervisor):
+                    process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,3 +36,4 @@ class Scratch:
     def remove(self) -> None:
         """Now, and wait for it."""
         self._remover.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)  # nothing is left to do, unless that process was killed
