@@ -15,7 +15,7 @@ from conftest import TESTS, make_spec
 from refusals import names, refused
 from test_launch import wait_for
 
-from harness import golden_runs, workloads
+from harness import golden_runs, registry, workloads
 from harness.display import PlainDisplay
 from harness.errors import Interrupted
 from harness.golden import Golden
@@ -61,6 +61,43 @@ def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):
     for name in one.params:
         np.testing.assert_allclose(one.params[name], other.params[name], rtol=1e-13, atol=1e-15)
         np.testing.assert_allclose(one.gradients[name], other.gradients[name], rtol=1e-13, atol=1e-15)
+
+
+REFUSE = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ImportError(name + ": the reference needs no framework")
+sys.meta_path.insert(0, Refuse())
+open({log!r}, "a").write("began\\n")
+"""
+
+
+def test_references_are_computed_where_no_framework_can_be_imported(tmp_path, monkeypatch):
+    """Every golden loop, in the processes that compute long ones: there an import of a framework, or of ours for one,
+    is an error."""
+    names = [name for framework in map(registry.framework, registry.FRAMEWORKS) for name in framework.modules]
+    names += [*registry.FRAMEWORKS.values(), "torchvision", "jaxlib", "optax", "keras"]
+    (tmp_path / "refuse").mkdir()
+    script = REFUSE.format(names=sorted(names), log=str(tmp_path / "log"))
+    (tmp_path / "refuse" / "sitecustomize.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "refuse"))
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    deep = {"workload": "resnet50", "size": "tiny", "global_batch": 12, "parity_batch": 8, "parity_steps": 2}
+    adam = OptimizerSpec(name="adamw", learning_rate=0.01, schedule="cosine", warmup_steps=1, total_steps=5)
+    specs = [
+        make_spec(**deep, optimizer=TINY.optimizer, devices=2, normalization="per_device"),
+        make_spec(workload="mnist_cnn", size="tiny", optimizer=adam),
+        make_spec(workload="classifier", optimizer=OptimizerSpec(name="adagrad", learning_rate=0.01)),
+        make_spec(algorithm="local", devices=2, options={"sync_every": 2}),
+        make_spec(algorithm="asynchronous", devices=2),
+    ]
+    found = references(tmp_path / "work", *specs)
+    found.compute([(spec, phase) for spec in specs for phase in ("parity", "timing")])
+    assert not found.failed
+    assert (tmp_path / "log").read_text() == "began\n" * len(found.golden)
+    assert len(found.golden) == 2 * len(specs)
 
 
 def test_a_reference_that_diverges_in_its_process_is_refused_as_here(tmp_path, monkeypatch, recwarn):

@@ -13,11 +13,12 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from conftest import FAKES, harness, make_machine, make_result, make_spec
 from refusals import names, refused, refused_command
 
-from harness import golden_runs, launch, registry, store
+from harness import golden_runs, launch, registry, store, workloads
 from harness import run as running
 from harness.data import Batches
 from harness.display import PlainDisplay
@@ -339,6 +340,47 @@ def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
     assert sitting("def") == [*GOLDEN, "parity", "timing"]
     assert sitting("def", samples=2) == [*GOLDEN, "parity", "timing"]
     assert sitting("def", samples=2) == ["golden timing", "timing"]
+
+
+def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, fakes, monkeypatch):
+    """As above, with the real digests: one number of one sample is another."""
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    plan, launch, toy = make_plan(request, make_machine()), running.launch, workloads.sizes("toy")
+    phases = []
+    monkeypatch.setattr(
+        running, "launch", lambda order, *a, **k: (phases.append(order.phase), launch(order, *a, **k))[1]
+    )
+
+    def sit(change=0.0):
+        def load(split, source):
+            arrays = own.load(split, source)
+            arrays["x"][7, 3] += change
+            return arrays
+
+        own = toy["base"]
+        with monkeypatch.context() as patched:
+            patched.setitem(toy, "base", replace(own, load=load))
+            intent = store.Intent(plan=plan, command="", started="")
+            (result,) = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+        assert result.status == "ok"
+        done = list(phases)
+        phases.clear()
+        return done
+
+    assert sit() == ["parity", "timing"]
+    assert sit() == ["timing"]
+    assert sit(change=1e-9) == ["parity", "timing"]
+
+
+def test_every_sample_counts_in_the_key_of_a_proof():
+    def of(**changed):
+        known = {"x": np.arange(12.0).reshape(4, 3), "y": np.arange(4)} | changed
+        return Batches(known, seed=0, transform=np.asarray).fingerprint()
+
+    x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
+    assert of() == of(x=x.copy(), y=y.copy())
+    others = [{"x": x + np.eye(4, 3) * 1e-9}, {"y": y[::-1]}, {"x": x[::-1]}, {"x": x[::-1], "y": y[::-1]}]
+    assert of() not in [of(**other) for other in others]
 
 
 def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):

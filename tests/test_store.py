@@ -7,13 +7,17 @@ import json
 import math
 import os
 from datetime import datetime
+from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import make_result, make_spec
+from conftest import make_machine, make_result, make_spec
 from refusals import refused
 
-from harness import store
+from harness import checkpoints, store, worker
 from harness.errors import MachineUnfit, UsageError
+from harness.plan import make_plan
+from harness.request import Request
 from harness.specs import TrialResult
 
 
@@ -64,6 +68,61 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
         store.append(tmp_path, make_result())
     store.append(tmp_path, make_result(spec=make_spec(launch=1)))  # there is room again
     assert [result.spec.launch for result in store.read(tmp_path)] == [0, 1]
+
+
+def test_a_row_is_on_disk_when_it_has_been_written(tmp_path, monkeypatch):
+    path, synced = tmp_path / "results.jsonl", []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((file_of(descriptor), path.read_bytes())))
+    for launch in range(2):
+        store.append(tmp_path, make_result(spec=make_spec(launch=launch)))
+        assert synced.pop() == (path, path.read_bytes())  # all of the line was there, and nothing came after
+        assert not synced
+
+
+def test_a_trial_that_was_tried_again_has_one_row(tmp_path):
+    for launch, status in ((0, "killed"), (1, "ok"), (0, "ok")):
+        store.append(tmp_path, make_result(spec=make_spec(launch=launch), status=status))
+    assert [(each.spec.launch, each.status) for each in store.read(tmp_path)] == [(0, "ok"), (1, "ok")]
+
+
+def test_a_run_that_goes_on_writes_no_row_onto_a_torn_one(tmp_path, fakes):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu", launches=2)
+    plan = make_plan(request, make_machine())
+    store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
+    first, second = (make_result(spec=trial.spec) for trial in plan.trials)
+    path = tmp_path / "results.jsonl"
+    store.append(tmp_path, first)
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
+    assert store.read_intent(tmp_path)[1] == [first]
+    store.append(tmp_path, second)
+    assert store.read(tmp_path) == [first, second]
+
+
+@pytest.mark.parametrize("write", [store.write_json, worker.write_json])
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch, write):
+    path = tmp_path / "answer.json"
+    write(path, {"status": "ok"})
+    before = path.read_text()
+
+    def full(self, text):
+        self.write_bytes(text[: len(text) // 2].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write(path, {"status": "crashed"})
+    assert path.read_text() == before
+
+
+def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    path, synced = checkpoints.path_of(tmp_path, "cell", 0, 1), []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((file_of(descriptor), path.exists())))
+    checkpoints.save(path, {"model/w": np.zeros(3)}, {"epoch": 1})
+    assert synced == [(path.with_suffix(".tmp"), False), (path.parent, True)]
+
+
+def file_of(descriptor: int) -> Path:
+    return Path(f"/proc/self/fd/{descriptor}").readlink()
 
 
 def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):

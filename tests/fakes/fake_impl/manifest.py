@@ -12,6 +12,7 @@ ONE_PROCESS = (
     "hang_when_timed",
     "noisy",
     "slow_when_timed",
+    "tell",
 )
 PER_DEVICE = (
     "replicated",

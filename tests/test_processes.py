@@ -1,0 +1,242 @@
+"""What ends processes, each mechanism by itself: that one goes missing must not hide behind the others.
+
+The harness starts a supervisor, which starts ranks, which may start anything. The supervisor ends all when its standard
+input closes; as a subreaper it finds those whose parents are gone; ranks die with the supervisor; what these leave the
+harness ends; and a process of its own waits to remove the scratch folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FAKES, ROOT, harness, make_machine
+from test_launch import wait_for
+
+from harness import golden_runs, scratch, store
+from harness import run as running
+from harness.display import PlainDisplay
+from harness.plan import make_plan
+from harness.request import Request
+
+SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
+SLEEP = ["sleep", "3605"]
+
+
+def at_work(place: Path) -> list[psutil.Process]:
+    """All processes that work in a folder or below it: what a test has started there, whoever their parents are now."""
+    found = psutil.process_iter(["cwd", "cmdline"])
+    return [process for process in found if (process.info["cwd"] or "").startswith(str(place))]
+
+
+def words(processes: list[psutil.Process]) -> list[str]:
+    return [" ".join(process.info["cmdline"] or ())[:200] for process in processes]
+
+
+def left(place: Path) -> list[str]:
+    """The commands of those that are still at work after a while."""
+    wait_for(lambda: not at_work(place), SECONDS)
+    return words(at_work(place))
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_a_test(tmp_path):
+    yield
+    for process in at_work(tmp_path):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+@contextlib.contextmanager
+def supervised(folder: Path, *commands: list[str], **known) -> Iterator[subprocess.Popen]:
+    """A supervisor over these commands as its ranks."""
+    ranks = [{"command": command, "environment": dict(os.environ), "cores": []} for command in commands]
+    (folder / "group.json").write_text(json.dumps({"ranks": ranks, "timeout_seconds": 600, "stall_seconds": 600}))
+    command = [sys.executable, "-m", "harness.supervisor", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, **known) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def outcome(folder: Path) -> dict:
+    return json.loads((folder / "outcome.json").read_text())
+
+
+def has_ended(process: subprocess.Popen) -> bool:
+    return wait_for(lambda: process.poll() is not None, SECONDS)
+
+
+def test_a_supervisor_whose_standard_input_closes_ends_its_ranks(tmp_path):
+    with supervised(tmp_path, SLEEP, SLEEP) as supervisor:
+        assert wait_for(lambda: words(at_work(tmp_path)) == ["sleep 3605"] * 2, SECONDS)
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
+        assert has_ended(supervisor)
+        assert left(tmp_path) == []
+    assert outcome(tmp_path) == {"status": "killed", "reason": "the harness was interrupted", "traceback": ""}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_supervisor_that_gets_a_signal_ends_its_ranks(tmp_path, number):
+    with supervised(tmp_path, SLEEP) as supervisor:
+        assert wait_for(lambda: at_work(tmp_path), SECONDS)
+        supervisor.send_signal(number)
+        assert has_ended(supervisor)
+        assert left(tmp_path) == []
+
+
+def test_what_holds_out_against_sigterm_is_killed(tmp_path):
+    stubborn = ["sh", "-c", "trap '' TERM; sleep 3605 & echo begun; wait"]  # children of the shell ignore it, too
+    with supervised(tmp_path, stubborn) as supervisor:
+        assert wait_for(lambda: len(at_work(tmp_path)) == 2, SECONDS)
+        supervisor.terminate()
+        assert has_ended(supervisor)
+        assert left(tmp_path) == []
+
+
+def test_a_process_whose_parent_is_gone_is_found_in_its_own_session(tmp_path):
+    orphan = f"import subprocess; subprocess.Popen({SLEEP}, start_new_session=True)"
+    with supervised(tmp_path, [sys.executable, "-c", orphan]) as supervisor:
+        assert has_ended(supervisor)
+        assert left(tmp_path) == []
+    assert outcome(tmp_path)["status"] == "ok"
+
+
+def test_the_rank_that_ends_first_is_blamed_where_none_could_answer(tmp_path):
+    with supervised(tmp_path, ["sh", "-c", "sleep 0.5; exit 3"], ["sh", "-c", "exit 4"]) as supervisor:
+        assert has_ended(supervisor)
+    assert outcome(tmp_path)["reason"].startswith("rank 1: exit code 4")
+
+
+def test_a_killed_rank_is_named_with_its_signal(tmp_path):
+    with supervised(tmp_path, SLEEP, ["sh", "-c", "kill -9 $$"]) as supervisor:
+        assert has_ended(supervisor)
+        assert left(tmp_path) == []
+    assert outcome(tmp_path)["status"] == "killed"
+    assert outcome(tmp_path)["reason"] == "rank 1: ended by SIGKILL; out of host memory?"
+
+
+def test_an_outcome_is_there_whole_or_not_at_all(tmp_path):
+    def no_room():  # of this many bytes a file can be written, as on a disk that fills up
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    talkative = ["sh", "-c", f"echo {'x' * 90}; exit 3"]
+    with supervised(tmp_path, talkative, preexec_fn=no_room) as supervisor:
+        assert has_ended(supervisor)
+    assert supervisor.returncode == 1
+    assert not (tmp_path / "outcome.json").exists()
+
+
+def test_a_worker_whose_supervisor_died_before_it_began_does_nothing(tmp_path):
+    variables = os.environ | {"LIKEFORLIKE_SUPERVISOR": "1"}  # not its parent
+    command = [sys.executable, "-m", "harness.worker", str(tmp_path), "--rank", "0"]
+    done = subprocess.run(command, cwd=ROOT, env=variables, stderr=subprocess.DEVNULL, timeout=120)
+    assert done.returncode == 1
+    assert not (tmp_path / "rank0.json").exists()
+
+
+@contextlib.contextmanager
+def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
+    """A run that hangs in a rank with a child in a session of its own: its processes, by what they are."""
+    (tmp_path / "tmp").mkdir()
+    arguments = ["--framework", "fake", "--workload", "toy", "--platform", "cpu", "--strategy", "hang_with_child"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", "run", *arguments, "--out", str(tmp_path / "run")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{FAKES}", "TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        assert wait_for(lambda: any("sleep 3602" in each for each in words(at_work(tmp_path))), SECONDS)
+        telling = {
+            "harness": "-m harness run", "supervisor": "-m harness.supervisor", "rank": "-m harness.worker",
+            "child": "sleep 3602", "watcher of the scratch folder": "rmtree",
+        }  # fmt: skip
+        found = {}
+        for name, part in telling.items():
+            (found[name],) = (p for p in at_work(tmp_path) if part in " ".join(p.info["cmdline"]))
+        assert len(at_work(tmp_path)) == len(found)
+        try:
+            yield found
+        finally:
+            process.kill()
+
+
+ENDS_THE_RUN = {  # and how its row says so
+    "supervisor": ("crashed", "the supervisor ended early"),
+    "rank": ("killed", "ended by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("victim", ["harness", "supervisor", "rank", "child", "watcher of the scratch folder"])
+def test_nothing_is_left_after_sigkill(tmp_path, victim):
+    with hanging(tmp_path) as processes:
+        processes[victim].kill()
+        if victim not in ("harness", *ENDS_THE_RUN):
+            assert wait_for(lambda: not running_still(processes[victim]), SECONDS)
+            processes["harness"].send_signal(signal.SIGINT)
+        assert left(tmp_path) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    with store.held(tmp_path / "run"):  # nobody holds it any more
+        pass
+    if victim != "harness":
+        (result,) = store.read(tmp_path / "run")
+        status, reason = ENDS_THE_RUN.get(victim, ("killed", "the run was interrupted by SIGINT"))
+        assert result.status == status
+        assert reason in result.reason
+
+
+def test_a_run_holds_its_folder_as_long_as_it_lasts(tmp_path):
+    with hanging(tmp_path):
+        done = harness("run", "--resume", str(tmp_path / "run"))
+        assert done.returncode == 2
+        assert "is being measured by another process" in done.stderr
+
+
+def test_ranks_die_with_their_supervisor_whatever_the_harness_does(tmp_path):
+    with hanging(tmp_path) as processes:
+        processes["harness"].suspend()  # it can end nobody now
+        processes["supervisor"].kill()
+        assert wait_for(lambda: not running_still(processes["rank"]), SECONDS)
+        processes["harness"].resume()
+        assert left(tmp_path) == []
+
+
+def running_still(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    started, start = [], golden_runs.start
+
+    def killed(run, threads):
+        started.append(start(run, threads))
+        started[-1].kill()
+        return started[-1]
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(golden_runs, "start", killed)
+    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
+    (result,) = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    assert result.status == "killed"
+    assert "cannot be computed: ended by SIGKILL" in result.reason
+    assert started and all(process.returncode == -signal.SIGKILL for process in started)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not psutil.Process().children(recursive=True)
