@@ -6,6 +6,8 @@
 # make run     the main job: python -m harness run --framework all
 # make test    all tests, on CPU devices
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
+# make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
+#              make net NET=NAME for one guarantee
 # make check   ruff, ruff format, pyright
 # make approve   published reports and golden files of reports, made anew: then read the diff, and commit it
 # make clean   removes the environments and caches; reports stay
@@ -58,7 +60,7 @@ define make-environment
 	@touch $(1)/.made-from-$(2)
 endef
 
-.PHONY: setup locks run test test-gpu check approve clean
+.PHONY: setup locks run test test-gpu net check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml $(filter locks/$(FROM).txt,$(LOCKS))
@@ -81,6 +83,9 @@ test: setup
 
 test-gpu: setup
 	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -m gpu tests/gpu
+
+net: setup
+	$(BIN)/python tests/net/break_each.py $(NET)
 
 check: setup
 	$(BIN)/ruff check .

@@ -114,7 +114,8 @@ def test_a_reference_that_diverges_in_its_process_is_refused_as_here(tmp_path, m
 
 
 def test_a_killed_harness_leaves_none(tmp_path):
-    os.mkfifo(tmp_path / "inputs")  # nobody writes there: the process waits for its samples
+    samples = tmp_path / "inputs"
+    os.mkfifo(samples)  # nobody writes there: the process waits for its samples
     code = f"""
 import pathlib, test_golden_runs as this
 this.golden_runs.in_processes([this.make_run(pathlib.Path({str(tmp_path)!r}))], on_progress=lambda text: None)
@@ -123,9 +124,20 @@ this.golden_runs.in_processes([this.make_run(pathlib.Path({str(tmp_path)!r}))], 
     harness = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path})
     assert wait_for(lambda: psutil.Process(harness.pid).children())
     (process,) = psutil.Process(harness.pid).children()
+    opened = []
+    assert wait_for(lambda: opened.extend(open_for_writing(samples)) or opened)  # it is past its own start by now
     harness.kill()
     harness.wait()
     assert wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    os.close(opened[0])
+
+
+def open_for_writing(fifo: Path) -> list[int]:
+    """A pipe that has a reader, as its descriptor; nothing of one that has none yet."""
+    try:
+        return [os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)]
+    except OSError:
+        return []
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def sleepers(seconds, place):
     ]
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=30.0):
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         if condition():

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FAKES, ROOT, harness, make_machine
+from conftest import FAKES, ROOT, make_machine
 from test_launch import wait_for
 
 from harness import golden_runs, scratch, store
 from harness import run as running
 from harness.display import PlainDisplay
+from harness.errors import UsageError
 from harness.plan import make_plan
 from harness.request import Request
 
@@ -119,6 +120,24 @@ def test_the_rank_that_ends_first_is_blamed_where_none_could_answer(tmp_path):
     assert outcome(tmp_path)["reason"].startswith("rank 1: exit code 4")
 
 
+LATE = """
+import json, sys, time
+failed = time.time()
+open("begun", "w").close()
+time.sleep(0.3)  # as an error takes that passes through many frames, or prints a long traceback
+answer = {"status": "oom", "reason": "no memory", "traceback": "", "ended": failed}
+open("rank1.json", "w").write(json.dumps(answer))
+sys.exit(1)
+"""
+
+
+def test_a_rank_that_failed_first_may_take_a_moment_to_say_so(tmp_path):
+    then_dies = ["sh", "-c", "until [ -e begun ]; do sleep 0.02; done; kill -ABRT $$"]
+    with supervised(tmp_path, then_dies, [sys.executable, "-c", LATE]) as supervisor:
+        assert has_ended(supervisor)
+    assert outcome(tmp_path)["reason"] == "rank 1: no memory"
+
+
 def test_a_killed_rank_is_named_with_its_signal(tmp_path):
     with supervised(tmp_path, SLEEP, ["sh", "-c", "kill -9 $$"]) as supervisor:
         assert has_ended(supervisor)
@@ -159,16 +178,16 @@ def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        assert wait_for(lambda: any("sleep 3602" in each for each in words(at_work(tmp_path))), SECONDS)
-        telling = {
-            "harness": "-m harness run", "supervisor": "-m harness.supervisor", "rank": "-m harness.worker",
-            "child": "sleep 3602", "watcher of the scratch folder": "rmtree",
-        }  # fmt: skip
-        found = {}
-        for name, part in telling.items():
-            (found[name],) = (p for p in at_work(tmp_path) if part in " ".join(p.info["cmdline"]))
-        assert len(at_work(tmp_path)) == len(found)
         try:
+            assert wait_for(lambda: any("sleep 3602" in each for each in words(at_work(tmp_path))), SECONDS)
+            telling = {
+                "harness": "-m harness run", "supervisor": "-m harness.supervisor", "rank": "-m harness.worker",
+                "child": "sleep 3602", "watcher of the scratch folder": "-I -S -c",
+            }  # fmt: skip
+            found = {}
+            for name, part in telling.items():
+                (found[name],) = (p for p in at_work(tmp_path) if part in " ".join(p.info["cmdline"]))
+            assert len(at_work(tmp_path)) == len(found)
             yield found
         finally:
             process.kill()
@@ -199,10 +218,9 @@ def test_nothing_is_left_after_sigkill(tmp_path, victim):
 
 
 def test_a_run_holds_its_folder_as_long_as_it_lasts(tmp_path):
-    with hanging(tmp_path):
-        done = harness("run", "--resume", str(tmp_path / "run"))
-        assert done.returncode == 2
-        assert "is being measured by another process" in done.stderr
+    message = "is being measured by another process"
+    with hanging(tmp_path), pytest.raises(UsageError, match=message), store.held(tmp_path / "run"):
+        pass
 
 
 def test_ranks_die_with_their_supervisor_whatever_the_harness_does(tmp_path):
@@ -234,9 +252,9 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
     monkeypatch.setattr(golden_runs, "start", killed)
     monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
-    (result,) = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
-    assert result.status == "killed"
-    assert "cannot be computed: ended by SIGKILL" in result.reason
+    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    assert [result.status for result in results] == ["killed"]
+    assert "cannot be computed: ended by SIGKILL" in results[0].reason
     assert started and all(process.returncode == -signal.SIGKILL for process in started)
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not psutil.Process().children(recursive=True)

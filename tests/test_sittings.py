@@ -55,6 +55,21 @@ def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
     assert len({result.run["started"] for result in second}) == 1
 
 
+def test_a_run_that_goes_on_keeps_the_rows_that_it_has(tmp_path):
+    out = tmp_path / "run"
+    arguments = ("--framework", "fake", "--strategy", "single,replicated", "--workload", "toy", "--platform", "cpu")
+    assert harness("run", *arguments, "--out", str(out)).returncode == 0
+    path = out / store.RESULTS
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first)
+    assert harness("run", "--resume", str(out)).returncode == 0
+    rows = path.read_bytes().splitlines(keepends=True)
+    assert len(rows) == 2
+    assert rows[0] == first
+    assert rows[1] != second  # its times are others
+    assert [result.status for result in store.read(out)] == ["ok"] * 2
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "soon"])
 def test_a_budget_is_a_time(value, tmp_path):
     done = harness("run", "--framework", "fake", "--budget-minutes", value, cwd=tmp_path)

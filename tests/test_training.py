@@ -339,6 +339,30 @@ def test_killed_at_a_random_moment_and_resumed_it_is_the_same_training(tmp_path)
         assert [one.test_loss for one in result.epochs] == [one.test_loss for one in whole[result.spec.cell].epochs]
 
 
+def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_path):
+    arguments = ["--strategy", "single", "--optimizer", "adam", "--epochs", "4", "--save-every", "2"]
+    (whole,) = train(tmp_path, *arguments)
+    out = tmp_path / "run"
+    right = states(out)
+    last = max(out.rglob("*.safetensors"))
+    first = min(out.rglob("*.safetensors"))
+    state, about = checkpoints.read(first)
+    assert (first.stem, last.stem) == ("epoch-000002", "epoch-000004")
+    last.unlink()
+    (out / "results.jsonl").unlink()
+    checkpoints.save(first, state, about | {"samples": about["samples"] + 1})
+    done = harness("train", "--resume", str(out))
+    assert done.returncode == 1
+    (refused,) = store.read(out)
+    assert (refused.status, "trained on other samples" in refused.reason) == ("crashed", True)
+    checkpoints.save(first, state, about)
+    (out / "results.jsonl").unlink()
+    assert harness("train", "--resume", str(out)).returncode == 0
+    (result,) = store.read(out)
+    assert [one.test_loss for one in result.epochs] == [one.test_loss for one in whole.epochs]
+    assert_same_states(right, states(out))
+
+
 def test_weights_open_elsewhere_with_the_same_accuracy(tmp_path):
     (first,) = train(tmp_path, "--strategy", "replicated", "--epochs", "3", "--save-every", "3")
     known = ["--epochs", "0", "--init-from", str(tmp_path / "run")]

@@ -1,0 +1,72 @@
+"""The list, by subject, and its page: python tests/net/guarantees.py > docs/reliability.md"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import of_processes
+import of_records
+import of_the_gate
+import of_workers
+from guarantee import Break, Guarantee
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "reliability.md"
+LAST_RUN = Path(__file__).parent / "last_run.json"
+AWAITED = "tests/test_published.py"  # written elsewhere: until it is here, faults that it is to notice are left out
+
+SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
+    each.TITLE: each.GUARANTEES for each in (of_processes, of_records, of_the_gate, of_workers)
+}
+GUARANTEES = tuple(guarantee for part in SUBJECTS.values() for guarantee in part)
+
+INTRODUCTION = """\
+<!-- Made by `python tests/net/guarantees.py > docs/reliability.md`; `make net` does so, too. -->
+
+# Reliability
+
+What this suite promises, the tests that hold each promise, and the faults under which these tests were seen to fail.
+
+A test that was never seen to fail may hold nothing. So `make net` plants every fault of this page, each in a copy of
+the tree of its own, and demands that every test named for it fails there, by an assertion or by the exception that is
+expected, and passes without the fault. The list is in `tests/net/`, and moves with the code: a test wants every text
+that a fault replaces to be in its file, once.
+"""
+
+
+def is_awaited(each: Break) -> bool:
+    """Whether a fault is for tests that are not here yet."""
+    return not (ROOT / AWAITED).exists() and any(test.startswith(AWAITED) for test in each.ids)
+
+
+def page() -> str:
+    """docs/reliability.md: a row a guarantee."""
+    last = json.loads(LAST_RUN.read_text()) if LAST_RUN.exists() else {"noticed": []}
+    parts = [INTRODUCTION, f"{_words(last)}\n"]
+    for title, part in SUBJECTS.items():
+        parts += [f"## {title}\n", "| guarantee | held by | seen to fail when |\n|---|---|---|"]
+        parts += [_row(guarantee, last["noticed"]) for guarantee in part]
+        parts += [""]
+    return "\n".join(parts)
+
+
+def _words(last: dict) -> str:
+    if not last["noticed"]:
+        return "It has not yet run whole."
+    return (
+        f"Last whole run: {last['date']}, commit {last['commit']}: {len(last['noticed'])} of {last['faults']} faults "
+        f"noticed by all their tests, in {last['minutes']} minutes."
+    )
+
+
+def _row(guarantee: Guarantee, noticed: list[str]) -> str:
+    tests = [f"`{test.removeprefix('tests/')}`" for test in guarantee.ids]
+    faults = [each.fault + ("" if each.fault in noticed else " (not yet seen)") for each in guarantee.breaks]
+    cells = [f"**{guarantee.name}**: {guarantee.promise}", "<br>".join(tests), ";<br>".join(faults)]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

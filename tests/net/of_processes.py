@@ -1,0 +1,281 @@
+"""Guarantees about processes: that none is left, and that a failure is named."""
+
+from guarantee import Break, Guarantee
+
+TITLE = "Processes"
+
+GUARANTEES = (
+    Guarantee(
+        name="stdin-watchdog",
+        promise="When the harness is gone, in whatever way, its supervisor ends every process of the launch: "
+        "the closing of its standard input tells it.",
+        breaks=(
+            Break(
+                fault="the supervisor takes the end of its standard input for nothing",
+                edits=(
+                    (
+                        "harness/supervisor.py",
+                        "and not os.read(sys.stdin.fileno(), 1):",
+                        'and os.read(sys.stdin.fileno(), 1) == b"end":',
+                    ),
+                ),
+                tests=("test_processes::test_a_supervisor_whose_standard_input_closes_ends_its_ranks",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="parent-death",
+        promise="A rank dies with its supervisor and a golden run with the harness, even by SIGKILL and though nobody "
+        "else can act: each asks the system for the parent-death signal.",
+        breaks=(
+            Break(
+                fault="the parent-death signal is not asked for",
+                edits=(("harness/worker.py", "ctypes.CDLL(None).prctl(1, signal.SIGKILL)", "pass"),),
+                tests=(
+                    "test_processes::test_ranks_die_with_their_supervisor_whatever_the_harness_does",
+                    "test_golden_runs::test_a_killed_harness_leaves_none",
+                ),
+            ),
+            Break(
+                fault="ranks do not ask for it",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        "    die_with_parent()\n    faulthandler.enable()",
+                        "    faulthandler.enable()",
+                    ),
+                ),
+                tests=("test_processes::test_ranks_die_with_their_supervisor_whatever_the_harness_does",),
+            ),
+            Break(
+                fault="golden runs do not ask for it",
+                edits=(("harness/golden_runs.py", "    die_with_parent()\n    folder = Path", "    folder = Path"),),
+                tests=("test_golden_runs::test_a_killed_harness_leaves_none",),
+            ),
+            Break(
+                fault="a rank whose supervisor died before it could ask works on",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        'if os.environ.get("LIKEFORLIKE_SUPERVISOR") != str(os.getppid()):',
+                        "if os.getppid() == 0:",
+                    ),
+                ),
+                tests=("test_processes::test_a_worker_whose_supervisor_died_before_it_began_does_nothing",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="subreaper",
+        promise="A process in a session of its own whose parent is gone is found and ended: the supervisor is a "
+        "subreaper.",
+        breaks=(
+            Break(
+                fault="the supervisor is no subreaper",
+                edits=(("harness/supervisor.py", "ctypes.CDLL(None).prctl(36, 1)", "pass"),),
+                tests=(
+                    "test_processes::test_a_process_whose_parent_is_gone_is_found_in_its_own_session",
+                    "test_launch::test_children_in_their_own_session_are_ended",
+                    "test_processes::test_nothing_is_left_after_sigkill[rank]",
+                ),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="ended-for-certain",
+        promise="The supervisor ends its ranks when it gets a signal itself, and kills what holds out against SIGTERM.",
+        breaks=(
+            Break(
+                fault="SIGTERM ends the supervisor at once",
+                edits=(
+                    (
+                        "harness/supervisor.py",
+                        "SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)",
+                        "SIGNALS = (signal.SIGINT, signal.SIGHUP)",
+                    ),
+                ),
+                tests=("test_processes::test_a_supervisor_that_gets_a_signal_ends_its_ranks[15]",),
+            ),
+            Break(
+                fault="no SIGKILL follows",
+                edits=(
+                    (
+                        "harness/supervisor.py",
+                        "for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):",
+                        "for number in (signal.SIGTERM,):",
+                    ),
+                ),
+                tests=("test_processes::test_what_holds_out_against_sigterm_is_killed",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="nothing-left",
+        promise="After SIGKILL of any one process of a run (harness, supervisor, rank, a rank's child, golden run, "
+        "watcher of the scratch folder) no process is left, and nothing in the temporary folder.",
+        breaks=(
+            Break(
+                fault="what a killed supervisor's ranks had started is not looked for",
+                edits=(
+                    (
+                        "harness/launch.py",
+                        "        if not path.exists():\n            end_orphans(supervisor.pid)\n",
+                        "",
+                    ),
+                ),
+                tests=("test_processes::test_nothing_is_left_after_sigkill[supervisor]",),
+            ),
+            Break(
+                fault="what a killed rank had started is not found",
+                edits=(("harness/supervisor.py", "process.children(recursive=True)", "process.children()[:0]"),),
+                tests=("test_processes::test_nothing_is_left_after_sigkill[rank]",),
+            ),
+            Break(
+                fault="the watcher of the scratch folder does not remove it",
+                edits=(("harness/scratch.py", "shutil.rmtree(sys.argv[1], ignore_errors=True)", "pass"),),
+                tests=("test_processes::test_nothing_is_left_after_sigkill[harness]",),
+            ),
+            Break(
+                fault="the harness leaves all removing to the watcher",
+                edits=(("harness/scratch.py", "shutil.rmtree(self.folder, ignore_errors=True)", "pass"),),
+                tests=("test_processes::test_nothing_is_left_after_sigkill[watcher of the scratch folder]",),
+            ),
+            Break(
+                fault="a sitting ends without removing its scratch folder",
+                edits=(("harness/run.py", "            self.scratch.remove()\n", ""),),
+                tests=("test_processes::test_nothing_is_left_of_a_golden_run_that_is_killed",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="first-failing-rank",
+        promise="The rank that failed first is named, with its own reason, even where others fail because of it and "
+        "are seen to end before it.",
+        breaks=(
+            Break(
+                fault="the lowest rank of those that failed is blamed",
+                edits=(("harness/supervisor.py", "key=lambda entry: entry[:2])", "key=lambda entry: entry[1])"),),
+                tests=(
+                    "test_processes::test_the_rank_that_ends_first_is_blamed_where_none_could_answer",
+                    "test_launch::test_the_rank_that_failed_first_is_blamed_even_if_another_then_dies_without_a_word",
+                ),
+            ),
+            Break(
+                fault="ranks that have failed get no time to say so",
+                edits=(
+                    (
+                        "harness/supervisor.py",
+                        "if exits and time.time() - min(exits.values()) > GRACE_SECONDS:",
+                        "if exits:",
+                    ),
+                ),
+                tests=("test_processes::test_a_rank_that_failed_first_may_take_a_moment_to_say_so",),
+            ),
+            Break(
+                fault="what a rank answered is not read",
+                edits=(("harness/supervisor.py", 'if answer and answer["status"] != "ok":', "if answer == {}:"),),
+                tests=(
+                    "test_processes::test_a_rank_that_failed_first_may_take_a_moment_to_say_so",
+                    "test_launch::test_the_rank_that_failed_first_is_blamed_even_if_another_then_dies_without_a_word",
+                ),
+            ),
+            Break(
+                fault="the rank is not named",
+                edits=(("harness/supervisor.py", 'where = f"rank {rank}: " if len(codes) > 1 else ""', 'where = ""'),),
+                tests=("test_processes::test_a_killed_rank_is_named_with_its_signal",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="stuck",
+        promise="A rank that is stuck is ended as hung, with where each rank was and the stack of the stuck one; one "
+        "that makes progress for too long is ended as out of time.",
+        breaks=(
+            Break(
+                fault="stuck ranks are not asked for their stack",
+                edits=(("harness/supervisor.py", "process.send_signal(signal.SIGUSR1)", "pass"),),
+                tests=("test_launch::test_a_stuck_rank_is_hung_and_says_where",),
+            ),
+            Break(
+                fault="a rank does not say how far it is",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        '(folder / f"rank{rank}.progress").write_text(text)',
+                        'assert f"rank{rank}.progress"',
+                    ),
+                ),
+                tests=("test_launch::test_a_stuck_rank_is_hung_and_says_where",),
+            ),
+            Break(
+                fault="progress makes a trial last as long as it likes",
+                edits=(("harness/supervisor.py", " or time.monotonic() > deadline:", ":"),),
+                tests=("test_launch::test_out_of_time_while_making_progress_is_a_timeout",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="interruption",
+        promise="Ctrl-C and SIGTERM end everything, exit with 130 and 143, and keep a row for every trial with its "
+        "proof; a second signal kills.",
+        breaks=(
+            Break(
+                fault="SIGTERM is not handled",
+                edits=(
+                    (
+                        "harness/interrupts.py",
+                        "SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)",
+                        "SIGNALS = (signal.SIGINT, signal.SIGHUP)",
+                    ),
+                ),
+                tests=("test_launch::test_a_signal_ends_everything_and_keeps_what_was_measured[15-143]",),
+            ),
+            Break(
+                fault="trials that were interrupted get no row",
+                edits=(
+                    (
+                        "harness/run.py",
+                        'self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")',
+                        "assert interruption",
+                    ),
+                ),
+                tests=(
+                    "test_launch::test_a_signal_ends_everything_and_keeps_what_was_measured[2-130]",
+                    "test_processes::test_nothing_is_left_after_sigkill[child]",
+                ),
+                error="UsageError",
+            ),
+            Break(
+                fault="a signal comes between the rows of a cell that failed",
+                edits=(
+                    (
+                        "harness/run.py",
+                        "with signals_held():  # of all launches",
+                        "if True:  # of all launches",
+                    ),
+                ),
+                tests=("test_sittings::test_a_wrong_result_counts_for_all_launches_though_a_signal_comes",),
+            ),
+            Break(
+                fault="signals are not held while a row is written",
+                edits=(
+                    (
+                        "harness/interrupts.py",
+                        "signal.signal(number, lambda number, frame: arrived.append(number))",
+                        "signal.getsignal(number)",
+                    ),
+                ),
+                tests=(
+                    "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
+                ),
+            ),
+            Break(
+                fault="a second signal is handled like the first",
+                edits=(("harness/interrupts.py", "signal.signal(each, signal.SIG_DFL)", "pass"),),
+                tests=(
+                    "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,381 @@
+"""Guarantees about what is written: that it is whole, kept, and read back as it was."""
+
+from guarantee import Break, Guarantee
+
+TITLE = "Records and reports"
+
+GUARANTEES = (
+    Guarantee(
+        name="a-row-a-trial",
+        promise="Every trial has one row, whatever becomes of it: a failure is a row with a reason, and a trial that "
+        "was tried again has its last.",
+        breaks=(
+            Break(
+                fault="a rank that crashed does not say why",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        'reason = f"{type(error).__name__}: {error}".strip()',
+                        'reason = f"{type(error).__name__}\\n{error}".strip()',
+                    ),
+                ),
+                tests=(
+                    "test_launch::test_each_failure_is_a_row[crash_in_timing-crashed-rank 0: ValueError: planted | in "
+                    "<timing>]",
+                ),
+            ),
+            Break(
+                fault="a cell that fails gets a row for its first launch alone",
+                edits=(("harness/run.py", "for other in self.plan.runnable():", "for other in [spec]:"),),
+                tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
+            ),
+            Break(
+                fault="a trial that was tried again has both rows",
+                edits=(("harness/store.py", "return list(last.values())", "return results"),),
+                tests=("test_store::test_a_trial_that_was_tried_again_has_one_row",),
+            ),
+            Break(
+                fault="cells whose golden run cannot be computed are left out",
+                edits=(
+                    (
+                        "harness/run.py",
+                        "self.record(self.result(spec, status=status, reason=reason))",
+                        "assert status",
+                    ),
+                ),
+                tests=(
+                    "test_sittings::test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured",
+                    "test_processes::test_nothing_is_left_of_a_golden_run_that_is_killed",
+                ),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="on-disk",
+        promise="A row is on the disk (fsync) before the run goes on, and a checkpoint before it has its name.",
+        breaks=(
+            Break(
+                fault="a row is not synchronized",
+                edits=(
+                    (
+                        "harness/store.py",
+                        "        os.fsync(descriptor)\n    except BaseException",
+                        "    except BaseException",
+                    ),
+                ),
+                tests=("test_store::test_a_row_is_on_disk_when_it_has_been_written",),
+            ),
+            Break(
+                fault="a checkpoint is not synchronized",
+                edits=(("harness/checkpoints.py", "    _to_disk(temporary)\n", ""),),
+                tests=("test_store::test_a_checkpoint_is_on_disk_before_it_has_its_name",),
+            ),
+            Break(
+                fault="a checkpoint's name is not synchronized",
+                edits=(("harness/checkpoints.py", "    _to_disk(path.parent)\n", ""),),
+                tests=("test_store::test_a_checkpoint_is_on_disk_before_it_has_its_name",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="whole-or-not-at-all",
+        promise="A rank's answer, a launch's outcome, run.json and a checkpoint are replaced whole or not at all.",
+        breaks=(
+            Break(
+                fault="a rank writes its answer in place",
+                edits=(("harness/worker.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
+            ),
+            Break(
+                fault="run.json is written in place",
+                edits=(("harness/store.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
+            ),
+            Break(
+                fault="the supervisor writes the outcome in place",
+                edits=(("harness/supervisor.py", 'folder / "outcome.tmp"', 'folder / "outcome.json"'),),
+                tests=("test_processes::test_an_outcome_is_there_whole_or_not_at_all",),
+            ),
+            Break(
+                fault="a checkpoint is written in place",
+                edits=(("harness/checkpoints.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                tests=("test_store::test_a_checkpoint_is_on_disk_before_it_has_its_name",),
+            ),
+            Break(
+                fault="a checkpoint that is torn or a pickle ends in an exception of the library's",
+                edits=(
+                    (
+                        "harness/checkpoints.py",
+                        "except (OSError, SafetensorError, KeyError, ValueError) as error:",
+                        "except (OSError, KeyError, ValueError) as error:",
+                    ),
+                ),
+                tests=("test_training::test_a_checkpoint_is_whole_or_refused",),
+                error="SafetensorError",
+            ),
+        ),
+    ),
+    Guarantee(
+        name="torn-line",
+        promise="A line that a crash has torn is passed over when rows are read, and cut off before the next is "
+        "written.",
+        breaks=(
+            Break(
+                fault="a torn last line is read like any other",
+                edits=(
+                    (
+                        "harness/store.py",
+                        'if number == len(lines) and not line.endswith(b"\\n"):',
+                        'if not line and not line.endswith(b"\\n"):',
+                    ),
+                ),
+                tests=("test_store::test_a_torn_last_line_is_passed_over",),
+                error="UsageError",
+            ),
+            Break(
+                fault="a run that goes on writes its first row onto the torn one",
+                edits=(("harness/store.py", "    _drop_torn_line(folder / RESULTS)\n", ""),),
+                tests=("test_store::test_a_run_that_goes_on_writes_no_row_onto_a_torn_one",),
+                error="UsageError",
+            ),
+            Break(
+                fault="a proof is written onto a torn one",
+                edits=(("harness/store.py", "    _drop_torn_line(path)\n", ""),),
+                tests=("test_store::test_proofs_that_cannot_be_read_are_passed_over",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="full-disk",
+        promise="A disk that fills up leaves no part of a row: the next row is written behind a whole one.",
+        breaks=(
+            Break(
+                fault="the part of a row that was written stays",
+                edits=(("harness/store.py", "os.ftruncate(descriptor, whole)", "pass"),),
+                tests=("test_store::test_a_full_disk_leaves_no_part_of_a_line",),
+                error="UsageError",
+            ),
+            Break(
+                fault="it is not seen that the system took a part of a row alone",
+                edits=(
+                    (
+                        "harness/store.py",
+                        "while line:  # the system may take a part",
+                        "for _ in range(1):",
+                    ),
+                ),
+                tests=("test_store::test_a_full_disk_leaves_no_part_of_a_line",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="folder-lock",
+        promise="One process at a time measures a run: another is refused, and however the first ends, its lock ends "
+        "with it.",
+        breaks=(
+            Break(
+                fault="the folder is not locked",
+                edits=(("harness/store.py", "fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),),
+                tests=(
+                    "test_sittings::test_two_sittings_at_a_time_are_refused",
+                    "test_processes::test_a_run_holds_its_folder_as_long_as_it_lasts",
+                ),
+            ),
+            Break(
+                fault="a run does not hold its own folder, but one that goes on does",
+                edits=(
+                    (
+                        "harness/session.py",
+                        "        with store.held(folder):\n            return carry_out(intent, folder, []",
+                        "        if folder:\n            return carry_out(intent, folder, []",
+                    ),
+                ),
+                tests=("test_processes::test_a_run_holds_its_folder_as_long_as_it_lasts",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="resume",
+        promise="--resume keeps what was measured, does the rest, takes trainings up at their last checkpoint on the "
+        "same samples, and refuses another machine.",
+        breaks=(
+            Break(
+                fault="what was measured is measured again",
+                edits=(
+                    (
+                        "harness/session.py",
+                        "return carry_out(intent, folder.resolve(), finished, budget_minutes)",
+                        "return carry_out(intent, folder.resolve(), [], budget_minutes)",
+                    ),
+                ),
+                tests=("test_sittings::test_a_run_that_goes_on_keeps_the_rows_that_it_has",),
+            ),
+            Break(
+                fault="a training goes on from new weights",
+                edits=(("harness/worker.py", "        program.load_state(state)\n", ""),),
+                tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
+            ),
+            Break(
+                fault="a checkpoint is taken up on other samples",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        'if about["samples"] != batches.fingerprint():',
+                        'if about["samples"] is None:',
+                    ),
+                ),
+                tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
+            ),
+            Break(
+                fault="a run goes on where the hardware is another",
+                edits=(
+                    (
+                        "harness/resume.py",
+                        "    differs = environment.other_hardware(then, now)\n",
+                        '    differs = ""\n',
+                    ),
+                ),
+                tests=("test_sittings::test_another_machine_is_named_with_what_it_has",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="valid-json",
+        promise="Rows are valid JSON, what is not finite included, and are read back as they were.",
+        breaks=(
+            Break(
+                fault="NaN is written as Python writes it",
+                edits=(("harness/specs.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "constants"'),),
+                tests=("test_store::test_what_is_not_finite_survives_in_valid_json",),
+            ),
+            Break(
+                fault="NaN is written as null",
+                edits=(("harness/specs.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "null"'),),
+                tests=("test_store::test_what_is_not_finite_survives_in_valid_json",),
+                error="UsageError",
+            ),
+        ),
+    ),
+    Guarantee(
+        name="newer-schema",
+        promise="Records of a newer schema are refused, neither misread nor written over.",
+        breaks=(
+            Break(
+                fault="rows of a newer schema are read",
+                edits=(
+                    (
+                        "harness/store.py",
+                        "if isinstance(version, int) and version > SCHEMA_VERSION:",
+                        "if isinstance(version, int) and version < 0:",
+                    ),
+                ),
+                tests=("test_store::test_what_is_no_run_is_refused",),
+            ),
+            Break(
+                fault="a run of a newer schema goes on",
+                edits=(("harness/store.py", "if intent.schema_version > SCHEMA_VERSION:", "if not intent:"),),
+                tests=("test_sittings::test_a_run_of_another_version_is_refused_and_not_ruined",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="inert-markup",
+        promise="Nothing in a result can become markup in a report: text is escaped, and no traceback ends its block.",
+        breaks=(
+            Break(
+                fault="< and > stay what they are",
+                edits=(("harness/report/text.py", '.replace("<", "&lt;").replace(">", "&gt;")', ""),),
+                tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
+            ),
+            Break(
+                fault="a pipe begins a column",
+                edits=(("harness/report/text.py", "([\\\\`*\\[\\]|#~$])", "([\\\\`*\\[\\]#~$])"),),
+                tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
+            ),
+            Break(
+                fault="all code blocks have fences of three",
+                edits=(("harness/report/text.py", "max(3, longest + 1)", "max(3, 0 * longest)"),),
+                tests=("test_report::test_hostile_text_is_inert",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="reports-regenerate",
+        promise="A report is made from the records alone: made again it is the same, to the last byte.",
+        breaks=(
+            Break(
+                fault="numbers have four digits",
+                edits=(("harness/report/summary.py", 'f"{value:.3g}"', 'f"{value:.4g}"'),),
+                tests=("test_published::test_published_reports_regenerate",),
+            ),
+            Break(
+                fault="a report depends on the moment at which it is made",
+                edits=(
+                    (
+                        "harness/report/__init__.py",
+                        "write_text(markdown.render(cells, results, pictures))",
+                        "write_text(f\"{markdown.render(cells, results, pictures)}{__import__('time').time_ns()}\")",
+                    ),
+                ),
+                tests=("test_report::test_written_from_results_alone_and_again",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="no-claim-without-ground",
+        promise="A cell that failed has no throughput, one that trains differently no rank, and CPU devices, few "
+        "launches and ranges that overlap allow no order.",
+        breaks=(
+            Break(
+                fault="what trains differently is ranked with the others",
+                edits=(("harness/report/summary.py", 'return spec.algorithm == "synchronous"', "return True"),),
+                tests=("test_report::test_a_different_algorithm_is_never_ranked",),
+            ),
+            Break(
+                fault="a cell that failed has a throughput",
+                edits=(
+                    (
+                        "harness/report/summary.py",
+                        "throughput=statistics.median(rates) if rates else None",
+                        "throughput=statistics.median(rates) if rates else 1.0",
+                    ),
+                ),
+                tests=("test_report::test_a_failed_cell_has_no_throughput_and_never_zero",),
+            ),
+            Break(
+                fault="one good launch is enough for a cell to be ok",
+                edits=(
+                    (
+                        "harness/report/summary.py",
+                        "if result.status in FAILURES), self.first.status)",
+                        "if result.status == self.first.status), self.first.status)",
+                    ),
+                ),
+                tests=("test_report::test_one_failed_launch_is_the_cells_status_and_the_others_still_count",),
+            ),
+            Break(
+                fault="speeds of CPU devices are ranked",
+                edits=(
+                    ("harness/report/markdown.py", 'return results[0].spec.platform == "cpu"', "return not results"),
+                ),
+                tests=("test_report::test_cpu_reports_claim_no_speed",),
+            ),
+            Break(
+                fault="ranges that overlap are put in an order",
+                edits=(
+                    (
+                        "harness/report/markdown.py",
+                        "if (cell.high or 0) >= (best.low or 0)]",
+                        "if (cell.low or 0) > (best.low or 0)]",
+                    ),
+                ),
+                tests=("test_report::test_gpu_reports_claim_no_order_between_overlapping_ranges",),
+            ),
+            Break(
+                fault="two launches are enough for an order",
+                edits=(("harness/report/markdown.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
+                tests=("test_report::test_few_launches_claim_no_order_at_all",),
+            ),
+        ),
+    ),
+)

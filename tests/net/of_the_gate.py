@@ -1,0 +1,485 @@
+"""Guarantees about the proof that cells compute the same training, and about what may be timed."""
+
+from guarantee import Break, Guarantee
+
+TITLE = "The gate, and what is timed"
+
+REPEATED = "test_sittings::test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same"
+EVERY_FILE = "test_workers::test_every_file_on_the_workers_side_counts_for_a_proof"
+DOUBLED_RATE = (
+    "torch_impl/optim.py",
+    "rate, decay = spec.learning_rate, spec.weight_decay",
+    "rate, decay = 2 * spec.learning_rate, spec.weight_decay",
+)
+
+GUARANTEES = (
+    Guarantee(
+        name="independent-reference",
+        promise="The reference is computed by none of the frameworks: nothing in the harness imports one, or an "
+        "implementation, and every golden loop runs where none can be imported.",
+        breaks=(
+            Break(
+                fault="a layer of the reference imports a framework",
+                edits=(("harness/layers.py", "import numpy as np\n", "import numpy as np\nimport torch\n"),),
+                tests=(
+                    "test_architecture::test_harness_imports_no_framework_and_no_implementation[harness/layers.py]",
+                    "test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",
+                ),
+            ),
+            Break(
+                fault="the reference's optimizer loads a framework by its name, which its source does not show",
+                edits=(
+                    (
+                        "harness/golden.py",
+                        "            first_gradients = gradients\n        params = update(",
+                        '            first_gradients = gradients\n        __import__("".join(["j", "ax"]))\n'
+                        "        params = update(",
+                    ),
+                ),
+                tests=("test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="reference-by-derivatives",
+        promise="The reference itself is held by finite differences and by definitions written out.",
+        breaks=(
+            Break(
+                fault="the pullback of ReLU lets everything through",
+                edits=(("harness/layers.py", "(dy * (y > 0), {})", "(dy * (y >= 0), {})"),),
+                tests=("test_golden::test_every_pullback_is_the_derivative[relu]",),
+            ),
+            Break(
+                fault="the gradient of the mean loss is that of the sum",
+                edits=(("harness/golden.py", "factors[:, None] * gradient / count", "factors[:, None] * gradient"),),
+                tests=("test_golden::test_loss_gradients_are_derivatives_of_the_mean",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="planted-faults",
+        promise="The gate catches every planted fault of docs/parity.md, each of which proves that its wrong code ran, "
+        "and passes the same cells without them; every strategy has a fault of its own.",
+        breaks=(
+            Break(
+                fault="the gate lets everything through",
+                edits=(
+                    (
+                        "harness/parity.py",
+                        "return float(np.max(np.abs(found - expected)) / scale)",
+                        "return 0.0 * scale",
+                    ),
+                ),
+                tests=(
+                    "test_faults::test_the_gate_catches[torch-loss_divided_twice]",
+                    "test_faults::test_the_gate_catches[jax-no_pmean]",
+                    "test_faults::test_the_gate_catches[tf-rate_through_float32]",
+                ),
+            ),
+            Break(
+                fault="faults are not planted",
+                edits=(
+                    (
+                        "tests/forked/zygote.py",
+                        'importlib.import_module("planted").plant(fault, folder)',
+                        'importlib.import_module("planted")',
+                    ),
+                ),
+                tests=("test_faults::test_the_gate_catches[torch-loss_divided_twice]",),
+            ),
+            Break(
+                fault="a fault's code never runs, and its cell is wrong for another reason",
+                edits=(
+                    (
+                        "tests/faults/torch_faults.py",
+                        'replaced(losses, "get", lambda original: lambda name: firing(lambda out, y: '
+                        "original(name)(out, y) / len(y)))",
+                        'replaced(losses, "accuracy", lambda original: lambda name: firing(lambda out, y: '
+                        "original(name)(out, y) / len(y)))",
+                    ),
+                    DOUBLED_RATE,
+                ),
+                tests=("test_faults::test_the_gate_catches[torch-loss_divided_twice]",),
+            ),
+            Break(
+                fault="a cell is wrong without any fault",
+                edits=(DOUBLED_RATE,),
+                tests=("test_faults::test_without_a_fault_the_gate_passes[torch single]",),
+            ),
+            Break(
+                fault="a strategy has no fault",
+                edits=(("tests/faults/jax_faults.py", '@planted("jax fsdp")', '@planted("jax pmap")'),),
+                tests=("test_faults::test_every_strategy_has_a_fault_of_its_own",),
+            ),
+            Break(
+                fault="a fault is not in docs/parity.md",
+                edits=(("docs/parity.md", "| `lost_update` |", "| lost update |"),),
+                tests=("test_faults::test_the_documentation_lists_every_fault",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="nothing-slips-through",
+        promise="Every quantity, tensor, replica and rank counts, what is not finite is infinitely wrong, and no noise "
+        "of the reference excuses more than 1e-6.",
+        breaks=(
+            Break(
+                fault="the first replica alone is compared",
+                edits=(
+                    (
+                        "harness/parity.py",
+                        "for index, replica in enumerate(replicas):",
+                        "for index, replica in enumerate(list(replicas)[:1]):",
+                    ),
+                ),
+                tests=("test_parity::test_every_replica_counts",),
+            ),
+            Break(
+                fault="the first rank alone is judged",
+                edits=(
+                    ("harness/parity.py", "    verdicts = list(verdicts)\n", "    verdicts = list(verdicts)[:1]\n"),
+                ),
+                tests=("test_parity::test_merge_takes_the_worst_rank_and_wants_every_quantity",),
+            ),
+            Break(
+                fault="what no rank could show has passed",
+                edits=(
+                    (
+                        "harness/parity.py",
+                        "missing = Check(quantity=quantity, error=math.inf,",
+                        "missing = Check(quantity=quantity, error=0.0,",
+                    ),
+                ),
+                tests=("test_parity::test_merge_takes_the_worst_rank_and_wants_every_quantity",),
+            ),
+            Break(
+                fault="tensors that are missing are passed over",
+                edits=(("harness/parity.py", "    if found.keys() != expected.keys():\n", "    if not found:\n"),),
+                tests=("test_parity::test_missing_extra_or_misshapen_tensors_fail",),
+                error="KeyError",
+            ),
+            Break(
+                fault="NaN is compared like a number",
+                edits=(
+                    (
+                        "harness/parity.py",
+                        " or not np.all(np.isfinite(found)):\n        return math.inf",
+                        ":\n        return math.inf",
+                    ),
+                ),
+                tests=("test_parity::test_what_is_not_finite_is_infinitely_wrong",),
+            ),
+            Break(
+                fault="parameters are judged by their size, not by how they moved",
+                edits=(("harness/parity.py", "golden.params[name] - golden.initial[name]", "golden.params[name]"),),
+                tests=("test_parity::test_parameters_are_judged_by_their_movement",),
+            ),
+            Break(
+                fault="noise of the reference excuses anything",
+                edits=(("harness/parity.py", "min(MOST_ALLOWED, NOISE_FACTOR *", "max(0.0, NOISE_FACTOR *"),),
+                tests=("test_parity::test_what_the_reference_cannot_hold_itself_is_not_asked_of_others",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="never-timed",
+        promise="A cell that fails the gate is never timed; a wrong result counts though another rank fails, and is "
+        "not tried again.",
+        breaks=(
+            Break(
+                fault="cells are timed whatever the gate said",
+                edits=(
+                    (
+                        "harness/run.py",
+                        '        if proof.status == "ok":\n            if spec.options',
+                        "        if proof.status:\n            if spec.options",
+                    ),
+                ),
+                tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
+            ),
+            Break(
+                fault="where a rank was killed, what others found is not looked at",
+                edits=(
+                    (
+                        "harness/verdicts.py",
+                        "if wrong := _wrong(found):  # that counts",
+                        "if wrong := _wrong([]):  # that counts",
+                    ),
+                ),
+                tests=("test_proofs::test_a_wrong_result_counts_though_another_rank_is_killed",),
+            ),
+            Break(
+                fault="a wrong result beside others is tried again alone",
+                edits=(
+                    (
+                        "harness/proofs.py",
+                        'TRIED_ALONE: tuple[Status, ...] = ("oom",',
+                        'TRIED_ALONE: tuple[Status, ...] = ("oom", "parity_failed",',
+                    ),
+                ),
+                tests=("test_proofs::test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="void",
+        promise="A timed run that leaves the golden curve, or computes in another precision than it says, is void.",
+        breaks=(
+            Break(
+                fault="the timed run's losses are not compared",
+                edits=(("harness/verdicts.py", "if off := off_golden(losses, curve, spec):", 'if off := "":'),),
+                tests=("test_launch::test_a_timed_run_that_leaves_the_golden_curve_is_void",),
+            ),
+            Break(
+                fault="nobody looks which precision was at work",
+                edits=(("harness/verdicts.py", "if off := precision.wrong(found, spec.precision):", 'if off := "":'),),
+                tests=("test_precision::test_a_trial_in_another_precision_counts_for_nothing",),
+                error="KeyError",  # it looks for times, which such a trial has none of
+            ),
+            Break(
+                fault="TF32 passes for float32",
+                edits=(
+                    (
+                        "harness/precision.py",
+                        'if precision == "fp32" and not error < ROUGH:',
+                        'if precision == "fp32" and not error < COARSE:',
+                    ),
+                ),
+                tests=("test_precision::test_another_precision_than_the_one_asked_for_shows",),
+            ),
+            Break(
+                fault="losses that are too good for bfloat16 are believed",
+                edits=(("harness/verdicts.py", "TOO_GOOD = 1e-5", "TOO_GOOD = 0.0"),),
+                tests=("test_precision::test_a_network_that_loses_its_cast_on_the_way_shows",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="proof-reuse",
+        promise="A proof is reused for equal code, samples, versions and variables only: every file that a worker "
+        "imports counts, and every number of every sample.",
+        breaks=(
+            Break(
+                fault="a proof is reused whatever it was made with",
+                edits=(
+                    ("harness/run.py", "not self.proved_by(spec).items() <= proof.run.items()", "proof.run is None"),
+                ),
+                tests=(
+                    "test_sittings::test_a_proof_is_kept_for_the_very_same_code_and_samples_alone",
+                    REPEATED,
+                ),
+            ),
+            Break(
+                fault="a proof is never reused",
+                edits=(("harness/run.py", "if proof is None or not", "if proof is not None or not"),),
+                tests=(REPEATED,),
+                error="AttributeError",
+            ),
+            Break(
+                fault="the workloads do not count",
+                edits=(
+                    (
+                        "harness/launch.py",
+                        "and not path.is_relative_to(reports)",
+                        'and not path.is_relative_to(reports) and "workloads" not in path.parts',
+                    ),
+                ),
+                tests=(EVERY_FILE,),
+            ),
+            Break(
+                fault="the framework's package does not count",
+                edits=(
+                    (
+                        "harness/launch.py",
+                        'for package in ("harness", registry.framework(framework).package):',
+                        'for package in ("harness",):',
+                    ),
+                ),
+                tests=(EVERY_FILE, "test_sittings::test_the_code_of_a_plug_in_counts_too"),
+            ),
+            Break(
+                fault="a worker imports a module of the reports, which do not count",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        "from harness.contract import",
+                        "from harness.report import text as _text\nfrom harness.contract import",
+                    ),
+                ),
+                tests=(EVERY_FILE,),
+            ),
+            Break(
+                fault="a worker imports a module that its source does not show",
+                edits=(
+                    (
+                        "harness/workloads/classifier.py",
+                        "from harness.workloads import",
+                        '__import__("importlib").import_module("harness.errors".replace("errors", "interrupts"))\n'
+                        "from harness.workloads import",
+                    ),
+                ),
+                tests=("test_workers::test_workers_import_what_can_be_reached_from_their_source",),
+            ),
+            Break(
+                fault="the samples do not count",
+                edits=(("harness/run.py", "str(self.references.batches(spec).fingerprint())", '"the samples"'),),
+                tests=(REPEATED,),
+            ),
+            Break(
+                fault="of the samples their labels alone count",
+                edits=(
+                    (
+                        "harness/data/__init__.py",
+                        'zlib.crc32(self._arrays["y"].tobytes(), zlib.crc32(self._arrays["x"].tobytes()))',
+                        'zlib.crc32(self._arrays["y"].tobytes())',
+                    ),
+                ),
+                tests=("test_sittings::test_every_sample_counts_in_the_key_of_a_proof", REPEATED),
+            ),
+            Break(
+                fault="versions do not count",
+                edits=(
+                    (
+                        "harness/run.py",
+                        "return result.versions == proof.versions and ours == theirs",
+                        "return ours == theirs",
+                    ),
+                ),
+                tests=("test_sittings::test_other_versions_are_proved_again",),
+            ),
+            Break(
+                fault="variables do not count",
+                edits=(
+                    (
+                        "harness/run.py",
+                        "return result.versions == proof.versions and ours == theirs",
+                        "return result.versions == proof.versions",
+                    ),
+                ),
+                tests=("test_sittings::test_under_other_variables_it_is_proved_again",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="seeded-order",
+        promise="Launches of all cells are interleaved, each round in an order of its own that the seed gives.",
+        breaks=(
+            Break(
+                fault="every round has the same order",
+                edits=(
+                    (
+                        "harness/plan.py",
+                        'for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
+                        ".sample(cells, len(cells))",
+                        "for spec in cells",
+                    ),
+                ),
+                tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
+            ),
+            Break(
+                fault="the order is another in every plan",
+                edits=(
+                    (
+                        "harness/plan.py",
+                        'random.Random(f"{cells[0].seed if cells else 0}/{launch}")',
+                        "random.Random()",
+                    ),
+                ),
+                tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
+            ),
+            Break(
+                fault="the launches of a cell stand together",
+                edits=(
+                    (
+                        "harness/plan.py",
+                        "        for launch in range(launches)\n"
+                        '        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
+                        ".sample(cells, len(cells))\n",
+                        "        for spec in random.Random(cells[0].seed if cells else 0).sample(cells, len(cells))\n"
+                        "        for launch in range(launches)\n",
+                    ),
+                ),
+                tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="slowest-rank",
+        promise="A block lasts from when all ranks are ready until the slowest one's devices are idle, and throughput "
+        "is all work over all time.",
+        breaks=(
+            Break(
+                fault="the fastest rank counts",
+                edits=(("harness/timing.py", "return [max(ranks) for ranks", "return [min(ranks) for ranks"),),
+                tests=(
+                    "test_timing::test_the_slowest_rank_counts_block_by_block",
+                    "test_report::test_throughput_is_total_work_over_total_time_of_the_slowest_rank",
+                ),
+            ),
+            Break(
+                fault="the clock is read before the devices are idle",
+                edits=(
+                    (
+                        "harness/timing.py",
+                        "    program.sync()  # steps are asynchronous: without this",
+                        "    # steps are asynchronous: without this",
+                    ),
+                ),
+                tests=(
+                    "test_timing::test_blocks_are_exact_and_barriers_are_free",
+                    "test_timing::test_a_block_synchronizes_on_both_edges",
+                ),
+            ),
+            Break(
+                fault="work of the block before runs into a block",
+                edits=(
+                    (
+                        "harness/timing.py",
+                        "    program.sync()  # nothing of the block before",
+                        "    # nothing of the block before",
+                    ),
+                ),
+                tests=("test_timing::test_work_enqueued_before_a_block_is_not_in_it",),
+            ),
+            Break(
+                fault="ranks do not wait for each other before a block",
+                edits=(
+                    (
+                        "harness/timing.py",
+                        "    barrier()  # the ranks start together,",
+                        "    # the ranks start together,",
+                    ),
+                ),
+                tests=("test_timing::test_a_block_synchronizes_on_both_edges",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="same-work",
+        promise="Every cell trains on the same samples in the same order, each sample once an epoch, whoever shares "
+        "the work; and a CPU device is the same share of the cores for all.",
+        breaks=(
+            Break(
+                fault="all ranks take the first rank's share",
+                edits=(("harness/partition.py", "(step * ranks + rank) * size", "(step * ranks) * size"),),
+                tests=("test_training::test_every_sample_is_trained_on_once_whoever_shares_the_work",),
+            ),
+            Break(
+                fault="the order of samples is one for all seeds",
+                edits=(
+                    (
+                        "harness/data/__init__.py",
+                        "return np.random.default_rng([seed, epoch]).permutation(count)",
+                        "return np.random.default_rng([0, epoch]).permutation(count)",
+                    ),
+                ),
+                tests=("test_data::test_epochs_differ_and_seeds_differ",),
+            ),
+            Break(
+                fault="a device is a larger share of the cores where a cell has fewer",
+                edits=(("harness/launch.py", "len(cores) // plan_devices)", "len(cores) // trial_devices)"),),
+                tests=("test_launch::test_every_cpu_device_is_an_equal_share_of_the_cores",),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,263 @@
+"""Guarantees about what workers get and may touch, and about what a user is told."""
+
+from guarantee import Break, Guarantee
+
+TITLE = "Workers, plug-ins and input"
+
+VARIABLES = "test_workers::test_a_worker_has_the_variables_that_it_may_have_and_no_others"
+SCRUBBED = "test_launch::test_workers_get_a_scrubbed_environment"
+
+GUARANTEES = (
+    Guarantee(
+        name="scrubbed-environment",
+        promise="A worker has the variables of the caller that are named, and no others: no stale RANK or TF_CONFIG "
+        "reaches it.",
+        breaks=(
+            Break(
+                fault="all variables are passed on",
+                edits=(
+                    (
+                        "harness/environment.py",
+                        "if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(",
+                        "if not any(",
+                    ),
+                ),
+                tests=(SCRUBBED, VARIABLES),
+            ),
+            Break(
+                fault="the supervisor gives ranks its own variables as well",
+                edits=(
+                    (
+                        "harness/supervisor.py",
+                        'env=order["environment"] | {',
+                        'env=os.environ | order["environment"] | {',
+                    ),
+                ),
+                tests=(VARIABLES,),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="secrets",
+        promise="No variable that is named like a secret reaches a worker, a log or a report.",
+        breaks=(
+            Break(
+                fault="names are not looked at",
+                edits=(("harness/environment.py", "and not any(word in name for word in SECRETS)", "and SECRETS"),),
+                tests=("test_launch::test_no_secret_reaches_a_worker_or_a_report", VARIABLES),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="nvlink-variables",
+        promise="NCCL_NVLS_ENABLE, TORCH_SYMM_MEM_DISABLE_MULTICAST and NVSHMEM_DISABLE_NVLS reach every worker and "
+        "are recorded.",
+        breaks=(
+            Break(
+                fault="NCCL's variables are not passed on",
+                edits=(
+                    ("harness/environment.py", '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"', '"NVIDIA_DRIVER", "NVSHMEM_"'),
+                ),
+                tests=(SCRUBBED, VARIABLES),
+            ),
+            Break(
+                fault="NVSHMEM's variables are not passed on",
+                edits=(("harness/environment.py", '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"', '"NVIDIA_DRIVER", "NCCL_"'),),
+                tests=(SCRUBBED, VARIABLES),
+            ),
+            Break(
+                fault="TORCH_ variables are not passed on",
+                edits=(("harness/environment.py", '"TORCH",\n    "PYTORCH_"', '"PYTORCH_"'),),
+                tests=(SCRUBBED, VARIABLES),
+            ),
+            Break(
+                fault="NVSHMEM's variables are not recorded",
+                edits=(
+                    (
+                        "harness/environment.py",
+                        '"CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_"',
+                        '"CUDA_", "NVIDIA_TF32", "NCCL_", "CUDNN_"',
+                    ),
+                ),
+                tests=(VARIABLES,),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="numpy-alone",
+        promise="A worker's interpreter needs NumPy and its framework, nothing else that the harness needs, and sees "
+        "no package of the harness's interpreter.",
+        breaks=(
+            Break(
+                fault="a worker imports what finds GPUs",
+                edits=(("harness/environment.py", "if TYPE_CHECKING:", "if not TYPE_CHECKING:"),),
+                tests=("test_workers::test_a_worker_needs_numpy_and_its_framework_alone",),
+            ),
+            Break(
+                fault="a worker imports safetensors though it saves nothing",
+                edits=(
+                    (
+                        "harness/checkpoints.py",
+                        "import numpy as np\n",
+                        "import numpy as np\nimport safetensors.numpy\n",
+                    ),
+                ),
+                tests=("test_workers::test_a_worker_needs_numpy_and_its_framework_alone",),
+            ),
+            Break(
+                fault="a worker's path has a package of the harness's interpreter",
+                edits=(
+                    (
+                        "harness/launch.py",
+                        'for name in ("harness", package):\n        origin',
+                        'for name in ("harness", package, "pydantic"):\n        origin',
+                    ),
+                ),
+                tests=("test_launch::test_workers_see_our_code_and_not_our_packages",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="parent-without-frameworks",
+        promise="Planning, running and reporting import no framework; a manifest imports the specs alone.",
+        breaks=(
+            Break(
+                fault="a manifest imports its framework",
+                edits=(
+                    (
+                        "torch_impl/manifest.py",
+                        "from harness.specs import",
+                        "import torch as _torch\nfrom harness.specs import",
+                    ),
+                ),
+                tests=(
+                    "test_architecture::test_planning_and_reporting_load_no_framework",
+                    "test_architecture::test_manifests_import_only_specs[torch_impl]",
+                ),
+                error="CalledProcessError",
+            ),
+        ),
+    ),
+    Guarantee(
+        name="broken-framework",
+        promise="A framework that is missing or cannot be imported is a row that says why, and the others run.",
+        breaks=(
+            Break(
+                fault="a failed import counts as a crash",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        'raise Unavailable(f"cannot import {package}: {type(error).__name__}: {error}") from error',
+                        "raise",
+                    ),
+                ),
+                tests=("test_launch::test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run",),
+            ),
+            Break(
+                fault="nobody looks whether the interpreter has the framework",
+                edits=(
+                    (
+                        "harness/registry.py",
+                        "            absent = json.loads(found.stdout)\n",
+                        "            absent = []\n",
+                    ),
+                ),
+                tests=("test_cli::test_an_interpreter_without_the_framework_gives_unavailable_rows",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="no-pickle",
+        promise="Nothing is ever unpickled: samples, references and checkpoints that hold a pickle are refused.",
+        breaks=(
+            Break(
+                fault="samples may hold pickles",
+                edits=(
+                    (
+                        "harness/worker.py",
+                        'np.load(orders["inputs"], allow_pickle=False)',
+                        'np.load(orders["inputs"], allow_pickle=True)',
+                    ),
+                ),
+                tests=(
+                    "test_workers::test_a_worker_refuses_a_file_that_holds_a_pickle[inputs]",
+                    "test_training::test_nothing_is_ever_unpickled",
+                ),
+            ),
+            Break(
+                fault="references may hold pickles",
+                edits=(
+                    (
+                        "harness/golden.py",
+                        "np.load(path, allow_pickle=False)",
+                        "np.load(path, allow_pickle=True)",
+                    ),
+                ),
+                tests=(
+                    "test_workers::test_a_worker_refuses_a_file_that_holds_a_pickle[golden]",
+                    "test_training::test_nothing_is_ever_unpickled",
+                ),
+            ),
+            Break(
+                fault="an implementation imports pickle",
+                edits=(("torch_impl/weights.py", "import numpy as np\n", "import pickle\n\nimport numpy as np\n"),),
+                tests=("test_training::test_nothing_is_ever_unpickled",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="plug-ins",
+        promise="A framework in a package of its own is found by its entry point, and a broken one is named in one "
+        "line; the plug-in that CONTRIBUTING.md shows is whole.",
+        breaks=(
+            Break(
+                fault="entry points are not read",
+                edits=(("harness/registry.py", "return FRAMEWORKS | plugins", "return FRAMEWORKS"),),
+                tests=(
+                    "test_workers::test_plug_ins_are_found_by_their_entry_points_and_are_workers_like_ours",
+                    "test_docs::test_the_plugin_in_contributing_is_whole",
+                ),
+            ),
+            Break(
+                fault="a broken plug-in ends in a traceback",
+                edits=(
+                    (
+                        "harness/registry.py",
+                        "        if name in FRAMEWORKS:\n            raise\n",
+                        "        if name:\n            raise\n",
+                    ),
+                ),
+                tests=("test_cli::test_a_bad_plugin_is_named_in_one_line",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="bad-input",
+        promise="Bad input exits with 2 and one line that says what is allowed; nothing is launched or left behind.",
+        breaks=(
+            Break(
+                fault="a usage error exits with 1",
+                edits=(
+                    (
+                        "harness/cli.py",
+                        "    except UsageError as error:\n        code = fail(error, 2)",
+                        "    except UsageError as error:\n        code = fail(error, 1)",
+                    ),
+                ),
+                tests=("test_cli::test_usage_errors_are_one_line_and_launch_nothing[arguments0-words0]",),
+            ),
+            Break(
+                fault="the folder of a run that cannot begin stays",
+                edits=(
+                    ("harness/session.py", "store.discard(folder)  # if nothing was measured", "pass  # if nothing"),
+                ),
+                tests=("test_cli::test_bad_data_leaves_nothing_behind",),
+            ),
+            Break(
+                fault="samples that are not the published ones are taken",
+                edits=(("harness/data/mnist.py", "    if digest != md5:\n", "    if not digest:\n"),),
+                tests=("test_data::test_damaged_idx_files_are_refused",),
+            ),
+        ),
+    ),
+)
