@@ -20,12 +20,12 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import FAKES, ROOT, make_machine
+from refusals import names, refused
 from test_launch import wait_for
 
 from harness import golden_runs, scratch, store
 from harness import run as running
 from harness.display import PlainDisplay
-from harness.errors import UsageError
 from harness.plan import make_plan
 from harness.request import Request
 
@@ -85,7 +85,9 @@ def test_a_supervisor_whose_standard_input_closes_ends_its_ranks(tmp_path):
         supervisor.stdin.close()
         assert has_ended(supervisor)
         assert left(tmp_path) == []
-    assert outcome(tmp_path) == {"status": "killed", "reason": "the harness was interrupted", "traceback": ""}
+    found = outcome(tmp_path)
+    assert (found["status"], found["traceback"]) == ("killed", "")
+    assert "harness" in found["reason"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -143,7 +145,7 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path):
         assert has_ended(supervisor)
         assert left(tmp_path) == []
     assert outcome(tmp_path)["status"] == "killed"
-    assert outcome(tmp_path)["reason"] == "rank 1: ended by SIGKILL; out of host memory?"
+    names(outcome(tmp_path)["reason"], "rank 1", "SIGKILL", "memory")
 
 
 def test_an_outcome_is_there_whole_or_not_at_all(tmp_path):
@@ -194,8 +196,8 @@ def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
 
 
 ENDS_THE_RUN = {  # and how its row says so
-    "supervisor": ("crashed", "the supervisor ended early"),
-    "rank": ("killed", "ended by SIGKILL"),
+    "supervisor": ("crashed", "supervisor"),
+    "rank": ("killed", "SIGKILL"),
 }
 
 
@@ -212,14 +214,13 @@ def test_nothing_is_left_after_sigkill(tmp_path, victim):
         pass
     if victim != "harness":
         (result,) = store.read(tmp_path / "run")
-        status, reason = ENDS_THE_RUN.get(victim, ("killed", "the run was interrupted by SIGINT"))
+        status, reason = ENDS_THE_RUN.get(victim, ("killed", "SIGINT"))
         assert result.status == status
         assert reason in result.reason
 
 
 def test_a_run_holds_its_folder_as_long_as_it_lasts(tmp_path):
-    message = "is being measured by another process"
-    with hanging(tmp_path), pytest.raises(UsageError, match=message), store.held(tmp_path / "run"):
+    with hanging(tmp_path), refused("--resume", str(tmp_path / "run")), store.held(tmp_path / "run"):
         pass
 
 

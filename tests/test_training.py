@@ -354,7 +354,7 @@ def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_pa
     done = harness("train", "--resume", str(out))
     assert done.returncode == 1
     (refused,) = store.read(out)
-    assert (refused.status, "trained on other samples" in refused.reason) == ("crashed", True)
+    assert (refused.status, "samples" in refused.reason, "--data" in refused.reason) == ("crashed", True, True)
     checkpoints.save(first, state, about)
     (out / "results.jsonl").unlink()
     assert harness("train", "--resume", str(out)).returncode == 0

@@ -63,6 +63,7 @@ def test_no_test_repeats_a_sentence_of_ours():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {words!r}"
         for path in sorted(Path(TESTS).rglob("*.py"))
+        if path.parent != TESTS / "net"  # these quote the code that a fault replaces
         for line, words in frozen(path.read_text(), said)
     ]
     assert not found, "assert facts (numbers, names, options, statuses), not our words:\n" + "\n".join(found)

@@ -19,10 +19,7 @@ GUARANTEES = (
                         'reason = f"{type(error).__name__}\\n{error}".strip()',
                     ),
                 ),
-                tests=(
-                    "test_launch::test_each_failure_is_a_row[crash_in_timing-crashed-rank 0: ValueError: planted | in "
-                    "<timing>]",
-                ),
+                tests=("test_launch::test_each_failure_is_a_row[crash_in_timing-crashed-facts5]",),
             ),
             Break(
                 fault="a cell that fails gets a row for its first launch alone",

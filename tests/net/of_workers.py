@@ -244,7 +244,7 @@ GUARANTEES = (
                         "    except UsageError as error:\n        code = fail(error, 1)",
                     ),
                 ),
-                tests=("test_cli::test_usage_errors_are_one_line_and_launch_nothing[arguments0-words0]",),
+                tests=("test_cli::test_usage_errors_are_one_line_and_launch_nothing[arguments0-facts0]",),
             ),
             Break(
                 fault="the folder of a run that cannot begin stays",
