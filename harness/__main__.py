@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from harness.cli import main
+    from harness.cli.app import main
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("harness"):
         raise

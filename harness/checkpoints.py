@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import UsageError
 from harness.layers import Arrays
+from harness.spec.errors import UsageError
 
 FOLDER = "checkpoints"  # of a run's folder
 EVERYWHERE = ("model/", "running/")  # what any framework and strategy can take up

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harness import layers
-from harness.specs import Normalization, OptimizerSpec, Platform, Precision
+from harness.spec import Normalization, OptimizerSpec, Platform, Precision
 from harness.workloads import Workload
 
 Arrays = layers.Arrays

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from harness.contract import Job
-from harness.data import Epochs, Step
+from harness.datasets import Epochs, Step
 from jax_impl import runtime
 from jax_impl.program import Program
 

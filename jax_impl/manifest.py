@@ -1,6 +1,6 @@
 """What JAX offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, Platform, Setting, StrategySpec
+from harness.spec import FrameworkSpec, Platform, Setting, StrategySpec
 
 # Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from harness.optimizers import scheduled
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
+from harness.spec.optimizers import scheduled
 
 
 def build(spec: OptimizerSpec) -> optax.GradientTransformation:

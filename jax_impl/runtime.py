@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
-from harness.specs import Precision
+from harness.gate import precision as precision_probe
+from harness.spec import Precision
 
 DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
 """What parameters and inputs are stored in."""
@@ -59,7 +59,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/precision.py."""
+    """How far products are off as they are computed here: harness/gate/precision.py."""
     a, b, x, k = (
         jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])
         for array in precision_probe.operands().values()

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from harness import partition
 from harness.contract import Arrays, Job
+from harness.spec import partition
 from jax_impl import runtime, training
 from jax_impl.blocks import Network
 from jax_impl.training import State

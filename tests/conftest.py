@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from approval import Approval
 
-from harness import environment, registry
-from harness.devices import Gpu, Machine, cores
-from harness.specs import Check, OptimizerSpec, Parity, TrialResult, TrialSpec
+from harness.machine import environment
+from harness.machine.devices import Gpu, Machine, cores
+from harness.spec import Check, OptimizerSpec, Parity, TrialResult, TrialSpec, registry
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.errors import UsageError
+from harness.spec.errors import UsageError
 
 
 def names(text: str, *facts: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from conftest import make_result, make_spec
 
-from harness import store
-from harness.specs import (
+from harness.results import store
+from harness.spec import (
     CUT_SHORT,
     OUT_OF_TIME,
     Check,

@@ -19,7 +19,10 @@ from matplotlib.ticker import FixedLocator
 from rich.console import Console
 from scenes import SCENES
 
-from harness import cli, display, registry, report, store
+from harness import reporting
+from harness.cli import app, terminal
+from harness.results import store
+from harness.spec import registry
 
 PLANS = {
     "cpu": "--framework torch --workload all --strategy data_parallel,ddp,pipeline --devices 3",
@@ -36,7 +39,7 @@ WIDTH = 120
 @pytest.fixture
 def screen(monkeypatch, capsys):
     """Makes standard output a terminal of WIDTH characters, without colours; returns what was written to it."""
-    monkeypatch.setattr(display, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
+    monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
     return lambda: "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
 
 
@@ -52,8 +55,8 @@ def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     results, folder = SCENES[name](), Path("run")
     folder.mkdir()
     (folder / store.RUN).touch()
-    report.write(folder, results)
-    report.show(results, folder)
+    reporting.write(folder, results)
+    reporting.show(results, folder)
     (folder / "screen.txt").write_text(screen())
     listed = ["\n    ".join([name, *said]) for name, said in pictures.items()]
     (folder / "pictures.txt").write_text("\n\n".join(listed or ["none"]) + "\n")
@@ -80,9 +83,9 @@ def one_line(text: Text) -> str:
 def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     """The reasons why a cell is skipped, which reports repeat."""
     monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
-    monkeypatch.setattr(cli, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
+    monkeypatch.setattr(app, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
     with pytest.raises(SystemExit) as ended:
-        cli.main(["plan", *PLANS[name].split()])
+        app.main(["plan", *PLANS[name].split()])
     assert ended.value.code == 0
     (tmp_path / f"{name}.txt").write_text(screen())
     approval.hold(tmp_path, APPROVED / "plans", f"{name}.txt")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import registry, workloads
+from harness import workloads
+from harness.spec import registry
 
 ROOT = Path(__file__).parent.parent
 FRAMEWORK_MODULES = {"torch", "torchvision", "jax", "jaxlib", "flax", "optax", "tensorflow", "keras"}
@@ -36,9 +37,11 @@ def public_functions(path):
 def test_planning_and_reporting_load_no_framework():
     code = f"""
 import sys
-import harness.cli, harness.run, harness.report.markdown, harness.report.plots, harness.worker, harness.supervisor
-from harness import plan, devices, request
-plan.make_plan(request.Request(workloads=("all",), platform="cpu"), devices.machine())
+import harness.cli.app, harness.session.measuring, harness.reporting.markdown, harness.reporting.plots
+import harness.worker.main, harness.launch.supervisor
+from harness.machine import devices
+from harness.planning import matrix, request
+matrix.make_plan(request.Request(workloads=("all",), platform="cpu"), devices.machine())
 loaded = {FRAMEWORK_MODULES!r} & sys.modules.keys()
 assert not loaded, loaded
 """
@@ -48,9 +51,10 @@ assert not loaded, loaded
 def test_a_plan_needs_neither_plots_nor_tables():
     code = """
 import sys
-import harness.cli
-from harness import plan, devices, request
-plan.make_plan(request.Request(platform="cpu"), devices.machine())
+import harness.cli.app
+from harness.machine import devices
+from harness.planning import matrix, request
+matrix.make_plan(request.Request(platform="cpu"), devices.machine())
 assert not {"matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -120,7 +124,7 @@ def test_every_module_says_what_it_is_and_public_functions_are_typed(package):
 
 
 def test_nothing_below_the_command_line_exits_or_writes_the_environment():
-    allowed = {"cli.py", "__main__.py", "worker.py", "supervisor.py"}  # the programs
+    allowed = {"app.py", "__main__.py", "main.py", "supervisor.py"}  # the programs
     for path in [*(ROOT / "harness").rglob("*.py"), *(p for name in PACKAGES for p in (ROOT / name).rglob("*.py"))]:
         if path.name not in allowed:
             text = path.read_text()

@@ -9,7 +9,7 @@ import re
 import pytest
 from conftest import make_result, make_spec
 
-from harness.report import summary, sweep
+from harness.reporting import summary, sweep
 
 
 @pytest.mark.parametrize(

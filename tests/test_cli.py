@@ -13,8 +13,9 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused_command
 
-from harness import registry, store
-from harness.plan import Plan, Planned
+from harness.planning.matrix import Plan, Planned
+from harness.results import store
+from harness.spec import registry
 
 
 @pytest.mark.parametrize(

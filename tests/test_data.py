@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from refusals import names, refused
 
-from harness import data, workloads
-from harness.data import Batches, DataError, check, cifar10, mnist
+from harness import datasets, workloads
+from harness.datasets import Batches, DataError, check, cifar10, mnist
 
 IDENTITY = np.asarray
 
@@ -43,7 +43,7 @@ def test_a_step_is_the_same_whoever_asks_and_when():
 
 def test_splits_are_disjoint_and_complete():
     arrays = numbered(50)
-    parts = [data.split_arrays(arrays, split, test=10, seed=0)["y"] for split in ("train", "test")]
+    parts = [datasets.split_arrays(arrays, split, test=10, seed=0)["y"] for split in ("train", "test")]
     assert [len(part) for part in parts] == [40, 10]
     assert sorted(np.concatenate(parts)) == list(range(50))
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from conftest import TESTS, harness
 
-from harness import store, workloads
-from harness.report import agreement, tutorial
-from harness.report.summary import at_most, machine_of, summarize, track_words
+from harness import workloads
+from harness.reporting import agreement, tutorial
+from harness.reporting.summary import at_most, machine_of, summarize, track_words
+from harness.results import store
 
 ROOT = TESTS.parent
 
@@ -128,7 +129,7 @@ def bound(error):
 
 
 def test_the_readme_names_every_strategy_and_workload():
-    from harness import registry
+    from harness.spec import registry
 
     text = (ROOT / "README.md").read_text()
     for name in registry.FRAMEWORKS:

@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from conftest import make_machine
 
-from harness import registry
-from harness.display import PlainDisplay
-from harness.launch import Order, launch
-from harness.plan import make_plan
-from harness.references import References
-from harness.request import Request
-from harness.specs import TrialResult
-from harness.verdicts import judge
+from harness.cli.terminal import PlainDisplay
+from harness.launch.local import Order, launch
+from harness.planning.matrix import make_plan
+from harness.planning.request import Request
+from harness.results.judge import judge
+from harness.session.references import References
+from harness.spec import TrialResult, registry
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
 sys.path.insert(0, str(FAULTS_FOLDER))

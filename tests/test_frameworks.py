@@ -1,4 +1,4 @@
-"""The real frameworks on CPU devices: the whole matrix, and each room against the definitions in harness/golden.py.
+"""The real frameworks on CPU devices: the whole matrix, and each room against harness/reference/loops.py.
 
 Nothing here imports a framework: as in the harness, each runs in processes of its own.
 """
@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 from conftest import TESTS, harness, python
 
-from harness import golden, optimizers, registry, store, workloads
-from harness.devices import machine
-from harness.display import PlainDisplay
-from harness.plan import PRESETS, make_plan
-from harness.request import Request
-from harness.run import Run
-from harness.specs import TrialResult
+from harness import workloads
+from harness.cli.terminal import PlainDisplay
+from harness.machine.devices import machine
+from harness.planning.matrix import PRESETS, make_plan
+from harness.planning.request import Request
+from harness.reference import loops
+from harness.results import store
+from harness.session.measuring import Run
+from harness.spec import TrialResult, optimizers, registry
 
 pytestmark = pytest.mark.frameworks
 
@@ -57,7 +59,7 @@ def test_compiled_rates_change_when_they_should(rooms):
 
 @pytest.mark.parametrize("name", visit.LOSSES)
 def test_losses_follow_one_definition(rooms, name):
-    expected, _ = golden.loss_and_gradient(name, visit.OUTPUTS, visit.targets(name))
+    expected, _ = loops.loss_and_gradient(name, visit.OUTPUTS, visit.targets(name))
     assert float(rooms[f"loss/{name}"]) == pytest.approx(expected, rel=1e-14)
 
 

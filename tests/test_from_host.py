@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from conftest import make_machine, make_result, make_spec
 
-from harness import store
-from harness.errors import UsageError
-from harness.plan import make_plan
-from harness.report import summary, tutorial
-from harness.reproduce import tutorial_plan
-from harness.request import Request
-from harness.specs import FROM_HOST_VERSION
+from harness.planning.matrix import make_plan
+from harness.planning.recipes import tutorial_plan
+from harness.planning.request import Request
+from harness.reporting import summary, tutorial
+from harness.results import store
+from harness.spec import FROM_HOST_VERSION
+from harness.spec.errors import UsageError
 
 HOST = {"protocol": "from_host", "platform": "gpu", "workload": "resnet50", "size": "tutorial", "global_batch": 120}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from harness import golden, workloads
+from harness import workloads
 from harness.layers import (
     BatchNorm,
     Conv2D,
@@ -21,7 +21,8 @@ from harness.layers import (
     Residual,
     log_softmax,
 )
-from harness.specs import OptimizerSpec
+from harness.reference import loops
+from harness.spec import OptimizerSpec
 
 LAYERS = {
     "linear": (Linear("l", 6, 4), (6,)),
@@ -100,16 +101,16 @@ def test_loss_gradients_are_derivatives_of_the_mean(loss):
     rng = np.random.default_rng(2)
     outputs = rng.standard_normal((4, 3))
     targets = rng.standard_normal((4, 3)) if loss == "mse" else np.array([0, 2, 1, 1])
-    _, gradient = golden.loss_and_gradient(loss, outputs, targets)
-    numerical = numerical_gradient(lambda: golden.loss_and_gradient(loss, outputs, targets)[0], outputs)
+    _, gradient = loops.loss_and_gradient(loss, outputs, targets)
+    numerical = numerical_gradient(lambda: loops.loss_and_gradient(loss, outputs, targets)[0], outputs)
     np.testing.assert_allclose(gradient, numerical, atol=1e-8)
 
 
 def test_loss_values():
-    assert golden.loss_and_gradient("mse", np.array([[1.0, 3.0]]), np.array([[0.0, 1.0]]))[0] == 2.5
+    assert loops.loss_and_gradient("mse", np.array([[1.0, 3.0]]), np.array([[0.0, 1.0]]))[0] == 2.5
     logits = np.array([[0.0, np.log(3.0)]])
-    assert golden.loss_and_gradient("cross_entropy", logits, np.array([1]))[0] == pytest.approx(-np.log(0.75))
-    assert golden.loss_and_gradient("nll", log_softmax(logits), np.array([1]))[0] == pytest.approx(-np.log(0.75))
+    assert loops.loss_and_gradient("cross_entropy", logits, np.array([1]))[0] == pytest.approx(-np.log(0.75))
+    assert loops.loss_and_gradient("nll", log_softmax(logits), np.array([1]))[0] == pytest.approx(-np.log(0.75))
 
 
 @pytest.mark.parametrize("groups", [(8,), (4, 4), (3, 3, 2), (1,) * 8])
@@ -118,8 +119,8 @@ def test_groups_do_not_change_a_network_without_normalization(groups):
     rng = np.random.default_rng(3)
     batch = {"x": rng.standard_normal((8, 5)), "y": rng.integers(0, 2, 8)}
     params = workload.init_params(0)
-    loss, gradients = golden.loss_and_gradients(workload, params, batch)
-    other_loss, other = golden.loss_and_gradients(workload, params, batch, groups=groups)
+    loss, gradients = loops.loss_and_gradients(workload, params, batch)
+    other_loss, other = loops.loss_and_gradients(workload, params, batch, groups=groups)
     assert other_loss == pytest.approx(loss, rel=1e-14)
     for name in params:
         np.testing.assert_allclose(other[name], gradients[name], rtol=1e-12, atol=1e-15)
@@ -128,15 +129,15 @@ def test_groups_do_not_change_a_network_without_normalization(groups):
 def test_a_batch_that_groups_do_not_divide_is_refused():
     workload = workloads.get("classifier", "base")
     with refused("(2, 2)", "3", kind=ValueError):
-        golden.loss_and_gradients(workload, {}, {"x": np.zeros((3, 5)), "y": np.zeros(3)}, groups=(2, 2))
+        loops.loss_and_gradients(workload, {}, {"x": np.zeros((3, 5)), "y": np.zeros(3)}, groups=(2, 2))
 
 
 def test_golden_survives_a_file(tmp_path):
     workload = workloads.get("toy", "base")
     batch = {name: array[:4] for name, array in workload.load("train", None).items()}
-    before = golden.train(workload, workload.init_params(0), [batch] * 2, optimizer=workload.optimizer)
+    before = loops.train(workload, workload.init_params(0), [batch] * 2, optimizer=workload.optimizer)
     before.save(tmp_path / "g.npz")
-    after = golden.Golden.load(tmp_path / "g.npz")
+    after = loops.Golden.load(tmp_path / "g.npz")
     np.testing.assert_array_equal(before.losses, after.losses)
     for group in ("initial", "gradients", "params"):
         assert getattr(before, group).keys() == getattr(after, group).keys()
@@ -148,10 +149,10 @@ def test_groups_matter_where_there_is_batch_norm_and_equal_each_part_by_itself()
     workload = workloads.get("resnet50", "tiny")
     params = workload.init_params(0)
     batch = {name: array[:6].astype(np.float64) for name, array in workload.load("train", None).items()}
-    whole, _ = golden.loss_and_gradients(workload, params, batch)
+    whole, _ = loops.loss_and_gradients(workload, params, batch)
     parts = [{name: array[a:b] for name, array in batch.items()} for a, b in ((0, 4), (4, 6))]
-    alone = [golden.loss_and_gradients(workload, params, part) for part in parts]
-    loss, gradients = golden.loss_and_gradients(workload, params, batch, groups=(4, 2))
+    alone = [loops.loss_and_gradients(workload, params, part) for part in parts]
+    loss, gradients = loops.loss_and_gradients(workload, params, batch, groups=(4, 2))
     assert loss == pytest.approx((4 * alone[0][0] + 2 * alone[1][0]) / 6, rel=1e-14)
     assert abs(loss / whole - 1) > 1e-4
     for name in params:
@@ -187,12 +188,12 @@ SMALL = [
 @pytest.mark.parametrize(("name", "size"), SMALL)
 def test_every_workload_learns_under_its_own_optimizer(name, size):
     workload = workloads.get(name, size)
-    from harness.data import Batches
+    from harness.datasets import Batches
 
     data = workload.load("train", None)
     batches = Batches(data, seed=0, transform=workload.transform)
     batch = batches.batch(0, 8)
-    result = golden.train(workload, workload.init_params(0), [batch] * 5, optimizer=workload.optimizer)
+    result = loops.train(workload, workload.init_params(0), [batch] * 5, optimizer=workload.optimizer)
     assert np.all(np.diff(result.losses) < 0)
 
 
@@ -230,20 +231,20 @@ def assert_same_training(one, other):
 def test_local_training_that_meets_at_every_step_is_synchronous_under_plain_sgd():
     workload, batches = workloads.get("classifier", "base"), classifier_batches(4)
     params = workload.init_params(0)
-    local = golden.train_locally(workload, params, batches, optimizer=SGD, workers=2, sync_every=1)
-    assert_same_training(local, golden.train(workload, params, batches, optimizer=SGD))
+    local = loops.train_locally(workload, params, batches, optimizer=SGD, workers=2, sync_every=1)
+    assert_same_training(local, loops.train(workload, params, batches, optimizer=SGD))
     adam = OptimizerSpec(name="adam", learning_rate=0.1)
-    local = golden.train_locally(workload, params, batches, optimizer=adam, workers=2, sync_every=1)
-    synchronous = golden.train(workload, params, batches, optimizer=adam)
+    local = loops.train_locally(workload, params, batches, optimizer=adam, workers=2, sync_every=1)
+    synchronous = loops.train(workload, params, batches, optimizer=adam)
     assert any(np.abs(local.params[n] - synchronous.params[n]).max() > 1e-3 for n in params)  # its moments are local
 
 
 def test_local_training_is_each_workers_own_between_meetings():
     workload, batches = workloads.get("classifier", "base"), classifier_batches(3)
     params = workload.init_params(0)
-    local = golden.train_locally(workload, params, batches, optimizer=MOMENTUM, workers=2, sync_every=3)
+    local = loops.train_locally(workload, params, batches, optimizer=MOMENTUM, workers=2, sync_every=3)
     halves = [[{n: a[part] for n, a in batch.items()} for batch in batches] for part in (slice(0, 4), slice(4, 8))]
-    alone = [golden.train(workload, params, half, optimizer=MOMENTUM) for half in halves]
+    alone = [loops.train(workload, params, half, optimizer=MOMENTUM) for half in halves]
     np.testing.assert_allclose(local.losses, (alone[0].losses + alone[1].losses) / 2, rtol=1e-13)
     for name in params:
         mean = (alone[0].params[name] + alone[1].params[name]) / 2
@@ -256,7 +257,7 @@ def test_local_workers_take_accumulation_steps_as_everybody_does():
     batches = [{name: array[8 * k : 8 * k + 8].astype(np.float64) for name, array in data.items()} for k in range(2)]
     params = workload.init_params(0)
     # meeting at every step under plain SGD: the same as synchronous training with the same normalization groups
-    local = golden.train_locally(
+    local = loops.train_locally(
         workload,
         params,
         batches,
@@ -266,38 +267,38 @@ def test_local_workers_take_accumulation_steps_as_everybody_does():
         accumulation_steps=2,
         groups=in_fours,
     )
-    synchronous = golden.train(workload, params, batches, optimizer=SGD, groups=in_fours)
+    synchronous = loops.train(workload, params, batches, optimizer=SGD, groups=in_fours)
     np.testing.assert_allclose(local.losses, synchronous.losses, rtol=1e-9)
 
 
 def test_pushes_of_one_worker_are_synchronous_training():
     workload, batches = workloads.get("classifier", "base"), classifier_batches(4)
     params = workload.init_params(0)
-    replayed = golden.replay(workload, params, batches, optimizer=MOMENTUM, pushes=golden.in_turn(1, 4))
-    assert_same_training(replayed, golden.train(workload, params, batches, optimizer=MOMENTUM))
+    replayed = loops.replay(workload, params, batches, optimizer=MOMENTUM, pushes=loops.in_turn(1, 4))
+    assert_same_training(replayed, loops.train(workload, params, batches, optimizer=MOMENTUM))
 
 
 def test_a_stale_push_uses_the_version_that_it_saw():
     workload, (batch,) = workloads.get("classifier", "base"), classifier_batches(1)
     params = workload.init_params(0)
-    pushes = [golden.Push(1, 0, 0), golden.Push(0, 0, 0)]  # both saw the initial weights
-    replayed = golden.replay(workload, params, [batch], optimizer=SGD, pushes=pushes)
+    pushes = [loops.Push(1, 0, 0), loops.Push(0, 0, 0)]  # both saw the initial weights
+    replayed = loops.replay(workload, params, [batch], optimizer=SGD, pushes=pushes)
     # two updates by the halves' gradients are one by twice their mean
-    whole = golden.train(workload, params, [batch], optimizer=OptimizerSpec(name="sgd", learning_rate=0.2))
+    whole = loops.train(workload, params, [batch], optimizer=OptimizerSpec(name="sgd", learning_rate=0.2))
     assert_same_training(replayed, whole)
-    fresh = golden.replay(workload, params, [batch], optimizer=SGD, pushes=golden.in_turn(2, 1))
+    fresh = loops.replay(workload, params, [batch], optimizer=SGD, pushes=loops.in_turn(2, 1))
     assert any(np.abs(fresh.params[n] - replayed.params[n]).max() > 1e-5 for n in params)
 
 
 @pytest.mark.parametrize(
     ("pushes", "facts"),
     [
-        ([golden.Push(0, 0, 0)], ["1 pushes"]),  # worker 0 has two steps
-        ([golden.Push(0, 0, 0), golden.Push(0, 0, 0)], ["2 pushes"]),
-        ([golden.Push(0, 0, 0), golden.Push(0, 1, 2)], ["push 1", "version 2"]),
+        ([loops.Push(0, 0, 0)], ["1 pushes"]),  # worker 0 has two steps
+        ([loops.Push(0, 0, 0), loops.Push(0, 0, 0)], ["2 pushes"]),
+        ([loops.Push(0, 0, 0), loops.Push(0, 1, 2)], ["push 1", "version 2"]),
     ],
 )
 def test_a_history_that_cannot_be_is_refused(pushes, facts):
     workload = workloads.get("classifier", "base")
     with refused(*facts, kind=ValueError):
-        golden.replay(workload, workload.init_params(0), classifier_batches(2), optimizer=SGD, pushes=pushes)
+        loops.replay(workload, workload.init_params(0), classifier_batches(2), optimizer=SGD, pushes=pushes)

@@ -15,13 +15,14 @@ from conftest import TESTS, make_spec
 from refusals import names, refused
 from test_launch import wait_for
 
-from harness import golden_runs, registry, workloads
-from harness.display import PlainDisplay
-from harness.errors import Interrupted
-from harness.golden import Golden
-from harness.golden_runs import GoldenRun, Phase
-from harness.references import References
-from harness.specs import OptimizerSpec, TrialSpec
+from harness import workloads
+from harness.cli.terminal import PlainDisplay
+from harness.reference import runs as golden_runs
+from harness.reference.loops import Golden
+from harness.reference.runs import GoldenRun, Phase
+from harness.session.references import References
+from harness.spec import OptimizerSpec, TrialSpec, registry
+from harness.spec.errors import Interrupted
 
 TINY = workloads.get("resnet50", "tiny")
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from harness.errors import Interrupted
-from harness.interrupts import SIGNALS, install_signal_handlers, signals_held
+from harness.launch.interrupts import SIGNALS, install_signal_handlers, signals_held
+from harness.spec.errors import Interrupted
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_machine
 from refusals import names
 
-from harness import launch, store
-from harness.environment import worker_environment
+from harness.launch import local
+from harness.machine.environment import worker_environment
+from harness.results import store
 
 
 def run_fake(tmp_path, *arguments, framework="fake", devices="2"):
@@ -232,16 +233,16 @@ def test_no_secret_reaches_a_worker_or_a_report(monkeypatch, tmp_path):
     ],
 )
 def test_every_cpu_device_is_an_equal_share_of_the_cores(cores, processes, devices, most, shares):
-    assert launch.core_shares(tuple(range(cores)), processes, devices, most, "cpu") == shares
+    assert local.core_shares(tuple(range(cores)), processes, devices, most, "cpu") == shares
 
 
 def test_gpu_processes_share_all_cores():
-    shares = launch.core_shares(tuple(range(8)), 2, 2, 4, "gpu")
+    shares = local.core_shares(tuple(range(8)), 2, 2, 4, "gpu")
     assert shares == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert len(launch.core_shares(tuple(range(8)), 1, 1, 4, "gpu")[0]) == 8
+    assert len(local.core_shares(tuple(range(8)), 1, 1, 4, "gpu")[0]) == 8
 
 
 def test_workers_see_our_code_and_not_our_packages(tmp_path):
-    folder = launch.link_code(tmp_path / "code", "torch_impl")
+    folder = local.link_code(tmp_path / "code", "torch_impl")
     assert sorted(path.name for path in folder.iterdir()) == ["harness", "torch_impl"]
-    assert (folder / "harness").resolve() == Path(launch.__file__).parent
+    assert (folder / "harness").resolve() == Path(local.__file__).parent

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 from conftest import TESTS
 
-from harness import libraries
+from harness.worker import libraries
 
 
 def test_versions_are_read_as_each_library_writes_them():

@@ -19,8 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from harness import locks, store
-from harness.report import markdown, summary
+from harness.reporting import markdown, summary
+from harness.results import store
+from harness.spec import locks
 
 LOCKS = sorted((ROOT / "locks").glob("*.txt"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from refusals import names, refused
 
-from harness import optimizers
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec, optimizers
 
 
 def follow(spec, gradients, start=1.0):

@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from harness import golden, parity, workloads
-from harness.golden import Golden
+from harness import workloads
+from harness.gate import parity
+from harness.reference import loops
+from harness.reference.loops import Golden
 
 INITIAL = {"a": np.array([1.0, -2.0]), "b": np.array([[3.0]])}
 GOLDEN = Golden(
@@ -71,7 +73,7 @@ def test_what_the_reference_cannot_hold_itself_is_not_asked_of_others():
 def test_the_references_own_noise_is_rounding_in_a_shallow_network():
     workload = workloads.get("classifier", "base")
     batch = {name: array[:8] for name, array in workload.load("train", None).items()}
-    train = partial(golden.train, workload, batches=[batch] * 5, optimizer=workload.optimizer)
+    train = partial(loops.train, workload, batches=[batch] * 5, optimizer=workload.optimizer)
     made = parity.make_reference(train, workload.init_params(0))
     assert made.noise.keys() == parity.TOLERANCES.keys()
     assert all(0 <= noise < 1e-13 for noise in made.noise.values())
@@ -99,16 +101,16 @@ def test_missing_extra_or_misshapen_tensors_fail():
 
 
 def test_a_gradient_that_is_noise_is_judged_against_the_others():
-    golden = Golden(
+    loops = Golden(
         initial=INITIAL,
         losses=GOLDEN.losses,
         gradients={"a": np.array([1.0, 1.0]), "b": np.array([[1e-17]])},
         params=GOLDEN.params,
     )
-    right = {"losses": golden.losses, "replicas": [golden.params], "batch": 4}
-    noise = parity.compare(golden, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[-2e-17]])}, **right)
+    right = {"losses": loops.losses, "replicas": [loops.params], "batch": 4}
+    noise = parity.compare(loops, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[-2e-17]])}, **right)
     assert noise.passed
-    wrong = parity.compare(golden, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[1e-12]])}, **right)
+    wrong = parity.compare(loops, gradients={"a": np.array([1.0, 1.0]), "b": np.array([[1e-12]])}, **right)
     assert not wrong.passed
 
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 from refusals import refused
 
-from harness import partition
+from harness.spec import partition
 
 BLOCKS = ("conv1", "layer1.0", "layer1.1", "layer2.0", "fc")
 

@@ -12,10 +12,11 @@ import pytest
 from conftest import TESTS, harness, interpreters, make_result, make_spec, python
 from refusals import names, refused_command
 
-from harness import store, workloads
-from harness.report import plots, sweep, timelines, tutorial
-from harness.report.summary import summarize
-from harness.specs import Span
+from harness import workloads
+from harness.reporting import plots, sweep, timelines, tutorial
+from harness.reporting.summary import summarize
+from harness.results import store
+from harness.spec import Span
 
 
 @pytest.mark.frameworks

@@ -13,11 +13,14 @@ import pytest
 from conftest import make_machine
 from refusals import names, refused
 
-from harness import devices, optimizers, partition, plan, registry, workloads
-from harness.devices import Gpu, visible
-from harness.errors import MachineUnfit
-from harness.plan import make_plan
-from harness.request import Request, TrainingRequest
+from harness import workloads
+from harness.machine import devices
+from harness.machine.devices import Gpu, visible
+from harness.planning import matrix
+from harness.planning.matrix import make_plan
+from harness.planning.request import Request, TrainingRequest
+from harness.spec import optimizers, partition, registry
+from harness.spec.errors import MachineUnfit
 
 
 @pytest.fixture(autouse=True)
@@ -320,7 +323,7 @@ def test_local_training_is_judged_after_a_meeting(machine):
 
 
 def test_presets_only_grow():
-    sizes = [plan.PRESETS[name] for name in ("smoke", "standard", "paper")]
+    sizes = [matrix.PRESETS[name] for name in ("smoke", "standard", "paper")]
     assert [preset["launches"] for preset in sizes] == [1, 5, 10]
     # but for the least steps of a block: there, blocks of so many seconds have as many as they take
     grow = sizes[0].keys() - {"steps_per_block"}

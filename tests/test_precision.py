@@ -7,9 +7,9 @@ import pytest
 from conftest import make_result, make_spec
 from refusals import names
 
-from harness import precision
-from harness.launch import Outcome
-from harness.verdicts import judge, off_golden, timed
+from harness.gate import precision
+from harness.launch.local import Outcome
+from harness.results.judge import judge, off_golden, timed
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

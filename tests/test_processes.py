@@ -23,11 +23,13 @@ from conftest import FAKES, ROOT, make_machine
 from refusals import names, refused
 from test_launch import wait_for
 
-from harness import golden_runs, scratch, store
-from harness import run as running
-from harness.display import PlainDisplay
-from harness.plan import make_plan
-from harness.request import Request
+from harness.cli.terminal import PlainDisplay
+from harness.launch import scratch
+from harness.planning.matrix import make_plan
+from harness.planning.request import Request
+from harness.reference import runs
+from harness.results import store
+from harness.session import measuring as running
 
 SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
 SLEEP = ["sleep", "3605"]
@@ -62,7 +64,7 @@ def supervised(folder: Path, *commands: list[str], **known) -> Iterator[subproce
     """A supervisor over these commands as its ranks."""
     ranks = [{"command": command, "environment": dict(os.environ), "cores": []} for command in commands]
     (folder / "group.json").write_text(json.dumps({"ranks": ranks, "timeout_seconds": 600, "stall_seconds": 600}))
-    command = [sys.executable, "-m", "harness.supervisor", str(folder)]
+    command = [sys.executable, "-m", "harness.launch.supervisor", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, **known) as process:
         try:
             yield process
@@ -161,7 +163,7 @@ def test_an_outcome_is_there_whole_or_not_at_all(tmp_path):
 
 def test_a_worker_whose_supervisor_died_before_it_began_does_nothing(tmp_path):
     variables = os.environ | {"LIKEFORLIKE_SUPERVISOR": "1"}  # not its parent
-    command = [sys.executable, "-m", "harness.worker", str(tmp_path), "--rank", "0"]
+    command = [sys.executable, "-m", "harness.worker.main", str(tmp_path), "--rank", "0"]
     done = subprocess.run(command, cwd=ROOT, env=variables, stderr=subprocess.DEVNULL, timeout=120)
     assert done.returncode == 1
     assert not (tmp_path / "rank0.json").exists()
@@ -183,8 +185,8 @@ def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
         try:
             assert wait_for(lambda: any("sleep 3602" in each for each in words(at_work(tmp_path))), SECONDS)
             telling = {
-                "harness": "-m harness run", "supervisor": "-m harness.supervisor", "rank": "-m harness.worker",
-                "child": "sleep 3602", "watcher of the scratch folder": "-I -S -c",
+                "harness": "-m harness run", "supervisor": "-m harness.launch.supervisor",
+                "rank": "-m harness.worker.main", "child": "sleep 3602", "watcher of the scratch folder": "-I -S -c",
             }  # fmt: skip
             found = {}
             for name, part in telling.items():
@@ -241,7 +243,7 @@ def running_still(process: psutil.Process) -> bool:
 
 def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeypatch):
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
-    started, start = [], golden_runs.start
+    started, start = [], runs.start
 
     def killed(run, threads):
         started.append(start(run, threads))
@@ -250,8 +252,8 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(golden_runs, "start", killed)
-    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(runs, "start", killed)
+    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert [result.status for result in results] == ["killed"]

@@ -15,13 +15,14 @@ import pytest
 from conftest import make_machine, make_spec
 from refusals import names
 
-from harness import proofs, store
-from harness import run as running
-from harness.display import PlainDisplay
-from harness.errors import Interrupted
-from harness.launch import Outcome
-from harness.plan import make_plan
-from harness.request import Request
+from harness.cli.terminal import PlainDisplay
+from harness.launch import pool
+from harness.launch.local import Outcome
+from harness.planning.matrix import make_plan
+from harness.planning.request import Request
+from harness.results import store
+from harness.session import measuring as running
+from harness.spec.errors import Interrupted
 
 GIB = 2**30
 DONE = Outcome(status="ok", reason="", traceback="", answers=())
@@ -40,7 +41,7 @@ DONE = Outcome(status="ok", reason="", traceback="", answers=())
 )
 def test_as_many_as_the_host_has_room_for(cells, devices, cores, memory, expected):
     specs = [make_spec(devices=1)] * max(cells - 1, 0) + [make_spec(devices=devices)] * bool(cells)
-    assert proofs.at_once(specs, cores=cores, memory_bytes=memory) == expected
+    assert pool.at_once(specs, cores=cores, memory_bytes=memory) == expected
 
 
 def test_no_more_at_a_time_than_asked_for_and_each_once():
@@ -57,13 +58,13 @@ def test_no_more_at_a_time_than_asked_for_and_each_once():
         return DONE
 
     specs = [make_spec(seed=seed) for seed in range(9)]
-    found = list(proofs.side_by_side(launch, specs, at_once=3, has_time=lambda: True))
+    found = list(pool.side_by_side(launch, specs, at_once=3, has_time=lambda: True))
     assert most == 3
     assert sorted(spec.seed for spec, _ in found) == list(range(9))
 
 
 def test_without_time_none_begins():
-    assert not list(proofs.side_by_side(lambda *_: DONE, [make_spec()], at_once=2, has_time=lambda: False))
+    assert not list(pool.side_by_side(lambda *_: DONE, [make_spec()], at_once=2, has_time=lambda: False))
 
 
 def test_an_interruption_stops_those_under_way_and_begins_no_other():
@@ -77,7 +78,7 @@ def test_an_interruption_stops_those_under_way_and_begins_no_other():
 
     specs = [make_spec(seed=seed) for seed in range(9)]
     with pytest.raises(KeyboardInterrupt):
-        for _ in proofs.side_by_side(launch, specs, at_once=3, has_time=lambda: True):
+        for _ in pool.side_by_side(launch, specs, at_once=3, has_time=lambda: True):
             raise KeyboardInterrupt
     assert len(begun) <= 4
 
@@ -139,9 +140,9 @@ def test_what_cannot_be_removed_is_in_no_second_tries_way(sitting, tmp_path, mon
 
 def test_a_cut_by_measured_times_has_the_gpus_for_itself():
     gpu = replace(make_spec(), platform="gpu")
-    assert proofs.may_share(gpu)
-    assert not proofs.may_share(replace(gpu, options={"cut": "time"}))
-    assert not proofs.may_share(make_spec())
+    assert pool.may_share(gpu)
+    assert not pool.may_share(replace(gpu, options={"cut": "time"}))
+    assert not pool.may_share(make_spec())
 
 
 class Impatient(PlainDisplay):

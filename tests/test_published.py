@@ -6,7 +6,8 @@ import pytest
 from approval import DRAWN_WITH, drawn_with
 from conftest import ROOT, harness
 
-from harness import report, store
+from harness import reporting
+from harness.results import store
 
 # fresh runs are named by their time
 PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
@@ -19,7 +20,7 @@ def test_there_are_published_reports():
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_published_reports_regenerate(folder, tmp_path, approval):
     """report.md, all pictures and epochs.csv, from results.jsonl alone."""
-    report.write(tmp_path, store.read(folder))
+    reporting.write(tmp_path, store.read(folder))
     approval.hold(tmp_path, folder)
     if approval.rewrite:
         DRAWN_WITH.write_text(drawn_with())

@@ -68,12 +68,12 @@ def test_every_fault_can_be_planted_and_is_still_python(tmp_path):
         ([Case("failed", "assert 1 == 2")], "AssertionError", True),
         ([Case("failed", "AssertionError: assert []")], "AssertionError", True),
         ([Case("passed", ""), Case("failed", "Failed: DID NOT RAISE <class 'ValueError'>")], "AssertionError", True),
-        ([Case("failed", "harness.errors.UsageError: line 2")], "UsageError", True),
+        ([Case("failed", "harness.spec.errors.UsageError: line 2")], "UsageError", True),
         ([Case("passed", "")], "AssertionError", False),
         ([Case("skipped", "no frameworks")], "AssertionError", False),
         ([Case("error", "AssertionError: in a fixture")], "AssertionError", False),
         ([Case("failed", "NameError: name 'x' is not defined")], "AssertionError", False),
-        ([Case("failed", "harness.errors.UsageError: line 2")], "AssertionError", False),
+        ([Case("failed", "harness.spec.errors.UsageError: line 2")], "AssertionError", False),
         ([Case("failed", "Failed: Timeout (>240.0s) from pytest-timeout.")], "AssertionError", False),
         ([], "AssertionError", False),
     ],
@@ -88,12 +88,12 @@ def test_a_fault_is_noticed_by_what_was_expected_alone(cases, error, expected):
 )
 def test_tests_run_in_a_copy_that_has_the_fault(new, expected):
     test = "test_timing::test_the_slowest_rank_counts_block_by_block"
-    each = Break(fault="", edits=(("harness/timing.py", "max(ranks)", new),), tests=(test,))
-    before = (ROOT / "harness" / "timing.py").read_text()
+    each = Break(fault="", edits=(("harness/worker/timing.py", "max(ranks)", new),), tests=(test,))
+    before = (ROOT / "harness" / "worker" / "timing.py").read_text()
     with break_each.copied() as tree:
         break_each.plant(tree, each)
         (cases,) = break_each.run_tests(tree, each.ids).values()
     assert [case.outcome for case in cases] in ([expected], [] if expected == "error" else [expected])
     assert break_each.noticed(each, cases) == (expected == "failed")
-    assert (ROOT / "harness" / "timing.py").read_text() == before
+    assert (ROOT / "harness" / "worker" / "timing.py").read_text() == before
     assert not tree.exists()

@@ -12,10 +12,12 @@ from refusals import names
 from rich.console import Console
 from scenes import HOSTILE, HOSTILE_TRACE
 
-from harness import display, report, store, workloads
-from harness.report import agreement, markdown, plots, summary
-from harness.report import text as text_module
-from harness.specs import OptimizerSpec, TrialResult
+from harness import reporting, workloads
+from harness.cli import terminal
+from harness.reporting import agreement, markdown, plots, summary
+from harness.reporting import text as text_module
+from harness.results import store
+from harness.spec import OptimizerSpec, TrialResult
 
 
 def cell(framework="torch", strategy="single", devices=1, launch=0, **known):
@@ -330,13 +332,13 @@ def test_few_launches_claim_no_order_at_all():
 def test_written_from_results_alone_and_again(tmp_path):
     for result in [cell(), cell("jax"), TrialResult(spec=make_spec(framework="tf"), status="oom", reason="no memory")]:
         store.append(tmp_path, result)
-    report.write(tmp_path, store.read(tmp_path))
+    reporting.write(tmp_path, store.read(tmp_path))
     text = (tmp_path / "report.md").read_text()
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", text)
     assert sorted(pictures) == ["losses-toy-base.png", "throughput-toy-base.png"]
     assert all((tmp_path / name).stat().st_size > 5000 for name in pictures)
     first = (text, *((tmp_path / name).read_bytes() for name in pictures))
-    report.write(tmp_path, store.read(tmp_path))
+    reporting.write(tmp_path, store.read(tmp_path))
     assert first == ((tmp_path / "report.md").read_text(), *((tmp_path / name).read_bytes() for name in pictures))
     assert text.count(markdown.CPU_NOTE[:40]) >= 3
     assert "no memory" in text
@@ -344,7 +346,7 @@ def test_written_from_results_alone_and_again(tmp_path):
 
 def test_a_run_in_which_nothing_ran_still_has_a_report(tmp_path):
     results = [TrialResult(spec=make_spec(), status="unavailable", reason="no torch here")]
-    report.write(tmp_path, results)
+    reporting.write(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "no torch here" in text
     assert "![" not in text
@@ -352,7 +354,7 @@ def test_a_run_in_which_nothing_ran_still_has_a_report(tmp_path):
 
 def test_hostile_text_is_inert(tmp_path):
     bad = TrialResult(spec=make_spec(), status="crashed", reason=HOSTILE, traceback=HOSTILE_TRACE)
-    report.write(tmp_path, [bad])
+    reporting.write(tmp_path, [bad])
     text = (tmp_path / "report.md").read_text()
     assert "<script>" not in text
     assert "\n## h" not in text
@@ -390,7 +392,7 @@ def test_numbers(value, text):
 
 
 def test_pictures_name_options_only_where_cells_would_be_alike():
-    from harness.report.plots import labels
+    from harness.reporting.plots import labels
 
     alike = [cell(strategy="pipeline", devices=2, spec={"variant": f"split_size={n}"}) for n in (2, 5)]
     cells = summary.summarize([cell(), *alike, cell(framework="jax", strategy="pipeline", devices=2)])
@@ -407,8 +409,8 @@ def test_pictures_name_options_only_where_cells_would_be_alike():
 def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys):
     folder = TESTS.parent / "reports" / name
     results = store.read(folder)
-    monkeypatch.setattr(display, "Console", lambda **_: Console(width=width))
-    report.show(results, folder)
+    monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=width))
+    reporting.show(results, folder)
     lines = capsys.readouterr().out.partition("\n- ")[0].splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -425,6 +427,6 @@ def test_on_a_narrow_terminal_rows_keep_what_tells_them_apart():
     same, others = ([[name, f"split_size={size}", "1.0", "ok"] for name, size in rows] for rows in (
         (("pipeline", 1), ("pipeline", 2)), (("pipeline", 1), ("single", 2)),
     ))  # fmt: skip
-    assert display.fitting(header, same, 20) == [0, 1, 3]
-    assert display.fitting(header, others, 20) == [0, 3]
-    assert display.fitting(header, others, 80) == [0, 1, 2, 3]
+    assert terminal.fitting(header, same, 20) == [0, 1, 3]
+    assert terminal.fitting(header, others, 20) == [0, 3]
+    assert terminal.fitting(header, others, 80) == [0, 1, 2, 3]

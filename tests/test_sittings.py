@@ -18,16 +18,19 @@ import pytest
 from conftest import FAKES, harness, make_machine, make_result, make_spec
 from refusals import names, refused, refused_command
 
-from harness import golden_runs, launch, registry, store, workloads
-from harness import run as running
-from harness.data import Batches
-from harness.display import PlainDisplay
-from harness.errors import Interrupted, UsageError
-from harness.interrupts import install_signal_handlers
-from harness.plan import make_plan
-from harness.request import Request, TrainingRequest
-from harness.resume import as_here, check_machine
-from harness.specs import CUT_SHORT, OUT_OF_TIME
+from harness import workloads
+from harness.cli.terminal import PlainDisplay
+from harness.datasets import Batches
+from harness.launch import local
+from harness.launch.interrupts import install_signal_handlers
+from harness.planning.matrix import make_plan
+from harness.planning.request import Request, TrainingRequest
+from harness.planning.resume import as_here, check_machine
+from harness.reference import runs
+from harness.results import store
+from harness.session import measuring as running
+from harness.spec import CUT_SHORT, OUT_OF_TIME, registry
+from harness.spec.errors import Interrupted, UsageError
 
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
@@ -138,10 +141,10 @@ def sitting(tmp_path, fakes, monkeypatch):
     )
     intent = store.Intent(plan=plan, command="", started="")
     done = []
-    launch, compute = running.launch, golden_runs.compute
-    monkeypatch.setattr(running, "launch", lambda order, *a, **k: (done.append(order.phase), launch(order, *a, **k))[1])
+    local, compute = running.launch, runs.compute
+    monkeypatch.setattr(running, "launch", lambda order, *a, **k: (done.append(order.phase), local(order, *a, **k))[1])
     monkeypatch.setattr(
-        golden_runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
+        runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
     def sit(code="abc", samples=1):
@@ -184,12 +187,12 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
-    now, begun, launch = [0.0], [], running.launch
+    now, begun, local = [0.0], [], running.launch
 
     def last(order, *arguments, **known):
         begun.append(order.phase)
         now[0] += 60
-        return launch(order, *arguments, **known)
+        return local(order, *arguments, **known)
 
     monkeypatch.setattr(running, "launch", last)
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
@@ -203,11 +206,11 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
 def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypatch):
     known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
     plan = make_plan(Request(**known, launches=2), make_machine())
-    now, launch = [0.0], running.launch
+    now, local = [0.0], running.launch
 
     def last(order, *arguments, **known):
         now[0] += 100 if (order.spec.strategy, order.phase) == ("single", "timing") else 10
-        return launch(order, *arguments, **known)
+        return local(order, *arguments, **known)
 
     monkeypatch.setattr(running, "launch", last)
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
@@ -262,8 +265,8 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
         begun.append(run)
         return subprocess.Popen(["sleep", "600"])
 
-    monkeypatch.setattr(golden_runs, "start", start)
-    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(runs, "start", start)
+    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
     assert begun
@@ -326,7 +329,7 @@ def test_checkpoints_need_their_module_when_a_training_goes_on(fakes, monkeypatc
 def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):
     request = Request(frameworks=("fake",), workloads=("toy", "classifier"), strategies=("single",), platform="cpu")
     plan = make_plan(replace(request, launches=2), make_machine())
-    start = golden_runs.start
+    start = runs.start
 
     def killed(run, threads):
         if run.spec.workload == "toy":
@@ -335,8 +338,8 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
             return subprocess.Popen(["sh", "-c", "kill -9 $$"])
         return start(run, threads)
 
-    monkeypatch.setattr(golden_runs, "start", killed)
-    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(runs, "start", killed)
+    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert len(results) == 4
@@ -360,10 +363,10 @@ def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
 def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, fakes, monkeypatch):
     """As above, with the real digests: one number of one sample is another."""
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
-    plan, launch, toy = make_plan(request, make_machine()), running.launch, workloads.sizes("toy")
+    plan, local, toy = make_plan(request, make_machine()), running.launch, workloads.sizes("toy")
     phases = []
     monkeypatch.setattr(
-        running, "launch", lambda order, *a, **k: (phases.append(order.phase), launch(order, *a, **k))[1]
+        running, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
     )
 
     def sit(change=0.0):
@@ -403,15 +406,15 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     shutil.copytree(FAKES / "fake_impl", folder)
     own = registry.package_folder
     monkeypatch.setattr(registry, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
-    before = launch.code_digest("fake")
+    before = local.code_digest("fake")
     (folder / "__pycache__").mkdir(exist_ok=True)
     (folder / "__pycache__" / "runtime.pyc").write_text("compiled")
-    assert launch.code_digest("fake") == before
+    assert local.code_digest("fake") == before
     for change in ("strategies/single.py", "new.py"):
         (folder / change).write_text("pass")
-        assert launch.code_digest("fake") != before
-        before = launch.code_digest("fake")
-    assert launch.code_digest("fake") != launch.code_digest("torch")
+        assert local.code_digest("fake") != before
+        before = local.code_digest("fake")
+    assert local.code_digest("fake") != local.code_digest("torch")
 
 
 def test_other_versions_are_proved_again(sitting, tmp_path):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conftest import make_spec
 
-from harness import phases, timing
-from harness.data import Batches
+from harness.datasets import Batches
+from harness.worker import phases, timing
 
 
 class FakeProgram:

@@ -11,14 +11,16 @@ import pytest
 from conftest import ROOT, harness, make_machine, make_result, make_spec
 from refusals import refused, refused_command
 
-from harness import compile_cache, environment, registry, report
-from harness.plan import make_plan
-from harness.report import sweep
-from harness.report.settings import departures, table
-from harness.report.summary import first_steps, over_bare_loop, result_table, summarize, track_words
-from harness.reproduce import tutorial_plan
-from harness.request import Request
-from harness.specs import TrialSpec
+from harness import reporting
+from harness.machine import environment
+from harness.planning.matrix import make_plan
+from harness.planning.recipes import tutorial_plan
+from harness.planning.request import Request
+from harness.reporting import sweep
+from harness.reporting.summary import first_steps, over_bare_loop, result_table, summarize, track_words
+from harness.reporting.tuned_settings import departures, table
+from harness.spec import TrialSpec, registry
+from harness.worker import compile_cache
 
 
 def spec_of(gpus: int = 2, **known) -> TrialSpec:
@@ -194,7 +196,7 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
     assert settings is not None
     assert "on" in set(settings[settings["setting"] == "compile"]["here"])
     assert any("PyTorch ddp" in line and "static_graph" in line for line in departures(cells))
-    report.write(tmp_path, results)
+    reporting.write(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "PyTorch ddp ×2, tuned" in text and "PyTorch single ×1, tuned" in text
     assert all(f"| {name} " in text for name in settings["setting"])

@@ -9,8 +9,9 @@ import subprocess
 import pytest
 from conftest import TESTS, python
 
-from harness import registry, traffic, workloads
-from harness.specs import StrategySpec
+from harness import workloads
+from harness.planning import traffic
+from harness.spec import StrategySpec, registry
 
 
 def test_parameter_and_activation_bytes_of_the_mnist_network():

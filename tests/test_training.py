@@ -18,10 +18,12 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
 
-from harness import checkpoints, golden, partition, statistics, store, workloads
-from harness.data import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
-from harness.report import markdown, summary, training
-from harness.specs import Epoch, TrainingSpec
+from harness import checkpoints, workloads
+from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
+from harness.reference import loops
+from harness.reporting import markdown, summary, training
+from harness.results import intervals, store
+from harness.spec import Epoch, TrainingSpec, partition
 
 
 def samples(count: int, *, labels: bool = True) -> Batches:
@@ -79,11 +81,11 @@ def test_padding_changes_neither_loss_nor_gradients(name):
     rng = np.random.default_rng(0)
     whole = Batches(workload.load("train", None), seed=0, transform=workload.transform)
     batch, params = whole.batch(0, 7), workload.init_params(1)
-    loss, gradients = golden.loss_and_gradients(workload, params, batch)
+    loss, gradients = loops.loss_and_gradients(workload, params, batch)
     wide = padded(batch, 12)
     wide["x"][7:] = rng.standard_normal(wide["x"][7:].shape)  # whatever padding holds
     parts = [
-        golden.loss_and_gradients(workload, params, part)
+        loops.loss_and_gradients(workload, params, part)
         for rank in range(4)
         for part in partition.shares(wide, rank=rank, ranks=4)
     ]
@@ -111,12 +113,12 @@ def test_evaluation_by_hand():
     )
     right = (logits.argmax(1) == whole["y"]).mean()
     found = [
-        (count, golden.evaluate(workload, params, batch))
+        (count, loops.evaluate(workload, params, batch))
         for count, batch in evaluation_batches(test, 48, dtype=np.float64)
     ]
     assert sum(count * accuracy for count, (_, accuracy) in found) / len(test) == pytest.approx(right)
     loss = sum(count * value for count, (value, _) in found) / len(test)
-    assert loss == pytest.approx(golden.loss_and_gradient("cross_entropy", logits, whole["y"])[0])
+    assert loss == pytest.approx(loops.loss_and_gradient("cross_entropy", logits, whole["y"])[0])
 
 
 def test_the_parity_phase_of_a_training_ends_with_an_uneven_batch():
@@ -141,12 +143,12 @@ def test_the_parity_phase_of_a_training_ends_with_an_uneven_batch():
 
 def test_interval_of_the_median():
     # 6 values: from the lowest to the highest, 1 - 2/64
-    found = statistics.median_interval([3, 1, 2, 6, 5, 4])
-    assert found == statistics.Interval(1, 6, 1 - 2 / 2**6)
+    found = intervals.median_interval([3, 1, 2, 6, 5, 4])
+    assert found == intervals.Interval(1, 6, 1 - 2 / 2**6)
     # 9 values: the second lowest and highest, 1 - 2 (1 + 9) / 512
-    assert statistics.median_interval(range(9)) == statistics.Interval(1, 7, 1 - 20 / 512)
-    assert statistics.median_interval([1.0, math.inf, 2.0]) == statistics.Interval(1.0, math.inf, 0.75)
-    assert statistics.median_interval([1.0]) is None
+    assert intervals.median_interval(range(9)) == intervals.Interval(1, 7, 1 - 20 / 512)
+    assert intervals.median_interval([1.0, math.inf, 2.0]) == intervals.Interval(1.0, math.inf, 0.75)
+    assert intervals.median_interval([1.0]) is None
 
 
 def test_interval_of_the_median_holds_what_it_promises():
@@ -154,7 +156,7 @@ def test_interval_of_the_median_holds_what_it_promises():
     for count in (5, 9, 20):
         within, draws, found = 0, 2000, None
         for values in rng.exponential(size=(draws, count)):
-            found = statistics.median_interval(values.tolist())
+            found = intervals.median_interval(values.tolist())
             assert found is not None
             within += found.low <= math.log(2) <= found.high
         assert found is not None

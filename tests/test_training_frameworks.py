@@ -17,9 +17,11 @@ import pytest
 from conftest import TESTS, harness, interpreters
 from test_training import assert_same_states, states
 
-from harness import checkpoints, golden, registry, store, workloads
-from harness.data import Batches, evaluation_batches
-from harness.specs import TrialResult
+from harness import checkpoints, workloads
+from harness.datasets import Batches, evaluation_batches
+from harness.reference import loops
+from harness.results import store
+from harness.spec import TrialResult, registry
 
 pytestmark = pytest.mark.frameworks
 
@@ -38,7 +40,7 @@ def evaluated(params) -> tuple[float, float]:
     test = Batches(workload.load("test", None), seed=0, transform=workload.transform)
     sums = np.zeros(2)
     for count, batch in evaluation_batches(test, BATCH, dtype=np.float64):
-        sums += count * np.array(golden.evaluate(workload, params, batch))
+        sums += count * np.array(loops.evaluate(workload, params, batch))
     loss, accuracy = sums / len(test)
     return loss, accuracy
 
@@ -48,7 +50,7 @@ def hub(tmp_path_factory):
     """A checkpoint as no framework wrote it: the golden reference after some steps."""
     workload = workloads.get("classifier", "base")
     batches = Batches(workload.load("train", None), seed=5, transform=workload.transform)
-    trained = golden.train(
+    trained = loops.train(
         workload, workload.init_params(7), [batches.batch(step, 16) for step in range(150)],
         optimizer=workload.optimizer,
     ).params  # fmt: skip

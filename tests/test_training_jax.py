@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from conftest import TESTS, python
 
-from harness import registry
+from harness.spec import registry
 
 pytestmark = pytest.mark.frameworks
 

@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 from conftest import FAKES, ROOT, harness, make_machine, make_spec
 
-from harness import environment, launch, registry, store
-from harness.display import PlainDisplay
-from harness.references import References
+from harness.cli.terminal import PlainDisplay
+from harness.launch import local
+from harness.machine import environment
+from harness.results import store
+from harness.session.references import References
+from harness.spec import registry
 
 RUN = ("--framework", "fake", "--strategy", "tell", "--platform", "cpu")
 NVLINK = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -126,7 +129,7 @@ def test_workers_import_what_can_be_reached_from_their_source(seen):
     reached = {str(path.relative_to(ROOT)) for path in worker_files()}
     assert len(seen) > 20
     assert {name for name in seen if name.startswith("harness/")} <= reached
-    assert {"harness/worker.py", "harness/checkpoints.py", "fake_impl/strategies/tell.py"} <= seen
+    assert {"harness/worker/main.py", "harness/checkpoints.py", "fake_impl/strategies/tell.py"} <= seen
 
 
 @pytest.mark.parametrize("framework", ["fake", *registry.FRAMEWORKS])
@@ -138,18 +141,18 @@ def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monk
     monkeypatch.setattr(registry, "package_folder", lambda name: tmp_path / name)
     files = [tmp_path / path.relative_to(ROOT) for path in worker_files()]
     files += [path for path in (tmp_path / package).rglob("*") if path.is_file()]
-    before, unnoticed = launch.code_digest(framework), []
+    before, unnoticed = local.code_digest(framework), []
     for path in files:
         content = path.read_bytes()
         path.write_bytes(content + b"\n# edited\n")
-        if launch.code_digest(framework) == before:
+        if local.code_digest(framework) == before:
             unnoticed.append(path.relative_to(tmp_path))
         path.write_bytes(content)
-        assert launch.code_digest(framework) == before
+        assert local.code_digest(framework) == before
     assert not unnoticed
     moved = tmp_path / package / "manifest.py"
     moved.rename(moved.with_name("renamed.py"))
-    assert launch.code_digest(framework) != before  # a name counts as well
+    assert local.code_digest(framework) != before  # a name counts as well
 
 
 class Malicious:
@@ -174,11 +177,11 @@ def test_a_worker_refuses_a_file_that_holds_a_pickle(tmp_path, fakes, poisoned):
     first = next(name for name in arrays if name in ("x", "losses"))
     evil = np.array([Malicious(mark)], dtype=object)
     np.savez(files[poisoned], **arrays | {first: evil})  # pyright: ignore[reportArgumentType]
-    order = launch.Order(
+    order = local.Order(
         spec=spec, phase="parity", interpreter=sys.executable, folder=tmp_path / "trial",
         inputs=files["inputs"], golden=files["golden"], groups=len(groups),
     )  # fmt: skip
-    outcome = launch.launch(order, make_machine())
+    outcome = local.launch(order, make_machine())
     assert outcome.status == "crashed"
     assert "allow_pickle=False" in outcome.reason
     assert not mark.exists()
@@ -187,5 +190,5 @@ def test_a_worker_refuses_a_file_that_holds_a_pickle(tmp_path, fakes, poisoned):
 def test_plug_ins_are_found_by_their_entry_points_and_are_workers_like_ours(tmp_path, fakes):
     assert list(registry.packages()) == [*registry.FRAMEWORKS, "fake", "broken"]
     assert registry.framework("fake").strategy("tell").processes == "one"
-    folder = launch.link_code(tmp_path / "code", "fake_impl")
+    folder = local.link_code(tmp_path / "code", "fake_impl")
     assert (folder / "fake_impl").resolve() == FAKES / "fake_impl"

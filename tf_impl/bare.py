@@ -1,6 +1,6 @@
 """The training loop as a script would have it, over a program's own tf.function: without the suite's code.
 
-Run between the timed blocks on GPUs, it shows what the suite's own code costs: harness/phases.py.
+Run between the timed blocks on GPUs, it shows what the suite's own code costs: harness/worker/phases.py.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.contract import Job
-from harness.data import Epochs, Step
+from harness.datasets import Epochs, Step
 from tf_impl import placement
 from tf_impl.training import Training
 

@@ -1,6 +1,6 @@
 """What TensorFlow offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, Setting, StrategySpec
+from harness.spec import FrameworkSpec, Setting, StrategySpec
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # only errors: start-up notices would bury the rest of the log

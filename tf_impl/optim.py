@@ -13,8 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness import optimizers
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec, optimizers
 
 Rule = Callable[[OptimizerSpec, tf.Tensor, Sequence[tf.Variable], Any], tf.Tensor]
 """From a gradient, the slots of its variable and the number of this update to the direction of w = w - rate direction.

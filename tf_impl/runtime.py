@@ -14,9 +14,9 @@ for unused in ("jax", "matplotlib", "sklearn"):
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from harness import precision as precision_probe  # noqa: E402
 from harness.contract import DevicesMissing, World  # noqa: E402
-from harness.specs import Precision  # noqa: E402
+from harness.gate import precision as precision_probe  # noqa: E402
+from harness.spec import Precision  # noqa: E402
 from tf_impl.meeting import Meeting  # noqa: E402
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
@@ -86,7 +86,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/precision.py."""
+    """How far products are off as they are computed here: harness/gate/precision.py."""
     with tf.device(devices(world)[0]):
         a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
         found = []

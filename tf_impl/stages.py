@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from harness import partition
 from harness.contract import Job
+from harness.spec import partition
 from tf_impl import models, runtime
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.contract import Arrays, Job
-from harness.partition import shares
+from harness.spec.partition import shares
 from tf_impl import losses, optim, placement, runtime, weights
 
 

@@ -22,7 +22,7 @@ from torch import multiprocessing
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from harness.contract import Job
-from harness.data import Epochs, Step
+from harness.datasets import Epochs, Step
 from torch_impl import placement, tuning
 
 if TYPE_CHECKING:  # workers import this file, and a second less without the strategies

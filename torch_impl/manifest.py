@@ -1,6 +1,6 @@
 """What PyTorch offers here. Read by the planner, so it imports no framework."""
 
-from harness.specs import FrameworkSpec, Setting, StrategySpec
+from harness.spec import FrameworkSpec, Setting, StrategySpec
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no kernels for CPUs: it needs GPUs"
 

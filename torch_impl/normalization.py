@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from harness.specs import Normalization
+from harness.spec import Normalization
 
 
 def with_batch_norm_over(model: nn.Module, normalization: Normalization) -> nn.Module:

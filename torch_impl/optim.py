@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from harness.contract import Arrays
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 from torch_impl import weights
 
 

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from harness import precision as precision_probe
 from harness.contract import DevicesMissing, World
-from harness.specs import Precision
+from harness.gate import precision as precision_probe
+from harness.spec import Precision
 from torch_impl import tuning
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
@@ -90,7 +90,7 @@ def _why_no_gpu() -> str:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here, eagerly: harness/precision.py.
+    """How far products are off as they are computed here, eagerly: harness/gate/precision.py.
 
     inductor calls the same libraries for products and convolutions under the same switches, and to compile these two
     would take seconds of every launch.

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from harness import partition
 from harness.contract import Job
+from harness.spec import partition
 from torch_impl import placement, runtime, tuning
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many

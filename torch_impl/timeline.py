@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from harness.specs import Span
+from harness.spec import Span
 
 Phase = Literal["forward", "backward"]
 

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from harness.layers import Arrays, Layer, Parameter, Shape, chain_flops, has_batch_norm
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 
 Loss = Literal["mse", "cross_entropy", "nll"]
 Split = Literal["train", "test"]

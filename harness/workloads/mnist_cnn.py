@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data import mnist, split_arrays
+from harness.datasets import mnist, split_arrays
 from harness.layers import Arrays, Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 from harness.workloads import Split, Workload
 
 TEST_SAMPLES, SPLIT_SEED = 1000, 0

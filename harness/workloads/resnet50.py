@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data import DataError, cifar10
+from harness.datasets import DataError, cifar10
 from harness.layers import Arrays, BatchNorm, Conv2D, GlobalAveragePool, Layer, Linear, MaxPool2D, ReLU, Residual
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 from harness.workloads import Split, Workload
 
 EXPANSION = 4  # a bottleneck's output has this many times its inner channels

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data import split_arrays
+from harness.datasets import split_arrays
 from harness.layers import Arrays, Linear, ReLU
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 from harness.workloads import Split, Workload
 
 SAMPLES, TEST_SAMPLES, DATA_SEED = 1250, 250, 0

@@ -25,9 +25,8 @@ import jax
 import numpy as np
 import optax
 
-from harness import partition
 from harness.contract import Arrays, Job
-from harness.specs import Span
+from harness.spec import Span, partition
 from jax_impl import losses, optim, runtime, stages, training
 from jax_impl.program import Program
 from jax_impl.training import Metrics, State

@@ -39,8 +39,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
-from harness import partition
 from harness.contract import Arrays, Job
+from harness.spec import partition
 from jax_impl import losses, placement, runtime, stages, training, weights
 from jax_impl.placement import AXIS
 from jax_impl.program import Program

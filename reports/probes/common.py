@@ -29,10 +29,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from harness import registry, workloads
+from harness import workloads
 from harness.contract import Job, World
-from harness.data import Batches
-from harness.specs import OptimizerSpec
+from harness.datasets import Batches
+from harness.spec import OptimizerSpec, registry
 
 # NVLink's multicast stays off in every process
 CAREFUL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}

@@ -7,7 +7,7 @@ import sys
 
 if __name__ == "__main__":
     where, *arguments = sys.argv[1:]
-    if arguments[:2] != ["-m", "harness.worker"]:
+    if arguments[:2] != ["-m", "harness.worker.main"]:
         os.execv(sys.executable, [sys.executable, *arguments])
     folder, _, rank = arguments[2:]
     with socket.socket(socket.AF_UNIX) as connection:

@@ -1,8 +1,9 @@
 """python zygote.py PACKAGE SOCKET: has imported a framework, and is forked for every rank of a trial.
 
 Importing a framework takes seconds of a core's time, the steps of a tiny trial less. interpreter.py connects and sends
-one line of JSON, a trial's folder, a rank and its variables, and gets the exit code. All is as in harness/worker.py but
-for the import; this process computes nothing, so that there is nothing in it that a fork could break.
+one line of JSON, a trial's folder, a rank and its variables, and gets the exit code. All is as in
+harness/worker/main.py but for the import; this process computes nothing, so that there is nothing in it that a fork
+could break.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def serve(path: str) -> None:
 
 def work(connection: socket.socket) -> None:
     """In the child: one rank of one trial."""
-    from harness import worker
+    from harness.worker import main
 
     orders = json.loads(connection.makefile().readline())
     threading.Thread(target=leave_with, args=[connection], daemon=True).start()
@@ -53,8 +54,8 @@ def work(connection: socket.socket) -> None:
     os.sched_setaffinity(0, orders["cores"])
     os.chdir(folder)
     plant(json.loads((folder / "job.json").read_text())["spec"], folder)
-    answer = worker.run(folder, rank)
-    worker.write_json(folder / f"rank{rank}.json", answer)
+    answer = main.run(folder, rank)
+    main.write_json(folder / f"rank{rank}.json", answer)
     code = 0 if answer["status"] == "ok" else 1
     with contextlib.suppress(BrokenPipeError):  # the test has given up
         connection.sendall(f"{code}\n".encode())

@@ -17,8 +17,9 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT
 
-from harness import devices, registry, store
-from harness.specs import TrialResult
+from harness.machine import devices
+from harness.results import store
+from harness.spec import TrialResult, registry
 
 pytestmark = [
     pytest.mark.gpu,
@@ -114,7 +115,7 @@ def test_a_killed_harness_leaves_nothing_on_the_gpus(tmp_path):
         while len(ranks) < 2 and time.monotonic() < limit:
             time.sleep(0.2)
             family = psutil.Process(process.pid).children(recursive=True)
-            ranks = [child for child in family if "harness.worker" in " ".join(child.cmdline())]
+            ranks = [child for child in family if "harness.worker.main" in " ".join(child.cmdline())]
         assert len(ranks) >= 2
         time.sleep(8)  # let them take memory on the GPUs
         family = psutil.Process(process.pid).children(recursive=True)

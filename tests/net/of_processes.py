@@ -14,7 +14,7 @@ GUARANTEES = (
                 fault="the supervisor takes the end of its standard input for nothing",
                 edits=(
                     (
-                        "harness/supervisor.py",
+                        "harness/launch/supervisor.py",
                         "and not os.read(sys.stdin.fileno(), 1):",
                         'and os.read(sys.stdin.fileno(), 1) == b"end":',
                     ),
@@ -30,7 +30,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the parent-death signal is not asked for",
-                edits=(("harness/worker.py", "ctypes.CDLL(None).prctl(1, signal.SIGKILL)", "pass"),),
+                edits=(("harness/worker/main.py", "ctypes.CDLL(None).prctl(1, signal.SIGKILL)", "pass"),),
                 tests=(
                     "test_processes::test_ranks_die_with_their_supervisor_whatever_the_harness_does",
                     "test_golden_runs::test_a_killed_harness_leaves_none",
@@ -40,7 +40,7 @@ GUARANTEES = (
                 fault="ranks do not ask for it",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         "    die_with_parent()\n    faulthandler.enable()",
                         "    faulthandler.enable()",
                     ),
@@ -49,14 +49,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="golden runs do not ask for it",
-                edits=(("harness/golden_runs.py", "    die_with_parent()\n    folder = Path", "    folder = Path"),),
+                edits=(("harness/reference/runs.py", "    die_with_parent()\n    folder = Path", "    folder = Path"),),
                 tests=("test_golden_runs::test_a_killed_harness_leaves_none",),
             ),
             Break(
                 fault="a rank whose supervisor died before it could ask works on",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         'if os.environ.get("LIKEFORLIKE_SUPERVISOR") != str(os.getppid()):',
                         "if os.getppid() == 0:",
                     ),
@@ -72,7 +72,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the supervisor is no subreaper",
-                edits=(("harness/supervisor.py", "ctypes.CDLL(None).prctl(36, 1)", "pass"),),
+                edits=(("harness/launch/supervisor.py", "ctypes.CDLL(None).prctl(36, 1)", "pass"),),
                 tests=(
                     "test_processes::test_a_process_whose_parent_is_gone_is_found_in_its_own_session",
                     "test_launch::test_children_in_their_own_session_are_ended",
@@ -89,7 +89,7 @@ GUARANTEES = (
                 fault="SIGTERM ends the supervisor at once",
                 edits=(
                     (
-                        "harness/supervisor.py",
+                        "harness/launch/supervisor.py",
                         "SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)",
                         "SIGNALS = (signal.SIGINT, signal.SIGHUP)",
                     ),
@@ -100,7 +100,7 @@ GUARANTEES = (
                 fault="no SIGKILL follows",
                 edits=(
                     (
-                        "harness/supervisor.py",
+                        "harness/launch/supervisor.py",
                         "for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):",
                         "for number in (signal.SIGTERM,):",
                     ),
@@ -118,7 +118,7 @@ GUARANTEES = (
                 fault="what a killed supervisor's ranks had started is not looked for",
                 edits=(
                     (
-                        "harness/launch.py",
+                        "harness/launch/local.py",
                         "        if not path.exists():\n            end_orphans(supervisor.pid)\n",
                         "",
                     ),
@@ -127,22 +127,22 @@ GUARANTEES = (
             ),
             Break(
                 fault="what a killed rank had started is not found",
-                edits=(("harness/supervisor.py", "process.children(recursive=True)", "process.children()[:0]"),),
+                edits=(("harness/launch/supervisor.py", "process.children(recursive=True)", "process.children()[:0]"),),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[rank]",),
             ),
             Break(
                 fault="the watcher of the scratch folder does not remove it",
-                edits=(("harness/scratch.py", "shutil.rmtree(sys.argv[1], ignore_errors=True)", "pass"),),
+                edits=(("harness/launch/scratch.py", "shutil.rmtree(sys.argv[1], ignore_errors=True)", "pass"),),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[harness]",),
             ),
             Break(
                 fault="the harness leaves all removing to the watcher",
-                edits=(("harness/scratch.py", "shutil.rmtree(self.folder, ignore_errors=True)", "pass"),),
+                edits=(("harness/launch/scratch.py", "shutil.rmtree(self.folder, ignore_errors=True)", "pass"),),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[watcher of the scratch folder]",),
             ),
             Break(
                 fault="a sitting ends without removing its scratch folder",
-                edits=(("harness/run.py", "            self.scratch.remove()\n", ""),),
+                edits=(("harness/session/measuring.py", "            self.scratch.remove()\n", ""),),
                 tests=("test_processes::test_nothing_is_left_of_a_golden_run_that_is_killed",),
             ),
         ),
@@ -154,7 +154,9 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the lowest rank of those that failed is blamed",
-                edits=(("harness/supervisor.py", "key=lambda entry: entry[:2])", "key=lambda entry: entry[1])"),),
+                edits=(
+                    ("harness/launch/supervisor.py", "key=lambda entry: entry[:2])", "key=lambda entry: entry[1])"),
+                ),
                 tests=(
                     "test_processes::test_the_rank_that_ends_first_is_blamed_where_none_could_answer",
                     "test_launch::test_the_rank_that_failed_first_is_blamed_even_if_another_then_dies_without_a_word",
@@ -164,7 +166,7 @@ GUARANTEES = (
                 fault="ranks that have failed get no time to say so",
                 edits=(
                     (
-                        "harness/supervisor.py",
+                        "harness/launch/supervisor.py",
                         "if exits and time.time() - min(exits.values()) > GRACE_SECONDS:",
                         "if exits:",
                     ),
@@ -173,7 +175,9 @@ GUARANTEES = (
             ),
             Break(
                 fault="what a rank answered is not read",
-                edits=(("harness/supervisor.py", 'if answer and answer["status"] != "ok":', "if answer == {}:"),),
+                edits=(
+                    ("harness/launch/supervisor.py", 'if answer and answer["status"] != "ok":', "if answer == {}:"),
+                ),
                 tests=(
                     "test_processes::test_a_rank_that_failed_first_may_take_a_moment_to_say_so",
                     "test_launch::test_the_rank_that_failed_first_is_blamed_even_if_another_then_dies_without_a_word",
@@ -181,7 +185,13 @@ GUARANTEES = (
             ),
             Break(
                 fault="the rank is not named",
-                edits=(("harness/supervisor.py", 'where = f"rank {rank}: " if len(codes) > 1 else ""', 'where = ""'),),
+                edits=(
+                    (
+                        "harness/launch/supervisor.py",
+                        'where = f"rank {rank}: " if len(codes) > 1 else ""',
+                        'where = ""',
+                    ),
+                ),
                 tests=("test_processes::test_a_killed_rank_is_named_with_its_signal",),
             ),
         ),
@@ -193,14 +203,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="stuck ranks are not asked for their stack",
-                edits=(("harness/supervisor.py", "process.send_signal(signal.SIGUSR1)", "pass"),),
+                edits=(("harness/launch/supervisor.py", "process.send_signal(signal.SIGUSR1)", "pass"),),
                 tests=("test_launch::test_a_stuck_rank_is_hung_and_says_where",),
             ),
             Break(
                 fault="a rank does not say how far it is",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         '(folder / f"rank{rank}.progress").write_text(text)',
                         'assert f"rank{rank}.progress"',
                     ),
@@ -209,7 +219,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="progress makes a trial last as long as it likes",
-                edits=(("harness/supervisor.py", " or time.monotonic() > deadline:", ":"),),
+                edits=(("harness/launch/supervisor.py", " or time.monotonic() > deadline:", ":"),),
                 tests=("test_launch::test_out_of_time_while_making_progress_is_a_timeout",),
             ),
         ),
@@ -223,7 +233,7 @@ GUARANTEES = (
                 fault="SIGTERM is not handled",
                 edits=(
                     (
-                        "harness/interrupts.py",
+                        "harness/launch/interrupts.py",
                         "SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)",
                         "SIGNALS = (signal.SIGINT, signal.SIGHUP)",
                     ),
@@ -234,7 +244,7 @@ GUARANTEES = (
                 fault="trials that were interrupted get no row",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         'self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")',
                         "assert interruption",
                     ),
@@ -249,7 +259,7 @@ GUARANTEES = (
                 fault="a signal comes between the rows of a cell that failed",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         "with signals_held():  # of all launches",
                         "if True:  # of all launches",
                     ),
@@ -260,7 +270,7 @@ GUARANTEES = (
                 fault="signals are not held while a row is written",
                 edits=(
                     (
-                        "harness/interrupts.py",
+                        "harness/launch/interrupts.py",
                         "signal.signal(number, lambda number, frame: arrived.append(number))",
                         "signal.getsignal(number)",
                     ),
@@ -271,7 +281,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a second signal is handled like the first",
-                edits=(("harness/interrupts.py", "signal.signal(each, signal.SIG_DFL)", "pass"),),
+                edits=(("harness/launch/interrupts.py", "signal.signal(each, signal.SIG_DFL)", "pass"),),
                 tests=(
                     "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
                 ),

@@ -14,7 +14,7 @@ GUARANTEES = (
                 fault="a rank that crashed does not say why",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         'reason = f"{type(error).__name__}: {error}".strip()',
                         'reason = f"{type(error).__name__}\\n{error}".strip()',
                     ),
@@ -23,19 +23,19 @@ GUARANTEES = (
             ),
             Break(
                 fault="a cell that fails gets a row for its first launch alone",
-                edits=(("harness/run.py", "for other in self.plan.runnable():", "for other in [spec]:"),),
+                edits=(("harness/session/measuring.py", "for other in self.plan.runnable():", "for other in [spec]:"),),
                 tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
             ),
             Break(
                 fault="a trial that was tried again has both rows",
-                edits=(("harness/store.py", "return list(last.values())", "return results"),),
+                edits=(("harness/results/store.py", "return list(last.values())", "return results"),),
                 tests=("test_store::test_a_trial_that_was_tried_again_has_one_row",),
             ),
             Break(
                 fault="cells whose golden run cannot be computed are left out",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         "self.record(self.result(spec, status=status, reason=reason))",
                         "assert status",
                     ),
@@ -55,7 +55,7 @@ GUARANTEES = (
                 fault="a row is not synchronized",
                 edits=(
                     (
-                        "harness/store.py",
+                        "harness/results/store.py",
                         "        os.fsync(descriptor)\n    except BaseException",
                         "    except BaseException",
                     ),
@@ -80,17 +80,17 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a rank writes its answer in place",
-                edits=(("harness/worker.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                edits=(("harness/worker/main.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
                 tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
             ),
             Break(
                 fault="run.json is written in place",
-                edits=(("harness/store.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                edits=(("harness/results/store.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
                 tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
             ),
             Break(
                 fault="the supervisor writes the outcome in place",
-                edits=(("harness/supervisor.py", 'folder / "outcome.tmp"', 'folder / "outcome.json"'),),
+                edits=(("harness/launch/supervisor.py", 'folder / "outcome.tmp"', 'folder / "outcome.json"'),),
                 tests=("test_processes::test_an_outcome_is_there_whole_or_not_at_all",),
             ),
             Break(
@@ -121,7 +121,7 @@ GUARANTEES = (
                 fault="a torn last line is read like any other",
                 edits=(
                     (
-                        "harness/store.py",
+                        "harness/results/store.py",
                         'if number == len(lines) and not line.endswith(b"\\n"):',
                         'if not line and not line.endswith(b"\\n"):',
                     ),
@@ -131,13 +131,13 @@ GUARANTEES = (
             ),
             Break(
                 fault="a run that goes on writes its first row onto the torn one",
-                edits=(("harness/store.py", "    _drop_torn_line(folder / RESULTS)\n", ""),),
+                edits=(("harness/results/store.py", "    _drop_torn_line(folder / RESULTS)\n", ""),),
                 tests=("test_store::test_a_run_that_goes_on_writes_no_row_onto_a_torn_one",),
                 error="UsageError",
             ),
             Break(
                 fault="a proof is written onto a torn one",
-                edits=(("harness/store.py", "    _drop_torn_line(path)\n", ""),),
+                edits=(("harness/results/store.py", "    _drop_torn_line(path)\n", ""),),
                 tests=("test_store::test_proofs_that_cannot_be_read_are_passed_over",),
             ),
         ),
@@ -148,7 +148,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the part of a row that was written stays",
-                edits=(("harness/store.py", "os.ftruncate(descriptor, whole)", "pass"),),
+                edits=(("harness/results/store.py", "os.ftruncate(descriptor, whole)", "pass"),),
                 tests=("test_store::test_a_full_disk_leaves_no_part_of_a_line",),
                 error="UsageError",
             ),
@@ -156,7 +156,7 @@ GUARANTEES = (
                 fault="it is not seen that the system took a part of a row alone",
                 edits=(
                     (
-                        "harness/store.py",
+                        "harness/results/store.py",
                         "while line:  # the system may take a part",
                         "for _ in range(1):",
                     ),
@@ -172,7 +172,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the folder is not locked",
-                edits=(("harness/store.py", "fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),),
+                edits=(("harness/results/store.py", "fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),),
                 tests=(
                     "test_sittings::test_two_sittings_at_a_time_are_refused",
                     "test_processes::test_a_run_holds_its_folder_as_long_as_it_lasts",
@@ -182,7 +182,7 @@ GUARANTEES = (
                 fault="a run does not hold its own folder, but one that goes on does",
                 edits=(
                     (
-                        "harness/session.py",
+                        "harness/session/command.py",
                         "        with store.held(folder):\n            return carry_out(intent, folder, []",
                         "        if folder:\n            return carry_out(intent, folder, []",
                     ),
@@ -200,7 +200,7 @@ GUARANTEES = (
                 fault="what was measured is measured again",
                 edits=(
                     (
-                        "harness/session.py",
+                        "harness/session/command.py",
                         "return carry_out(intent, folder.resolve(), finished, budget_minutes)",
                         "return carry_out(intent, folder.resolve(), [], budget_minutes)",
                     ),
@@ -209,14 +209,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="a training goes on from new weights",
-                edits=(("harness/worker.py", "        program.load_state(state)\n", ""),),
+                edits=(("harness/worker/main.py", "        program.load_state(state)\n", ""),),
                 tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
             ),
             Break(
                 fault="a checkpoint is taken up on other samples",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         'if about["samples"] != batches.fingerprint():',
                         'if about["samples"] is None:',
                     ),
@@ -227,7 +227,7 @@ GUARANTEES = (
                 fault="a run goes on where the hardware is another",
                 edits=(
                     (
-                        "harness/resume.py",
+                        "harness/planning/resume.py",
                         "    differs = environment.other_hardware(then, now)\n",
                         '    differs = ""\n',
                     ),
@@ -242,12 +242,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="NaN is written as Python writes it",
-                edits=(("harness/specs.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "constants"'),),
+                edits=(
+                    ("harness/spec/__init__.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "constants"'),
+                ),
                 tests=("test_store::test_what_is_not_finite_survives_in_valid_json",),
             ),
             Break(
                 fault="NaN is written as null",
-                edits=(("harness/specs.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "null"'),),
+                edits=(("harness/spec/__init__.py", '"ser_json_inf_nan": "strings"', '"ser_json_inf_nan": "null"'),),
                 tests=("test_store::test_what_is_not_finite_survives_in_valid_json",),
                 error="UsageError",
             ),
@@ -261,7 +263,7 @@ GUARANTEES = (
                 fault="rows of a newer schema are read",
                 edits=(
                     (
-                        "harness/store.py",
+                        "harness/results/store.py",
                         "if isinstance(version, int) and version > SCHEMA_VERSION:",
                         "if isinstance(version, int) and version < 0:",
                     ),
@@ -270,7 +272,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a run of a newer schema goes on",
-                edits=(("harness/store.py", "if intent.schema_version > SCHEMA_VERSION:", "if not intent:"),),
+                edits=(("harness/results/store.py", "if intent.schema_version > SCHEMA_VERSION:", "if not intent:"),),
                 tests=("test_sittings::test_a_run_of_another_version_is_refused_and_not_ruined",),
             ),
         ),
@@ -281,17 +283,17 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="< and > stay what they are",
-                edits=(("harness/report/text.py", '.replace("<", "&lt;").replace(">", "&gt;")', ""),),
+                edits=(("harness/reporting/text.py", '.replace("<", "&lt;").replace(">", "&gt;")', ""),),
                 tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
             ),
             Break(
                 fault="a pipe begins a column",
-                edits=(("harness/report/text.py", "([\\\\`*\\[\\]|#~$])", "([\\\\`*\\[\\]#~$])"),),
+                edits=(("harness/reporting/text.py", "([\\\\`*\\[\\]|#~$])", "([\\\\`*\\[\\]#~$])"),),
                 tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
             ),
             Break(
                 fault="all code blocks have fences of three",
-                edits=(("harness/report/text.py", "max(3, longest + 1)", "max(3, 0 * longest)"),),
+                edits=(("harness/reporting/text.py", "max(3, longest + 1)", "max(3, 0 * longest)"),),
                 tests=("test_report::test_hostile_text_is_inert",),
             ),
         ),
@@ -302,14 +304,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="numbers have four digits",
-                edits=(("harness/report/summary.py", 'f"{value:.3g}"', 'f"{value:.4g}"'),),
+                edits=(("harness/reporting/summary.py", 'f"{value:.3g}"', 'f"{value:.4g}"'),),
                 tests=("test_published::test_published_reports_regenerate",),
             ),
             Break(
                 fault="a report depends on the moment at which it is made",
                 edits=(
                     (
-                        "harness/report/__init__.py",
+                        "harness/reporting/__init__.py",
                         "write_text(markdown.render(cells, results, pictures))",
                         "write_text(f\"{markdown.render(cells, results, pictures)}{__import__('time').time_ns()}\")",
                     ),
@@ -325,14 +327,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="what trains differently is ranked with the others",
-                edits=(("harness/report/summary.py", 'return spec.algorithm == "synchronous"', "return True"),),
+                edits=(("harness/reporting/summary.py", 'return spec.algorithm == "synchronous"', "return True"),),
                 tests=("test_report::test_a_different_algorithm_is_never_ranked",),
             ),
             Break(
                 fault="a cell that failed has a throughput",
                 edits=(
                     (
-                        "harness/report/summary.py",
+                        "harness/reporting/summary.py",
                         "throughput=statistics.median(rates) if rates else None",
                         "throughput=statistics.median(rates) if rates else 1.0",
                     ),
@@ -343,7 +345,7 @@ GUARANTEES = (
                 fault="one good launch is enough for a cell to be ok",
                 edits=(
                     (
-                        "harness/report/summary.py",
+                        "harness/reporting/summary.py",
                         "if result.status in FAILURES), self.first.status)",
                         "if result.status == self.first.status), self.first.status)",
                     ),
@@ -353,7 +355,7 @@ GUARANTEES = (
             Break(
                 fault="speeds of CPU devices are ranked",
                 edits=(
-                    ("harness/report/markdown.py", 'return results[0].spec.platform == "cpu"', "return not results"),
+                    ("harness/reporting/markdown.py", 'return results[0].spec.platform == "cpu"', "return not results"),
                 ),
                 tests=("test_report::test_cpu_reports_claim_no_speed",),
             ),
@@ -361,7 +363,7 @@ GUARANTEES = (
                 fault="ranges that overlap are put in an order",
                 edits=(
                     (
-                        "harness/report/markdown.py",
+                        "harness/reporting/markdown.py",
                         "if (cell.high or 0) >= (best.low or 0)]",
                         "if (cell.low or 0) > (best.low or 0)]",
                     ),
@@ -370,7 +372,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="two launches are enough for an order",
-                edits=(("harness/report/markdown.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
+                edits=(("harness/reporting/markdown.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
                 tests=("test_report::test_few_launches_claim_no_order_at_all",),
             ),
         ),

@@ -30,7 +30,7 @@ GUARANTEES = (
                 fault="the reference's optimizer loads a framework by its name, which its source does not show",
                 edits=(
                     (
-                        "harness/golden.py",
+                        "harness/reference/loops.py",
                         "            first_gradients = gradients\n        params = update(",
                         '            first_gradients = gradients\n        __import__("".join(["j", "ax"]))\n'
                         "        params = update(",
@@ -51,7 +51,13 @@ GUARANTEES = (
             ),
             Break(
                 fault="the gradient of the mean loss is that of the sum",
-                edits=(("harness/golden.py", "factors[:, None] * gradient / count", "factors[:, None] * gradient"),),
+                edits=(
+                    (
+                        "harness/reference/loops.py",
+                        "factors[:, None] * gradient / count",
+                        "factors[:, None] * gradient",
+                    ),
+                ),
                 tests=("test_golden::test_loss_gradients_are_derivatives_of_the_mean",),
             ),
         ),
@@ -65,7 +71,7 @@ GUARANTEES = (
                 fault="the gate lets everything through",
                 edits=(
                     (
-                        "harness/parity.py",
+                        "harness/gate/parity.py",
                         "return float(np.max(np.abs(found - expected)) / scale)",
                         "return 0.0 * scale",
                     ),
@@ -127,7 +133,7 @@ GUARANTEES = (
                 fault="the first replica alone is compared",
                 edits=(
                     (
-                        "harness/parity.py",
+                        "harness/gate/parity.py",
                         "for index, replica in enumerate(replicas):",
                         "for index, replica in enumerate(list(replicas)[:1]):",
                     ),
@@ -137,7 +143,11 @@ GUARANTEES = (
             Break(
                 fault="the first rank alone is judged",
                 edits=(
-                    ("harness/parity.py", "    verdicts = list(verdicts)\n", "    verdicts = list(verdicts)[:1]\n"),
+                    (
+                        "harness/gate/parity.py",
+                        "    verdicts = list(verdicts)\n",
+                        "    verdicts = list(verdicts)[:1]\n",
+                    ),
                 ),
                 tests=("test_parity::test_merge_takes_the_worst_rank_and_wants_every_quantity",),
             ),
@@ -145,7 +155,7 @@ GUARANTEES = (
                 fault="what no rank could show has passed",
                 edits=(
                     (
-                        "harness/parity.py",
+                        "harness/gate/parity.py",
                         "missing = Check(quantity=quantity, error=math.inf,",
                         "missing = Check(quantity=quantity, error=0.0,",
                     ),
@@ -154,7 +164,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="tensors that are missing are passed over",
-                edits=(("harness/parity.py", "    if found.keys() != expected.keys():\n", "    if not found:\n"),),
+                edits=(("harness/gate/parity.py", "    if found.keys() != expected.keys():\n", "    if not found:\n"),),
                 tests=("test_parity::test_missing_extra_or_misshapen_tensors_fail",),
                 error="KeyError",
             ),
@@ -162,7 +172,7 @@ GUARANTEES = (
                 fault="NaN is compared like a number",
                 edits=(
                     (
-                        "harness/parity.py",
+                        "harness/gate/parity.py",
                         " or not np.all(np.isfinite(found)):\n        return math.inf",
                         ":\n        return math.inf",
                     ),
@@ -171,12 +181,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="parameters are judged by their size, not by how they moved",
-                edits=(("harness/parity.py", "golden.params[name] - golden.initial[name]", "golden.params[name]"),),
+                edits=(
+                    ("harness/gate/parity.py", "golden.params[name] - golden.initial[name]", "golden.params[name]"),
+                ),
                 tests=("test_parity::test_parameters_are_judged_by_their_movement",),
             ),
             Break(
                 fault="noise of the reference excuses anything",
-                edits=(("harness/parity.py", "min(MOST_ALLOWED, NOISE_FACTOR *", "max(0.0, NOISE_FACTOR *"),),
+                edits=(("harness/gate/parity.py", "min(MOST_ALLOWED, NOISE_FACTOR *", "max(0.0, NOISE_FACTOR *"),),
                 tests=("test_parity::test_what_the_reference_cannot_hold_itself_is_not_asked_of_others",),
             ),
         ),
@@ -190,7 +202,7 @@ GUARANTEES = (
                 fault="cells are timed whatever the gate said",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         '        if proof.status == "ok":\n            if spec.options',
                         "        if proof.status:\n            if spec.options",
                     ),
@@ -201,7 +213,7 @@ GUARANTEES = (
                 fault="where a rank was killed, what others found is not looked at",
                 edits=(
                     (
-                        "harness/verdicts.py",
+                        "harness/results/judge.py",
                         "if wrong := _wrong(found):  # that counts",
                         "if wrong := _wrong([]):  # that counts",
                     ),
@@ -212,7 +224,7 @@ GUARANTEES = (
                 fault="a wrong result beside others is tried again alone",
                 edits=(
                     (
-                        "harness/proofs.py",
+                        "harness/launch/pool.py",
                         'TRIED_ALONE: tuple[Status, ...] = ("oom",',
                         'TRIED_ALONE: tuple[Status, ...] = ("oom", "parity_failed",',
                     ),
@@ -227,12 +239,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the timed run's losses are not compared",
-                edits=(("harness/verdicts.py", "if off := off_golden(losses, curve, spec):", 'if off := "":'),),
+                edits=(("harness/results/judge.py", "if off := off_golden(losses, curve, spec):", 'if off := "":'),),
                 tests=("test_launch::test_a_timed_run_that_leaves_the_golden_curve_is_void",),
             ),
             Break(
                 fault="nobody looks which precision was at work",
-                edits=(("harness/verdicts.py", "if off := precision.wrong(found, spec.precision):", 'if off := "":'),),
+                edits=(
+                    ("harness/results/judge.py", "if off := precision.wrong(found, spec.precision):", 'if off := "":'),
+                ),
                 tests=("test_precision::test_a_trial_in_another_precision_counts_for_nothing",),
                 error="KeyError",  # it looks for times, which such a trial has none of
             ),
@@ -240,7 +254,7 @@ GUARANTEES = (
                 fault="TF32 passes for float32",
                 edits=(
                     (
-                        "harness/precision.py",
+                        "harness/gate/precision.py",
                         'if precision == "fp32" and not error < ROUGH:',
                         'if precision == "fp32" and not error < COARSE:',
                     ),
@@ -249,7 +263,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="losses that are too good for bfloat16 are believed",
-                edits=(("harness/verdicts.py", "TOO_GOOD = 1e-5", "TOO_GOOD = 0.0"),),
+                edits=(("harness/results/judge.py", "TOO_GOOD = 1e-5", "TOO_GOOD = 0.0"),),
                 tests=("test_precision::test_a_network_that_loses_its_cast_on_the_way_shows",),
             ),
         ),
@@ -262,7 +276,11 @@ GUARANTEES = (
             Break(
                 fault="a proof is reused whatever it was made with",
                 edits=(
-                    ("harness/run.py", "not self.proved_by(spec).items() <= proof.run.items()", "proof.run is None"),
+                    (
+                        "harness/session/measuring.py",
+                        "not self.proved_by(spec).items() <= proof.run.items()",
+                        "proof.run is None",
+                    ),
                 ),
                 tests=(
                     "test_sittings::test_a_proof_is_kept_for_the_very_same_code_and_samples_alone",
@@ -271,7 +289,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a proof is never reused",
-                edits=(("harness/run.py", "if proof is None or not", "if proof is not None or not"),),
+                edits=(("harness/session/measuring.py", "if proof is None or not", "if proof is not None or not"),),
                 tests=(REPEATED,),
                 error="AttributeError",
             ),
@@ -279,7 +297,7 @@ GUARANTEES = (
                 fault="the workloads do not count",
                 edits=(
                     (
-                        "harness/launch.py",
+                        "harness/launch/local.py",
                         "and not path.is_relative_to(reports)",
                         'and not path.is_relative_to(reports) and "workloads" not in path.parts',
                     ),
@@ -290,7 +308,7 @@ GUARANTEES = (
                 fault="the framework's package does not count",
                 edits=(
                     (
-                        "harness/launch.py",
+                        "harness/launch/local.py",
                         'for package in ("harness", registry.framework(framework).package):',
                         'for package in ("harness",):',
                     ),
@@ -301,7 +319,7 @@ GUARANTEES = (
                 fault="a worker imports a module of the reports, which do not count",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         "from harness.contract import",
                         "from harness.report import text as _text\nfrom harness.contract import",
                     ),
@@ -314,7 +332,7 @@ GUARANTEES = (
                     (
                         "harness/workloads/classifier.py",
                         "from harness.workloads import",
-                        '__import__("importlib").import_module("harness.errors".replace("errors", "interrupts"))\n'
+                        '__import__("importlib").import_module("harness.spec.errors".replace("errors", "interrupts"))\n'
                         "from harness.workloads import",
                     ),
                 ),
@@ -322,14 +340,20 @@ GUARANTEES = (
             ),
             Break(
                 fault="the samples do not count",
-                edits=(("harness/run.py", "str(self.references.batches(spec).fingerprint())", '"the samples"'),),
+                edits=(
+                    (
+                        "harness/session/measuring.py",
+                        "str(self.references.batches(spec).fingerprint())",
+                        '"the samples"',
+                    ),
+                ),
                 tests=(REPEATED,),
             ),
             Break(
                 fault="of the samples their labels alone count",
                 edits=(
                     (
-                        "harness/data/__init__.py",
+                        "harness/datasets/__init__.py",
                         'zlib.crc32(self._arrays["y"].tobytes(), zlib.crc32(self._arrays["x"].tobytes()))',
                         'zlib.crc32(self._arrays["y"].tobytes())',
                     ),
@@ -340,7 +364,7 @@ GUARANTEES = (
                 fault="versions do not count",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         "return result.versions == proof.versions and ours == theirs",
                         "return ours == theirs",
                     ),
@@ -351,7 +375,7 @@ GUARANTEES = (
                 fault="variables do not count",
                 edits=(
                     (
-                        "harness/run.py",
+                        "harness/session/measuring.py",
                         "return result.versions == proof.versions and ours == theirs",
                         "return result.versions == proof.versions",
                     ),
@@ -368,7 +392,7 @@ GUARANTEES = (
                 fault="every round has the same order",
                 edits=(
                     (
-                        "harness/plan.py",
+                        "harness/planning/matrix.py",
                         'for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))",
                         "for spec in cells",
@@ -380,7 +404,7 @@ GUARANTEES = (
                 fault="the order is another in every plan",
                 edits=(
                     (
-                        "harness/plan.py",
+                        "harness/planning/matrix.py",
                         'random.Random(f"{cells[0].seed if cells else 0}/{launch}")',
                         "random.Random()",
                     ),
@@ -391,7 +415,7 @@ GUARANTEES = (
                 fault="the launches of a cell stand together",
                 edits=(
                     (
-                        "harness/plan.py",
+                        "harness/planning/matrix.py",
                         "        for launch in range(launches)\n"
                         '        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))\n",
@@ -410,7 +434,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the fastest rank counts",
-                edits=(("harness/timing.py", "return [max(ranks) for ranks", "return [min(ranks) for ranks"),),
+                edits=(("harness/worker/timing.py", "return [max(ranks) for ranks", "return [min(ranks) for ranks"),),
                 tests=(
                     "test_timing::test_the_slowest_rank_counts_block_by_block",
                     "test_report::test_throughput_is_total_work_over_total_time_of_the_slowest_rank",
@@ -420,7 +444,7 @@ GUARANTEES = (
                 fault="the clock is read before the devices are idle",
                 edits=(
                     (
-                        "harness/timing.py",
+                        "harness/worker/timing.py",
                         "    program.sync()  # steps are asynchronous: without this",
                         "    # steps are asynchronous: without this",
                     ),
@@ -434,7 +458,7 @@ GUARANTEES = (
                 fault="work of the block before runs into a block",
                 edits=(
                     (
-                        "harness/timing.py",
+                        "harness/worker/timing.py",
                         "    program.sync()  # nothing of the block before",
                         "    # nothing of the block before",
                     ),
@@ -445,7 +469,7 @@ GUARANTEES = (
                 fault="ranks do not wait for each other before a block",
                 edits=(
                     (
-                        "harness/timing.py",
+                        "harness/worker/timing.py",
                         "    barrier()  # the ranks start together,",
                         "    # the ranks start together,",
                     ),
@@ -461,14 +485,14 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="all ranks take the first rank's share",
-                edits=(("harness/partition.py", "(step * ranks + rank) * size", "(step * ranks) * size"),),
+                edits=(("harness/spec/partition.py", "(step * ranks + rank) * size", "(step * ranks) * size"),),
                 tests=("test_training::test_every_sample_is_trained_on_once_whoever_shares_the_work",),
             ),
             Break(
                 fault="the order of samples is one for all seeds",
                 edits=(
                     (
-                        "harness/data/__init__.py",
+                        "harness/datasets/__init__.py",
                         "return np.random.default_rng([seed, epoch]).permutation(count)",
                         "return np.random.default_rng([0, epoch]).permutation(count)",
                     ),
@@ -477,7 +501,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a device is a larger share of the cores where a cell has fewer",
-                edits=(("harness/launch.py", "len(cores) // plan_devices)", "len(cores) // trial_devices)"),),
+                edits=(("harness/launch/local.py", "len(cores) // plan_devices)", "len(cores) // trial_devices)"),),
                 tests=("test_launch::test_every_cpu_device_is_an_equal_share_of_the_cores",),
             ),
         ),

@@ -17,7 +17,7 @@ GUARANTEES = (
                 fault="all variables are passed on",
                 edits=(
                     (
-                        "harness/environment.py",
+                        "harness/machine/environment.py",
                         "if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(",
                         "if not any(",
                     ),
@@ -28,7 +28,7 @@ GUARANTEES = (
                 fault="the supervisor gives ranks its own variables as well",
                 edits=(
                     (
-                        "harness/supervisor.py",
+                        "harness/launch/supervisor.py",
                         'env=order["environment"] | {',
                         'env=os.environ | order["environment"] | {',
                     ),
@@ -43,7 +43,9 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="names are not looked at",
-                edits=(("harness/environment.py", "and not any(word in name for word in SECRETS)", "and SECRETS"),),
+                edits=(
+                    ("harness/machine/environment.py", "and not any(word in name for word in SECRETS)", "and SECRETS"),
+                ),
                 tests=("test_launch::test_no_secret_reaches_a_worker_or_a_report", VARIABLES),
             ),
         ),
@@ -56,25 +58,35 @@ GUARANTEES = (
             Break(
                 fault="NCCL's variables are not passed on",
                 edits=(
-                    ("harness/environment.py", '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"', '"NVIDIA_DRIVER", "NVSHMEM_"'),
+                    (
+                        "harness/machine/environment.py",
+                        '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"',
+                        '"NVIDIA_DRIVER", "NVSHMEM_"',
+                    ),
                 ),
                 tests=(SCRUBBED, VARIABLES),
             ),
             Break(
                 fault="NVSHMEM's variables are not passed on",
-                edits=(("harness/environment.py", '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"', '"NVIDIA_DRIVER", "NCCL_"'),),
+                edits=(
+                    (
+                        "harness/machine/environment.py",
+                        '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"',
+                        '"NVIDIA_DRIVER", "NCCL_"',
+                    ),
+                ),
                 tests=(SCRUBBED, VARIABLES),
             ),
             Break(
                 fault="TORCH_ variables are not passed on",
-                edits=(("harness/environment.py", '"TORCH",\n    "PYTORCH_"', '"PYTORCH_"'),),
+                edits=(("harness/machine/environment.py", '"TORCH",\n    "PYTORCH_"', '"PYTORCH_"'),),
                 tests=(SCRUBBED, VARIABLES),
             ),
             Break(
                 fault="NVSHMEM's variables are not recorded",
                 edits=(
                     (
-                        "harness/environment.py",
+                        "harness/machine/environment.py",
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_"',
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "CUDNN_"',
                     ),
@@ -90,7 +102,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a worker imports what finds GPUs",
-                edits=(("harness/environment.py", "if TYPE_CHECKING:", "if not TYPE_CHECKING:"),),
+                edits=(("harness/machine/environment.py", "if TYPE_CHECKING:", "if not TYPE_CHECKING:"),),
                 tests=("test_workers::test_a_worker_needs_numpy_and_its_framework_alone",),
             ),
             Break(
@@ -108,7 +120,7 @@ GUARANTEES = (
                 fault="a worker's path has a package of the harness's interpreter",
                 edits=(
                     (
-                        "harness/launch.py",
+                        "harness/launch/local.py",
                         'for name in ("harness", package):\n        origin',
                         'for name in ("harness", package, "pydantic"):\n        origin',
                     ),
@@ -126,8 +138,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "torch_impl/manifest.py",
-                        "from harness.specs import",
-                        "import torch as _torch\nfrom harness.specs import",
+                        "from harness.spec import",
+                        "import torch as _torch\nfrom harness.spec import",
                     ),
                 ),
                 tests=(
@@ -146,7 +158,7 @@ GUARANTEES = (
                 fault="a failed import counts as a crash",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         'raise Unavailable(f"cannot import {package}: {type(error).__name__}: {error}") from error',
                         "raise",
                     ),
@@ -157,7 +169,7 @@ GUARANTEES = (
                 fault="nobody looks whether the interpreter has the framework",
                 edits=(
                     (
-                        "harness/registry.py",
+                        "harness/spec/registry.py",
                         "            absent = json.loads(found.stdout)\n",
                         "            absent = []\n",
                     ),
@@ -174,7 +186,7 @@ GUARANTEES = (
                 fault="samples may hold pickles",
                 edits=(
                     (
-                        "harness/worker.py",
+                        "harness/worker/main.py",
                         'np.load(orders["inputs"], allow_pickle=False)',
                         'np.load(orders["inputs"], allow_pickle=True)',
                     ),
@@ -188,7 +200,7 @@ GUARANTEES = (
                 fault="references may hold pickles",
                 edits=(
                     (
-                        "harness/golden.py",
+                        "harness/reference/loops.py",
                         "np.load(path, allow_pickle=False)",
                         "np.load(path, allow_pickle=True)",
                     ),
@@ -212,7 +224,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="entry points are not read",
-                edits=(("harness/registry.py", "return FRAMEWORKS | plugins", "return FRAMEWORKS"),),
+                edits=(("harness/spec/registry.py", "return FRAMEWORKS | plugins", "return FRAMEWORKS"),),
                 tests=(
                     "test_workers::test_plug_ins_are_found_by_their_entry_points_and_are_workers_like_ours",
                     "test_docs::test_the_plugin_in_contributing_is_whole",
@@ -222,7 +234,7 @@ GUARANTEES = (
                 fault="a broken plug-in ends in a traceback",
                 edits=(
                     (
-                        "harness/registry.py",
+                        "harness/spec/registry.py",
                         "        if name in FRAMEWORKS:\n            raise\n",
                         "        if name:\n            raise\n",
                     ),
@@ -239,7 +251,7 @@ GUARANTEES = (
                 fault="a usage error exits with 1",
                 edits=(
                     (
-                        "harness/cli.py",
+                        "harness/cli/app.py",
                         "    except UsageError as error:\n        code = fail(error, 2)",
                         "    except UsageError as error:\n        code = fail(error, 1)",
                     ),
@@ -249,13 +261,17 @@ GUARANTEES = (
             Break(
                 fault="the folder of a run that cannot begin stays",
                 edits=(
-                    ("harness/session.py", "store.discard(folder)  # if nothing was measured", "pass  # if nothing"),
+                    (
+                        "harness/session/command.py",
+                        "store.discard(folder)  # if nothing was measured",
+                        "pass  # if nothing",
+                    ),
                 ),
                 tests=("test_cli::test_bad_data_leaves_nothing_behind",),
             ),
             Break(
                 fault="samples that are not the published ones are taken",
-                edits=(("harness/data/mnist.py", "    if digest != md5:\n", "    if not digest:\n"),),
+                edits=(("harness/datasets/mnist.py", "    if digest != md5:\n", "    if not digest:\n"),),
                 tests=("test_data::test_damaged_idx_files_are_refused",),
             ),
         ),

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness import workloads
 from harness.contract import Job, World
-from harness.data import Batches
+from harness.datasets import Batches
 
 package = sys.argv[1]
 runtime = importlib.import_module(f"{package}.runtime")

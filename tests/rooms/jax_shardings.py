@@ -14,8 +14,8 @@ import numpy as np
 
 from harness import workloads
 from harness.contract import Job, World
-from harness.data import Batches
-from harness.specs import Normalization
+from harness.datasets import Batches
+from harness.spec import Normalization
 from jax_impl import runtime
 
 DEVICES, BATCH = 2, 16

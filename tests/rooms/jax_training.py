@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from flax import linen as nn
 
-from harness import golden, layers, optimizers, partition
+from harness import layers
 from harness.contract import Job, World
-from harness.data import Batches, Epochs, evaluation_batches
+from harness.datasets import Batches, Epochs, evaluation_batches
 from harness.layers import BatchNorm, Conv2D, Flatten, Linear, ReLU
+from harness.reference import loops
+from harness.spec import optimizers, partition
 from harness.workloads import Workload
 from jax_impl import input as loaders
 from jax_impl import runtime
@@ -147,7 +149,7 @@ def evaluated_by_hand(state, batch):
 def against_definitions(strategy, job, epochs):
     """Training on uneven batches, running statistics and evaluation, each against NumPy, in float64."""
     program, batches = build(strategy, job), batches_of(epochs, np.float64)
-    right = golden.train(WORKLOAD, job.params, batches, optimizer=job.optimizer, groups=groups(job))
+    right = loops.train(WORKLOAD, job.params, batches, optimizer=job.optimizer, groups=groups(job))
     handles = [program.step(program.place(batches[0]))]
     state = program.state()
     one_step = np.array([state["running/bn.mean"], state["running/bn.var"]])

@@ -8,9 +8,11 @@ import json
 
 import numpy as np
 
-from harness import golden, partition, workloads
+from harness import workloads
 from harness.contract import Job, World
-from harness.data import Batches
+from harness.datasets import Batches
+from harness.reference import loops
+from harness.spec import partition
 from torch_impl.strategies import model_parallel, pipeline
 
 workload = workloads.get("resnet50", "tiny")
@@ -40,11 +42,11 @@ def errors(build, stages, options, groups):
 
 for split in range(1, BATCH + 1):
     sizes = partition.micro_batches(BATCH, split)
-    right = golden.loss_and_gradients(workload, params, batch, groups=sizes)
+    right = loops.loss_and_gradients(workload, params, batch, groups=sizes)
     for stages in range(1, 6):
         row = errors(pipeline.build, stages, {"split_size": split, "cut": "parameters"}, right)
         print(json.dumps({"split": split, "stages": stages, "micro_batches": len(sizes)} | row))
-whole = golden.loss_and_gradients(workload, params, batch)
+whole = loops.loss_and_gradients(workload, params, batch)
 for stages, cut in ((1, "parameters"), (2, "layer2"), (3, "layer1+layer3"), (11, "parameters"), (3, "time")):
     row = errors(model_parallel.build, stages, {"cut": cut}, whole)
     print(json.dumps({"split": BATCH, "stages": stages, "micro_batches": 1, "cut": cut} | row))

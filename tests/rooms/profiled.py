@@ -12,10 +12,11 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from harness import registry, workloads
+from harness import workloads
 from harness.contract import Job, World
-from harness.data import Batches
-from harness.traffic import FLOAT_BYTES
+from harness.datasets import Batches
+from harness.planning.traffic import FLOAT_BYTES
+from harness.spec import registry
 from torch_impl import runtime
 
 STEPS = 4

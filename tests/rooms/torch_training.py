@@ -16,11 +16,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness import golden, layers, registry, workloads
+from harness import layers, workloads
 from harness.contract import Job, World
-from harness.data import Batches, Epochs, padded
-from harness.optimizers import parse
-from harness.specs import Precision
+from harness.datasets import Batches, Epochs, padded
+from harness.reference import loops
+from harness.spec import Precision, registry
+from harness.spec.optimizers import parse
 from torch_impl import input as torch_input
 from torch_impl import runtime, weights
 
@@ -107,7 +108,7 @@ def errors(strategy, workload, options=()):
     whole, _, short = (data.whole(taken, dtype=np.float64) for taken in data.steps(0))
     program, _ = built(strategy, workload, options=options)
     kept = step(program, short)  # first: no program must be made for its size
-    loss, gradients = golden.loss_and_gradients(workload, workload.init_params(0), short)
+    loss, gradients = loops.loss_and_gradients(workload, workload.init_params(0), short)
     read, found = program.loss(), {}
     if not workload.normalizes:
         mine = program.gradients()
@@ -120,7 +121,7 @@ def errors(strategy, workload, options=()):
     shown = padded(data.batches.gather(data.steps(0)[2].chosen), BATCH)
     evaluated, now = program.evaluate(program.place(shown)), state(program)
     layers = tuple(frozen(layer, now) for layer in workload.layers)
-    right = golden.evaluate(replace(workload, layers=layers), canonical(now), shown)
+    right = loops.evaluate(replace(workload, layers=layers), canonical(now), shown)
     found["evaluation"] = max(abs(mine - its) for mine, its in zip(evaluated, right, strict=True))
     if own and program.share[1] > 1:
         every = [own for _ in range(ranks)]

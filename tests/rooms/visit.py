@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from harness import workloads
-from harness.specs import OptimizerSpec
+from harness.spec import OptimizerSpec
 
 OPTIMIZERS = {
     "sgd": OptimizerSpec(name="sgd", learning_rate=0.1),

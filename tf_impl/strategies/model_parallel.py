@@ -19,8 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness import partition
 from harness.contract import Job
+from harness.spec import partition
 from tf_impl import models, placement, runtime, stages, weights
 from tf_impl.training import Training
 

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import nn
 
 from harness.contract import Arrays, Job
-from harness.golden import Push
+from harness.reference.loops import Push
 from torch_impl import losses, models, optim, placement, weights
 from torch_impl.strategies.single import SingleDevice
 

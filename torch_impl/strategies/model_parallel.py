@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import torch
 
-from harness import partition
 from harness.contract import Job
-from harness.specs import Span
+from harness.spec import Span, partition
 from torch_impl import models, placement, runtime, stages, tuning, weights
 from torch_impl.strategies.single import SingleDevice
 from torch_impl.timeline import Timeline

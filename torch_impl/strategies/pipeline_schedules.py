@@ -41,9 +41,9 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
-from harness import partition
 from harness.contract import Job
-from harness.partition import stages_per_device
+from harness.spec import partition
+from harness.spec.partition import stages_per_device
 from torch_impl import models, placement, runtime, stages, tuning, weights
 from torch_impl.strategies.single import SingleDevice
 

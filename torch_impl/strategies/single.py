@@ -17,7 +17,7 @@ from torch._utils import _flatten_dense_tensors as flatten
 from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Arrays, Job
-from harness.partition import shares
+from harness.spec.partition import shares
 from torch_impl import losses, models, optim, placement, runtime, tuning, weights
 
 

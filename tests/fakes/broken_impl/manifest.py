@@ -1,4 +1,4 @@
-from harness.specs import FrameworkSpec, StrategySpec
+from harness.spec import FrameworkSpec, StrategySpec
 
 FRAMEWORK = FrameworkSpec(
     name="broken",

@@ -1,6 +1,6 @@
 """Found by the harness through the entry point beside this package, as any plug-in is."""
 
-from harness.specs import FrameworkSpec, StrategySpec
+from harness.spec import FrameworkSpec, StrategySpec
 
 ONE_PROCESS = (
     "wrong_gradient",

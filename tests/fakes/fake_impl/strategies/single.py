@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from harness import golden, optimizers
+from harness.reference import loops
+from harness.spec import optimizers
 
 
 class Fake:
@@ -17,7 +18,7 @@ class Fake:
         return batch
 
     def step(self, placed) -> Any:
-        self.last_loss, self.last_gradients = golden.loss_and_gradients(self.job.workload, self.params, placed)
+        self.last_loss, self.last_gradients = loops.loss_and_gradients(self.job.workload, self.params, placed)
         self.params = optimizers.update(
             self.job.optimizer, self.params, self.last_gradients, self.moments, step=self.steps
         )
@@ -31,7 +32,7 @@ class Fake:
         return self.last_loss if of is None else of
 
     def evaluate(self, placed):
-        return golden.evaluate(self.job.workload, self.params, placed)
+        return loops.evaluate(self.job.workload, self.params, placed)
 
     def state(self):
         moments = {f"optimizer/{slot}/{name}": a for (name, slot), a in self.moments.items()}

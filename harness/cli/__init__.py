@@ -1,0 +1,1 @@
+"""Commands, their options, and what the terminal shows. Parent process."""

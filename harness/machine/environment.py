@@ -1,0 +1,104 @@
+"""The environment that workers get, and the record of what a run ran on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import harness
+
+if TYPE_CHECKING:  # workers import this module, and their interpreters need not have what devices.py needs
+    from harness.machine.devices import Machine
+
+# Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
+PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CC", "CXX")
+PASSED_PREFIXES = (
+    "LC_", "CUDA_", "NVIDIA_TF32", "NVIDIA_VISIBLE", "NVIDIA_DRIVER", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH",
+    "PYTORCH_", "JAX_", "XLA_", "TF_CPP_", "TF_XLA_", "TF_CUDNN_", "TF_GPU_", "TF_ENABLE_", "TF_FORCE_", "TF_NUM_",
+    "TF_DETERMINISTIC_", "GLOO_",
+)  # fmt: skip
+SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
+# Of these, reports show the ones that can change a result, and no personal paths or notices of container images.
+RECORDED_PREFIXES = (
+    "CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
+    "GLOO_", "OMP_", "MKL_", "OPENBLAS_",
+)  # fmt: skip
+UNRECORDED = (
+    "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION", "NCCL_VERSION", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
+)  # fmt: skip
+PROJECT = Path(harness.__file__).parent.parent
+
+
+def worker_environment(
+    *, machine: Machine, platform: str, devices: int, cores: int, own: dict[str, str], code: Path
+) -> dict[str, str]:
+    """All variables of one rank. `own` are the framework's, which win over the caller's."""
+    environment = _passed() | own
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    tokens = [gpu.token for gpu in machine.gpus[:devices]] if platform == "gpu" else []
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(tokens)
+    # One budget for all: every library that keeps a thread pool is told the same number.
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        environment[name] = str(cores)
+    return environment
+
+
+def inherited() -> dict[str, str]:
+    """The caller's variables that reach workers and can change a result: to redo a run they must be set again."""
+    return recorded(_passed())
+
+
+def _passed() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
+    }
+
+
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of a worker's environment that can change a result."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(RECORDED_PREFIXES) and name not in UNRECORDED
+    }
+
+
+def commit() -> str:
+    """The suite's git commit, with "+changes" where files differ from it, or "" outside a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
+            cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
+
+
+def hardware(machine: Machine) -> dict[str, Any]:
+    """The machine as plain data."""
+    return asdict(machine) | {"cores": len(machine.cores), "python": platform.python_version()}
+
+
+def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What tells two kinds of machines apart, or "". Not their memory, of which virtual machines may show more as it is
+    used; nor which of equal GPUs they have: reports say on how many machines a run was measured."""
+
+    def kind(machine: Mapping[str, Any], name: str) -> str:
+        value = machine.get(name)
+        if name == "gpus":
+            value = [(gpu["name"], gpu["memory_bytes"]) for gpu in value or ()]
+        return json.dumps(value)
+
+    return next((name for name in ("gpus", "driver", "cpu", "cores") if kind(one, name) != kind(other, name)), "")

@@ -1,0 +1,221 @@
+"""The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
+
+Losses and loops are written out here as definitions; optimizers are in harness/spec/optimizers.py, layers in
+harness/layers.py. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim
+to train like a single device are held against it; `train_locally` and `replay` define the two that train differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from harness.layers import Arrays, chain_forward, log_softmax
+from harness.spec import OptimizerSpec
+from harness.spec.optimizers import update
+from harness.spec.partition import shares
+from harness.workloads import Loss, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """`losses[k]` is the loss of step k before its update; `gradients` are those of step 0; `params` come after all.
+
+    `noise`: how far each quantity moves when the initial weights are rounded once more (harness/gate/parity.py).
+    """
+
+    initial: Arrays
+    losses: np.ndarray
+    gradients: Arrays
+    params: Arrays
+    noise: dict[str, float] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write as one .npz file."""
+        noise = {name: np.array(value) for name, value in self.noise.items()}
+        named = {"initial": self.initial, "gradients": self.gradients, "params": self.params, "noise": noise}
+        flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
+        np.savez(path, losses=self.losses, **flat)  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def load(cls, path: Path) -> Golden:
+        """Read what `save` wrote; nothing is unpickled."""
+        groups: dict[str, Arrays] = {"initial": {}, "gradients": {}, "params": {}, "noise": {}}
+        with np.load(path, allow_pickle=False) as archive:
+            for key in archive.files:
+                group, _, name = key.partition("/")
+                if name:
+                    groups[group][name] = archive[key]
+            noise = {name: float(value) for name, value in groups.pop("noise").items()}
+            return cls(losses=archive["losses"], noise=noise, **groups)
+
+
+def train(
+    workload: Workload,
+    params: Arrays,
+    batches: Iterable[Arrays],
+    *,
+    optimizer: OptimizerSpec,
+    groups: Callable[[int], Sequence[int]] | None = None,
+) -> Golden:
+    """Train on each batch once.
+
+    `groups` gives, of a batch's size, the sizes of its parts that share normalization statistics, the whole batch by
+    default; the loss is the mean over all samples whatever the groups. Raises ValueError if they do not add up to it.
+    """
+    initial, losses, first_gradients, state = dict(params), [], {}, {}
+    for step, batch in enumerate(batches):
+        parts = None if groups is None else groups(len(batch["x"]))
+        loss, gradients = loss_and_gradients(workload, params, batch, groups=parts)
+        losses.append(loss)
+        if step == 0:
+            first_gradients = gradients
+        params = update(optimizer, params, gradients, state, step=step)
+    return Golden(initial=initial, losses=np.array(losses), gradients=first_gradients, params=params)
+
+
+def train_locally(
+    workload: Workload,
+    params: Arrays,
+    batches: Iterable[Arrays],
+    *,
+    optimizer: OptimizerSpec,
+    workers: int,
+    sync_every: int,
+    accumulation_steps: int = 1,
+    groups: Callable[[int], Sequence[int]] | None = None,
+) -> Golden:
+    """Local SGD (Stich 2019, arXiv:1805.09767): each worker trains on its own share of every batch with an optimizer of
+    its own; after every `sync_every` steps the workers' parameters, not their optimizers' states, are averaged.
+
+    `groups` gives, of a whole batch's size, the sizes of its parts that share normalization statistics, each of them
+    within one worker's share. The parameters that come out are the workers' mean; after a meeting that is what each of
+    them has.
+    """
+    replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
+    losses, first_gradients = [], {}
+    for step, batch in enumerate(batches):
+        of_all = None if groups is None else groups(len(batch["x"]))
+        own_groups = [None if of_all is None else of_all[w::workers] for w in range(workers)]
+        own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
+        found = [loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w]) for w in range(workers)]
+        losses.append(np.mean([loss for loss, _ in found]))
+        if step == 0:
+            first_gradients = _mean([gradients for _, gradients in found])
+        for w, (_, gradients) in enumerate(found):
+            replicas[w] = update(optimizer, replicas[w], gradients, states[w], step=step)
+        if (step + 1) % sync_every == 0:
+            replicas = [_mean(replicas)] * workers
+    return Golden(initial=dict(params), losses=np.array(losses), gradients=first_gradients, params=_mean(replicas))
+
+
+@dataclass(frozen=True)
+class Push:
+    """One update of an asynchronous run: worker `rank`'s gradient of its share of batch `step`, taken of the parameters
+    as they were after the first `version` updates."""
+
+    rank: int
+    step: int
+    version: int
+
+
+def in_turn(workers: int, steps: int) -> list[Push]:
+    """The pushes of workers that wait for each other: in every step one after another, none of a stale version."""
+    return [Push(rank, step, step * workers + rank) for step in range(steps) for rank in range(workers)]
+
+
+def replay(
+    workload: Workload, params: Arrays, batches: Iterable[Arrays], *, optimizer: OptimizerSpec, pushes: Sequence[Push]
+) -> Golden:
+    """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), repeated in the order in which it
+    happened: each push is one update of the shared parameters by one worker's gradient.
+
+    The loss of a step and the gradients of the first are means over the workers, each at the version it saw. Raises
+    ValueError for a history that cannot be: a version from the future, or a push that is missing or doubled.
+    """
+    batches = list(batches)
+    workers = len({push.rank for push in pushes})
+    expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
+    if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
+        raise ValueError(f"{len(pushes)} pushes are not one of each worker and step")
+    versions, state, losses, first_gradients = {0: dict(params)}, {}, np.zeros(len(batches)), []
+    for number, push in enumerate(pushes):
+        if push.version > number:
+            raise ValueError(f"push {number} saw version {push.version}, which was not there yet")
+        share = shares(batches[push.step], rank=push.rank, ranks=workers)[0]
+        loss, gradients = loss_and_gradients(workload, versions[push.version], share)
+        losses[push.step] += loss / workers
+        if push.step == 0:
+            first_gradients.append(gradients)
+        versions[number + 1] = update(optimizer, versions[number], gradients, state, step=number)
+        needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # the others are let go
+        versions = {version: kept for version, kept in versions.items() if version in needed}
+    return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[len(pushes)])
+
+
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _mean(trees: Sequence[Arrays]) -> Arrays:
+    return {name: np.mean([tree[name] for tree in trees], axis=0) for name in trees[0]}
+
+
+def loss_and_gradients(
+    workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None
+) -> tuple[float, Arrays]:
+    """Mean loss over the batch, and its gradient by parameter name."""
+    count = len(batch["x"])
+    groups = groups or (count,)
+    if sum(groups) != count:
+        raise ValueError(f"groups of {tuple(groups)} samples do not make up a batch of {count}")
+    total, gradients = 0.0, {name: np.zeros_like(array) for name, array in params.items()}
+    ends = np.cumsum(groups)
+    for size, end in zip(groups, ends, strict=True):
+        x, y = batch["x"][end - size : end], batch["y"][end - size : end]
+        outputs, pullback = chain_forward(workload.layers, params, x)
+        loss, dy = loss_and_gradient(workload.loss, outputs, y)
+        total += loss * size / count
+        for name, gradient in pullback(dy * (size / count))[1].items():
+            gradients[name] += gradient
+    return total, gradients
+
+
+def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    """Mean loss of a batch and its gradient with respect to the outputs.
+
+    "mse" averages over samples and output elements. "cross_entropy" takes logits, "nll" log-probabilities; both average
+    over samples. Targets of harness.data.padded say what each sample's loss is multiplied with before that.
+    """
+    targets, factors = split_targets(loss, outputs, targets)
+    if loss == "mse":
+        difference = outputs - targets
+        weighted = difference * factors[:, None]
+        return float(np.mean(weighted * difference)), 2 * weighted / difference.size
+    rows, count = np.arange(len(targets)), len(targets)
+    log_probabilities = log_softmax(outputs) if loss == "cross_entropy" else outputs
+    one_hot = np.zeros_like(outputs)
+    one_hot[rows, targets] = 1
+    gradient = np.exp(log_probabilities) - one_hot if loss == "cross_entropy" else -one_hot
+    return float(-np.mean(factors * log_probabilities[rows, targets])), factors[:, None] * gradient / count
+
+
+def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Targets as the loss takes them, and each sample's factor: 1 but in targets of harness.data.padded."""
+    labels = loss != "mse"
+    if targets.ndim == (1 if labels else outputs.ndim) and (labels or targets.shape == outputs.shape):
+        return targets, np.ones(len(targets), outputs.dtype)
+    known, factors = targets[:, :-1], targets[:, -1]
+    return (known[:, 0].astype(np.int64) if labels else known), factors
+
+
+def evaluate(workload: Workload, params: Arrays, batch: Arrays) -> tuple[float, float]:
+    """Mean loss and accuracy over a batch, for networks without BatchNorm: there are no running statistics here."""
+    outputs, _ = chain_forward(workload.layers, params, batch["x"])
+    targets, factors = split_targets(workload.loss, outputs, batch["y"])
+    classes = targets if targets.ndim == 1 else targets.argmax(1)
+    loss, _ = loss_and_gradient(workload.loss, outputs, batch["y"])
+    return loss, float(np.mean(factors * (outputs.argmax(1) == classes)))

@@ -1,0 +1,116 @@
+"""docs/strategies.md: every strategy of every framework in one table, made from the manifests.
+
+python -m harness list strategies --markdown > docs/strategies.md
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from harness import workloads
+from harness.planning import traffic
+from harness.reporting.text import table
+from harness.spec import FrameworkSpec, StrategySpec, registry
+
+EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # of the column of bytes
+SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
+NORMALIZED = {"global": "the batch", "per_device": "a device's share", "per_microbatch": "a micro-batch"}
+
+INTRODUCTION = """# The strategies
+
+Made from the manifests by `python -m harness list strategies --markdown`; a test holds it to them. Each row is one
+file, `<framework>_impl/strategies/<strategy>.py`, to be read as a lesson.
+
+## What each holds, sends and waits for
+
+**Bytes a step**: what the busiest device sends, by the formula of its kind (below), for `{name}` in float32
+({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options; the batch itself, its
+outputs, BatchNorm's statistics and the loss are not counted.
+"""
+
+PROPERTIES = """
+## What each claims, and its options
+
+**Same training**: whether it claims to compute what one device computes on the whole batch, which the parity gate then
+proves in float64. Where it does not, it is a different algorithm: the gate proves it against a reference of its own,
+and reports never rank it with the others. **BatchNorm over**: which samples share statistics, the default first;
+`--batch-norm` chooses among the others. Options are given as `--option NAME=VALUE`.
+"""
+
+FORMULAS = """
+## Bytes a step
+
+n devices, P bytes of parameters, A bytes of a batch's activations at the widest cut, K steps between two meetings. The
+payloads behind the formulas are tested: what PyTorch's profiler counts in a step of `ddp`, `average_gradients` and
+`local_sgd`, and the collectives in XLA's compiled programs of JAX's data-parallel strategies.
+"""
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    workload = workloads.get(*EXAMPLE)
+    numbers = {"parameters": traffic.parameter_bytes(workload), "batch": workload.global_batch, "devices": DEVICES}
+    return "\n".join(
+        [
+            INTRODUCTION.format(name=workload.name, **numbers),
+            table(pd.DataFrame([_conduct(*row) for row in _all()])),
+            PROPERTIES,
+            table(pd.DataFrame([_properties(*row) for row in _all()])),
+            FORMULAS,
+            table(_formulas()),
+            "",
+        ]
+    )
+
+
+def _all() -> list[tuple[FrameworkSpec, StrategySpec]]:
+    frameworks = [registry.framework(name) for name in registry.FRAMEWORKS]
+    return [(framework, strategy) for framework in frameworks for strategy in framework.strategies]
+
+
+def _conduct(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, str]:
+    sent = traffic.bytes_sent(strategy, workloads.get(*EXAMPLE), devices=DEVICES)
+    return {
+        "framework": framework.title,
+        "strategy": strategy.name,
+        "replicated": strategy.replicated,
+        "sharded": strategy.sharded,
+        "crosses devices": strategy.crosses,
+        "bytes a step": f"{sent:,.0f} = {traffic.FORMULAS[strategy.traffic][0]}" if sent else "0",
+        "who waits for whom": strategy.waits,
+        "use it when": strategy.use,
+    }
+
+
+def _properties(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, str]:
+    others = strategy.other_normalizations.items()
+    normalized = [NORMALIZED[name] + (" (on GPUs)" if reason else "") for name, reason in others]
+    return {
+        "framework": framework.title,
+        "strategy": strategy.name,
+        "what it is": strategy.summary,
+        "processes": {"one": "one", "per_device": "one a device"}[strategy.processes],
+        "same training": SAME_TRAINING[strategy.algorithm],
+        "BatchNorm over": "; ".join([NORMALIZED[strategy.normalization], *normalized]),
+        "options": "; ".join(_option(strategy, *item) for item in strategy.options.items()) or "-",
+    }
+
+
+def _option(strategy: StrategySpec, name: str, default: Any) -> str:
+    """ "split_size (int, by the workload)", "compression (none, bf16)": the default is the first of choices."""
+    if name in strategy.choices:
+        return f"{name} ({', '.join(strategy.choices[name])})"
+    by_workload = not isinstance(default, bool) and default in (0, "")
+    return f"{name} ({type(default).__name__}, {'by the workload' if by_workload else str(default).lower()})"
+
+
+def _formulas() -> pd.DataFrame:
+    kinds = {strategy.traffic for _, strategy in _all()}
+    rows = [
+        {"kind": kind.replace("_", " "), "a device sends": formula, "because": source or "nothing crosses"}
+        for kind, (formula, source) in traffic.FORMULAS.items()
+        if kind in kinds
+    ]
+    return pd.DataFrame(rows)

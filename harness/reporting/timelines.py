@@ -1,0 +1,101 @@
+"""Timelines: which stage worked on which micro-batch when, and how much of the devices' time was idle."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.reporting.summary import Cell
+from harness.spec import Span
+from harness.spec.partition import bubble
+
+MOST_MICRO_BATCHES = 16  # more cannot be told apart in a picture
+
+
+def idle_share(spans: Sequence[Span]) -> float:
+    """Share of the stages' time, from the first span to the last, that lies outside all spans: the least that the
+    devices idle, since within a span they may wait for the next kernel's launch."""
+    busy = busy_stages(spans)
+    return 1 - sum(busy) / (len(busy) * _length(spans))
+
+
+def busy_seconds(spans: Sequence[Span], stage: int) -> float:
+    """Seconds in which the stage worked; spans that overlap count once."""
+    total, until = 0.0, float("-inf")
+    for span in sorted((span for span in spans if span.stage == stage), key=lambda span: span.start):
+        total += max(0.0, span.end - max(span.start, until))
+        until = max(until, span.end)
+    return total
+
+
+def busy_stages(spans: Sequence[Span]) -> list[float]:
+    """Seconds in which each stage worked, in their order."""
+    return [busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
+
+
+def busy_words(spans: Sequence[Span], *, joined: str = " and ") -> str:
+    """The milliseconds of each stage: "14.1 and 10.5"."""
+    return joined.join(f"{1e3 * seconds:.3g}" for seconds in busy_stages(spans))
+
+
+def overlap_share(spans: Sequence[Span]) -> float:
+    """Share of the time from the first span to the last in which more than one stage worked."""
+    # of every two neighbouring moments at which something begins or ends: how many stages work between them
+    moments = sorted({moment for span in spans for moment in (span.start, span.end)})
+    if not moments:
+        return 0.0
+    together = 0.0
+    for start, end in itertools.pairwise(moments):
+        if len({span.stage for span in spans if span.start < end and span.end > start}) > 1:
+            together += end - start
+    return together / (moments[-1] - moments[0])
+
+
+def _length(spans: Sequence[Span]) -> float:
+    return max(span.end for span in spans) - min(span.start for span in spans)
+
+
+def micro_batch_count(spans: Sequence[Span]) -> int:
+    """How many micro-batches the spans tell of."""
+    return len({span.micro_batch for span in spans})
+
+
+def chosen(cells: Sequence[Cell]) -> list[Cell]:
+    """Whose timeline is drawn: of each workload and strategy, the fastest cell that can be read, and that with six
+    micro-batches, the tutorial's own."""
+    drawn: dict[tuple, Cell] = {}
+    for cell in cells:
+        spans = cell.first.spans
+        if not spans or micro_batch_count(spans) > MOST_MICRO_BATCHES:
+            continue
+        key = (cell.spec.workload, cell.spec.size, cell.spec.strategy)
+        before = drawn.get((*key, "fastest"))
+        if before is None or (cell.throughput or 0) > (before.throughput or 0):
+            drawn[*key, "fastest"] = cell
+        if micro_batch_count(spans) == 6:
+            drawn[*key, "six"] = cell
+    return list({cell.spec.cell: cell for cell in drawn.values()}.values())
+
+
+def table(cells: Sequence[Cell]) -> pd.DataFrame:
+    """Measured idle share beside the bubble's formula, one row a cell with spans."""
+    rows = []
+    for cell in cells:
+        spans = cell.first.spans
+        if spans:
+            count, stages = micro_batch_count(spans), {span.stage for span in spans}
+            timed = "-" if cell.step_seconds is None else f"{1e3 * cell.step_seconds:.3g}"
+            rows.append(
+                {
+                    "cell": cell.title,
+                    "micro-batches": str(count),
+                    "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({timed})",
+                    "busy ms of each stage": busy_words(spans, joined=" / "),
+                    "overlap": f"{100 * overlap_share(spans):.0f}%",
+                    "idle, at least": f"{100 * idle_share(spans):.0f}%",
+                    "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,140 @@
+"""From what ranks answered to a trial's result: is it proved, does its timed run follow the golden curve?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.gate import parity, precision
+from harness.launch.local import Outcome
+from harness.spec import CHECKED_LOSSES, Check, Epoch, Parity, Precision, Span, TrialResult, TrialSpec
+
+LOSS_BANDS: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
+"""How far the timed run's first loss may be from golden, relative; the next few may be ten times as far. What the
+parity phase cannot see, a wrong path for another precision or batch, shows here. Measured: fp32 1e-7, bf16 2e-3."""
+TOO_GOOD = 1e-5
+"""As near to golden do not all losses of a run in bf16 come: a strategy that loses the cast on its way shows here."""
+ASYNCHRONOUS_BAND = 0.25
+"""As far may a timed asynchronous run's first losses be from those of workers that wait for each other."""
+
+
+def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
+    """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
+    if outcome.status != "ok":
+        result = replace(result, reason=f"in the parity phase: {result.reason}")
+        found = [
+            check for answer in outcome.answers if "parity" in answer for check in parity_from(answer["parity"]).checks
+        ]
+        if wrong := _wrong(found):  # that counts, however other ranks ended: no second try may hide it
+            return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}")
+        return result
+    if off := precision.wrong(precision_errors(outcome), "fp64"):
+        return replace(result, status="parity_failed", reason=off)
+    verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
+    if verdict.passed:
+        return replace(result, parity=verdict)
+    return replace(result, status="parity_failed", reason=_wrong(verdict.checks), parity=verdict)
+
+
+def _wrong(checks: Sequence[Check]) -> str:
+    """The checks that failed, in words."""
+    return "; ".join(
+        f"{check.quantity} off by {check.error:.1e} at {check.worst} (allowed {check.tolerance:.0e})"
+        for check in checks
+        if not check.passed
+    )
+
+
+def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+    """The result of a timing phase, raw times of every rank included."""
+    first = next((answer for answer in outcome.answers if answer), {})
+    known: dict[str, Any] = {
+        "parity": verdict,
+        "golden_losses": curve,
+        "losses": tuple(first.get("losses", ())),
+    }
+    known |= _voided(outcome, known["losses"], curve, result.spec)
+    if outcome.status == "ok" and "status" not in known:
+        answers = outcome.answers
+        known |= {
+            "steps_per_block": first["steps_per_block"],
+            "spans": tuple(Span(**span) for span in first.get("spans", ())),
+            "build_seconds": max(answer["build_seconds"] for answer in answers),
+            "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
+            "bare_block_seconds": tuple(tuple(answer.get("bare_block_seconds", ())) for answer in answers),
+            "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
+            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
+            "peak_kind": first["peak_kind"],
+        }
+    return replace(result, **known)
+
+
+def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+    """The result of a training phase: what it came to, also where it ended early."""
+    answers = [answer for answer in outcome.answers if answer]
+    first = next(iter(answers), {})
+    # each rank's clock, the slowest for all: they wait for each other at the end of every chunk
+    clocks = ("seconds", "first_step_seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
+    epochs = []
+    for same in zip(*(answer.get("epochs", ()) for answer in answers), strict=False):
+        epochs.append(Epoch(**same[0] | {name: max(epoch[name] for epoch in same) for name in clocks}))
+    known: dict[str, Any] = {
+        "parity": verdict,
+        "golden_losses": curve,
+        "losses": tuple(first.get("losses", ())),
+        "epochs": tuple(epochs),
+        "first_step_seconds": next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None),
+    }
+    known |= _voided(outcome, known["losses"], curve, result.spec)
+    if outcome.status == "ok" and "status" not in known:
+        known |= {
+            "build_seconds": max(answer["build_seconds"] for answer in answers),
+            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
+            "peak_kind": first["peak_kind"],
+        }
+    return replace(result, **known)
+
+
+def _voided(outcome: Outcome, losses: Sequence[float], curve: Sequence[float], spec: TrialSpec) -> dict[str, Any]:
+    """What is known of precision and compilation, and why a run that ended well counts for nothing all the same."""
+    found = precision_errors(outcome)
+    caches = [answer.get("compile_cache", "") for answer in outcome.answers]
+    cache = "cold" if "cold" in caches else next(iter(caches), "")  # cold if any rank had to compile
+    known: dict[str, Any] = {"precision_errors": found, "compile_cache": cache}
+    if outcome.status != "ok":
+        return known
+    if off := off_golden(losses, curve, spec):
+        return known | {"status": "diverged", "reason": off}
+    if off := precision.wrong(found, spec.precision):
+        return known | {"status": "parity_failed", "reason": off}
+    return known
+
+
+def precision_errors(outcome: Outcome) -> dict[str, float]:
+    """The worst over the ranks."""
+    found: dict[str, float] = {}
+    for answer in outcome.answers:
+        for name, error in answer.get("precision_errors", {}).items():
+            found[name] = max(found.get(name, 0.0), error)
+    return found
+
+
+def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:
+    """How the timed run's first losses leave the golden curve, or "" if they follow it."""
+    named = "bf16" if spec.band == "bf16_gradients" else spec.precision
+    for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
+        allowed = LOSS_BANDS[named] * (1 if step == 0 else 10)
+        if spec.algorithm == "asynchronous":
+            allowed = max(allowed, ASYNCHRONOUS_BAND)
+        if not abs(loss - right) <= allowed * abs(right):
+            return f"loss {loss:.6g} of step {step} is not the golden {right:.6g} (allowed in {named}: {allowed:.0e})"
+    distances = [abs(loss - right) / abs(right) for loss, right in zip(losses, golden_losses, strict=False)]
+    if spec.precision == "bf16" and len(distances) >= CHECKED_LOSSES and max(distances) < TOO_GOOD:
+        return f"in bf16 no loss is off golden by more than {max(distances):.0e}: it was computed in float32"
+    return ""
+
+
+def parity_from(raw: dict[str, Any]) -> Parity:
+    """A Parity from its JSON."""
+    return Parity(**{**raw, "checks": tuple(Check(**check) for check in raw["checks"])})

@@ -1,0 +1,1 @@
+"""One command from its plan to its report, and one session of measuring. Parent process."""

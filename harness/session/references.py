@@ -1,0 +1,153 @@
+"""What every cell of a workload is held against: samples, golden references and golden loss curves, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness import workloads
+from harness.cli.terminal import Display
+from harness.datasets import Batches, DataError, epochs_of
+from harness.layers import Arrays
+from harness.reference import runs
+from harness.reference.loops import Golden
+from harness.reference.runs import GoldenRun, Phase, normalization
+from harness.spec import CHECKED_LOSSES, TrialSpec
+from harness.spec.errors import UsageError
+
+GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What the parent prepares once for each workload: its samples, in memory and as files."""
+
+    arrays: Arrays
+    train: Path
+    test: Path | None  # only for `train`
+
+
+class References:
+    """Computes on demand and keeps; files go to the folder `work`."""
+
+    def __init__(self, work: Path, *, data: Path | None, display: Display) -> None:
+        self.work, self.data, self.display = work, data, display
+        self.inputs: dict[str, Inputs] = {}
+        self.golden: dict[tuple, Path] = {}
+        self.failed: dict[tuple, str] = {}  # why some cannot be computed
+
+    def prepare(self, spec: TrialSpec) -> None:
+        """Load a workload's samples, once. Raises UsageError for bad --data."""
+        key = f"{spec.workload}-{spec.size}"
+        if key in self.inputs:
+            return
+        self.display.phase(f"preparing {key}")
+        workload = workloads.get(spec.workload, spec.size)
+        source = self.data if workload.takes_data else None
+        found: dict[str, Arrays] = {}
+        for split in ("train", "test") if spec.training else ("train",):
+            try:
+                found[split] = workload.load(split, source)
+            except DataError as error:
+                raise UsageError(str(error)) from error
+            np.savez(self.work / f"{key}-{split}.npz", **found[split])  # pyright: ignore[reportArgumentType]
+        train, test = (self.work / f"{key}-{split}.npz" for split in ("train", "test"))
+        self.inputs[key] = Inputs(arrays=found["train"], train=train, test=test if spec.training else None)
+
+    def batches(self, spec: TrialSpec) -> Batches:
+        """The training samples of a cell, in the order that its seed gives."""
+        transform = workloads.get(spec.workload, spec.size).transform
+        return Batches(self.inputs[f"{spec.workload}-{spec.size}"].arrays, seed=spec.seed, transform=transform)
+
+    def impossible(self, spec: TrialSpec) -> str:
+        """Why a cell cannot train on these samples, or "". Raises UsageError where none could."""
+        if spec.training is None:
+            return ""
+        epochs = epochs_of(spec, self.batches(spec), batch=spec.global_batch)
+        steps = epochs.steps(0)
+        if not steps:
+            raise UsageError(
+                f"--last-batch drop: {spec.workload} has {len(epochs.batches)} training samples, fewer than a global "
+                f"batch of {spec.global_batch}; choose a smaller --global-batch, or exact"
+            )
+        last = steps[-1]
+        if last.rows != len(last.chosen) and workloads.get(spec.workload, spec.size).normalizes:
+            return (
+                f"the last batch of an epoch has {len(last.chosen)} samples and would be padded to {last.rows}, which "
+                "would take part in BatchNorm's statistics: choose --last-batch drop, or another --global-batch"
+            )
+        return ""
+
+    def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]], *, over: Callable[[], bool] = lambda: False) -> None:
+        """The golden references ("parity") and golden loss curves ("timing") of cells, all that are not there yet, as
+        far as there is time: until it is `over`.
+
+        Raises UsageError if a reference itself diverges.
+        """
+        missing: dict[tuple, GoldenRun] = {}
+        for spec, phase in wanted:
+            steps = spec.parity_steps if phase == "parity" else self.curve_steps(spec)
+            key = self.key(spec, phase)
+            if steps and not any(key in known for known in (self.golden, self.failed, missing)):
+                number = len(self.golden) + len(self.failed) + len(missing)
+                inputs, folder = self.inputs[f"{spec.workload}-{spec.size}"].train, self.work / f"golden-{number}"
+                missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
+        if not missing:
+            return
+        of = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
+        self.display.phase(f"preparing the golden runs of {', '.join(of)}")
+        long = [run for run in missing.values() if run.flops > runs.LONG_FLOPS]
+        for run in missing.values():
+            if run not in long:
+                runs.compute(run, self.batches(run.spec))
+        failed = runs.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
+        self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
+        self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
+
+    def failure(self, spec: TrialSpec) -> str:
+        """Why nothing can be held against a cell, of those that were to be computed, or ""."""
+        phases: tuple[Phase, ...] = ("parity", "timing")
+        return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), "")
+
+    def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
+        """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
+        if not self.curve_steps(spec):
+            return ()
+        self.compute([(spec, "timing")])
+        return tuple(Golden.load(self.golden[self.key(spec, "timing")]).losses.tolist())
+
+    def curve_steps(self, spec: TrialSpec) -> int:
+        """How many steps of a cell's timed run have a golden loss."""
+        if spec.protocol == "from_host":
+            return 0  # its batches are made on the spot
+        workload = workloads.get(spec.workload, spec.size)
+        # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
+        wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
+        if spec.training:  # whole batches, which are those of an epoch as long as it lasts
+            wanted = min(CHECKED_LOSSES, len(self.batches(spec)) // spec.global_batch)
+        return min(wanted, int(GOLDEN_FLOPS // (workload.flops_per_unit() * spec.global_batch)))
+
+    def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
+        """The file with a cell's golden reference, computed if it is not there yet, and its normalization groups.
+
+        Raises UsageError if the reference itself diverges, RuntimeError if it cannot be computed.
+        """
+        self.compute([(spec, "parity")])
+        if reason := self.failure(spec):
+            raise RuntimeError(reason)
+        return self.golden[self.key(spec, "parity")], normalization(spec, spec.parity_options)(spec.parity_batch)
+
+    def key(self, spec: TrialSpec, phase: Phase) -> tuple:
+        """All that a golden run depends on: cells that share it share the run."""
+        if phase == "parity":
+            options, batch = spec.parity_options, spec.parity_batch
+            own = (spec.parity_optimizer, *runs.parity_sizes(spec, self.batches(spec)))
+        else:
+            options, batch, own = spec.options, spec.global_batch, (spec.optimizer,)
+        key = (phase, spec.workload, spec.size, spec.seed, spec.algorithm, normalization(spec, options)(batch), *own)
+        if spec.algorithm != "synchronous":
+            key += (spec.devices, spec.accumulation_steps, options.get("sync_every"))
+        return (*key, spec.training.init_from) if spec.training else key

@@ -1,0 +1,139 @@
+"""Cutting a batch into micro-batches, and a list of blocks into stages: arithmetic that planner and worker share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.layers import Arrays
+from harness.spec import TrialSpec
+from harness.spec.errors import UsageError
+
+BALANCED = ("parameters", "time")
+TWO_STAGES_A_DEVICE = ("interleaved_1f1b", "zero_bubble")  # values of the option `schedule`
+
+
+def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
+    """The parts of a global batch that `rank` trains on, one for each of `steps` accumulation steps.
+
+    As a loop over a loader draws them: the batch is `steps` global micro-batches, one after another, and of each every
+    rank takes an equal part, in the order of the ranks. Raises ValueError if it cannot be cut so.
+    """
+    rows = share_rows(len(batch["x"]), steps=steps, rank=rank, ranks=ranks)
+    return [{name: array[part.start : part.stop] for name, array in batch.items()} for part in rows]
+
+
+def share_rows(count: int, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[range]:
+    """Which rows of a batch of `count` those are. Raises ValueError if it cannot be cut so."""
+    size, rest = divmod(count, steps * ranks)
+    if rest:
+        raise ValueError(f"a batch of {count} cannot be cut into {steps} steps of {ranks} equal shares")
+    starts = [(step * ranks + rank) * size for step in range(steps)]
+    return [range(start, start + size) for start in starts]
+
+
+def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:
+    """Sizes of the consecutive parts of a batch that share normalization statistics in this trial."""
+    if spec.normalization == "per_microbatch":
+        size = options.get("split_size") or batch // options["micro_batches"]
+        return micro_batches(batch, size)
+    parts = spec.accumulation_steps * (spec.devices if spec.normalization == "per_device" else 1)
+    return (batch // parts,) * parts
+
+
+def micro_batches(batch: int, split_size: int) -> tuple[int, ...]:
+    """Sizes of the micro-batches: `split_size` each, the last one what is left. Raises UsageError."""
+    if not 1 <= split_size <= batch:
+        raise UsageError(f"split_size {split_size}: allowed are 1 to the batch, {batch}")
+    whole, rest = divmod(batch, split_size)
+    return (split_size,) * whole + ((rest,) if rest else ())
+
+
+def bubble(stages: int, micro_batch_count: int) -> float:
+    """Share of the devices' time that a pipeline of equal stages idles: (p - 1) / (m + p - 1).
+
+    Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3.
+    """
+    return (stages - 1) / (micro_batch_count + stages - 1)
+
+
+def stages_per_device(schedule: str) -> int:
+    """How many stages each device has; 1 for a pipeline without such an option."""
+    return 2 if schedule in TWO_STAGES_A_DEVICE else 1
+
+
+def check_schedule(schedule: str, *, devices: int, micro_batches: int, blocks: Sequence[str]) -> None:
+    """Raises UsageError for a schedule that the network is too short for, or that has not enough micro-batches."""
+    stages, rounds = devices * stages_per_device(schedule), max(1, micro_batches // devices)
+    if schedule in TWO_STAGES_A_DEVICE and stages > len(blocks):
+        raise UsageError(
+            f"schedule {schedule}: 2 stages on each of {devices} devices make {stages}, and the network has "
+            f"{len(blocks)} blocks; choose gpipe or 1f1b, or fewer --devices"
+        )
+    if schedule == "1f1b" and micro_batches < devices:
+        raise UsageError(
+            f"schedule 1f1b: needs a micro-batch for each of {devices} stages, has {micro_batches}; choose more "
+            "micro_batches, or gpipe"
+        )
+    if schedule == "interleaved_1f1b" and micro_batches % rounds:
+        raise UsageError(
+            f"schedule interleaved_1f1b: {micro_batches} micro_batches cannot be cut into {rounds} equal rounds, one "
+            f"for every {devices} devices; choose a multiple of {devices}"
+        )
+
+
+def check_stages(stages: int, blocks: Sequence[str]) -> None:
+    """Raises UsageError if there are more stages than blocks."""
+    if not 1 <= stages <= len(blocks):
+        raise UsageError(f"{stages} stages: the network has {len(blocks)} blocks, so 1 to {len(blocks)} are allowed")
+
+
+def cut_points(cut: str, blocks: Sequence[str], stages: int) -> tuple[int, ...]:
+    """Where the stages after the first begin, by hand: `cut` names the last block of each stage but the last, with "+".
+
+    A name stands for the last block that it begins: "layer2" means "layer2.3" in ResNet-50. Raises UsageError for an
+    unknown name, a wrong number of names, or a wrong order.
+    """
+    check_stages(stages, blocks)
+    names = [name for name in cut.split("+") if name]
+    if len(names) != stages - 1:
+        raise UsageError(f"cut {cut!r}: {stages} stages need {stages - 1} names, joined by +; these are {len(names)}")
+    points = []
+    for name in names:
+        ends = [index for index, block in enumerate(blocks) if block == name or block.startswith(f"{name}.")]
+        if not ends or ends[-1] == len(blocks) - 1:
+            allowed = ", ".join([*BALANCED, *blocks[:-1]])
+            raise UsageError(f"cut {name!r}: allowed are {allowed}, or the beginning of a name up to its dot")
+        points.append(ends[-1] + 1)
+    if sorted(set(points)) != points:
+        raise UsageError(f"cut {cut!r}: the names must come in the network's order, each once")
+    return tuple(points)
+
+
+def cut_text(points: Sequence[int], blocks: Sequence[str]) -> str:
+    """Cut points as the option `cut` names them: what `cut_points` reads."""
+    return "+".join(blocks[point - 1] for point in points)
+
+
+def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Where the stages after the first begin so that the costliest stage costs least; every stage gets a block.
+
+    Exact, by dynamic programming over prefixes: best[k][j] is the least maximal cost of cutting the first j blocks into
+    k stages. Raises UsageError if there are more stages than blocks.
+    """
+    check_stages(stages, [str(index) for index in range(len(costs))])
+    count = len(costs)
+    prefix = [0.0]
+    for cost in costs:
+        prefix.append(prefix[-1] + cost)
+    best = {(1, j): (prefix[j], 0) for j in range(1, count + 1)}
+    for k in range(2, stages + 1):
+        for j in range(k, count + 1):
+            # of equal cuts the latest: activations mostly shrink on their way, so fewer bytes cross there
+            options = ((max(best[k - 1, i][0], prefix[j] - prefix[i]), i) for i in range(k - 1, j))
+            best[k, j] = min(options, key=lambda option: (option[0], -option[1]))
+    points, j = [], count
+    for k in range(stages, 1, -1):
+        j = best[k, j][1]
+        points.append(j)
+    return tuple(reversed(points))

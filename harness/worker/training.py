@@ -1,0 +1,205 @@
+"""What a worker does under `train` with a built program: epochs, evaluations, checkpoints, whatever the framework.
+
+The clock runs over chunks of steps between two synchronizations of all ranks, as over the blocks of a timed run. What
+is done between chunks (reading losses, telling how far it is) and epochs (evaluation, checkpoints) is not in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import checkpoints
+from harness.contract import Loader, Program
+from harness.datasets import Batches, Step, epochs_of, evaluation_batches
+from harness.spec import CHECKED_LOSSES, Epoch, TrialSpec
+from harness.worker import timing
+from harness.worker.phases import Agreement, check_loss
+
+CHUNK_SECONDS = 1.0  # of training between two looks at the losses
+LEAST_STEPS = 10  # of a chunk: its last step's wait must hardly count
+CHUNK_BYTES = 2**30  # of a chunk's inputs, which wait on the devices where there is no loader
+
+
+@dataclass
+class Position:
+    """How far a training is: what a checkpoint keeps beside the program's state."""
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)  # specs.Epoch of each, from number 0 on
+    losses: list[float] = field(default_factory=list)  # of the very first steps
+
+    @property
+    def steps(self) -> int:
+        """Steps of all epochs so far."""
+        return sum(epoch["steps"] for epoch in self.epochs)
+
+
+class Trainer:
+    """One rank's training of one program. All ranks do the same in the same order."""
+
+    def __init__(
+        self,
+        program: Program,
+        spec: TrialSpec,
+        *,
+        train: Batches,
+        test: Batches,
+        unit: str,
+        agree: Agreement,
+        progress: Callable[[str], None],
+        note: Callable[[], None] = lambda: None,
+        position: Position | None = None,
+    ) -> None:
+        """`unit`: what a sample is called. `note`: keeps the answer so far, should this process be killed. `position`:
+        where a training that `program` has the state of left off."""
+        assert spec.training is not None
+        self.program, self.spec, self.training, self.unit = program, spec, spec.training, unit
+        self.epochs, self.test = epochs_of(spec, train, batch=spec.global_batch), test
+        self.agree, self.progress, self.note = agree, progress, note
+        self.dtype = np.float64 if spec.precision == "fp64" else np.float32
+        self.position = position or Position()
+        self.chunk_steps = 1  # the first step compiles
+        self.steps_here, self.seconds_here = 0, 0.0  # of this process, for the time that is left
+
+    def run(self, *, loader: Loader | None, folder: Path | None, answer: dict[str, Any]) -> None:
+        """All epochs that are left; `answer` gets what was found, as it is found. Checkpoints go to `folder`."""
+        position = self.position
+        answer["epochs"], answer["losses"] = position.epochs, position.losses  # as they grow
+        if not position.epochs:
+            nothing = dict.fromkeys(("seconds", "first_step_seconds", "wait_seconds", "report_seconds"), 0.0)
+            self.finish_epoch(steps=0, samples=0, train_loss=None, **nothing)
+        while not self.over():
+            self.train_epoch(loader)
+            self.note()
+            number = position.epochs[-1]["number"]
+            if folder and (number % self.training.save_every == 0 or self.over()):
+                self.save(folder, number)
+
+    def over(self) -> bool:
+        """Whether all epochs are, or the target is reached and the training asked to stop there."""
+        last = self.position.epochs[-1]
+        reached = last["test_accuracy"] >= self.training.target_accuracy
+        return last["number"] >= self.training.epochs or (self.training.stop_at_target and reached)
+
+    def train_epoch(self, loader: Loader | None) -> None:
+        """One epoch, and the evaluation behind it."""
+        number = len(self.position.epochs) - 1
+        steps = self.epochs.steps(number)
+        feed = loader.epoch(number) if loader else None
+        seconds = first_step = waited = told = total = 0.0
+        done = samples = 0
+        while done < len(steps):
+            chunk = steps[done : done + self.chunk_steps]
+            took, wait, losses = self.train_chunk(islice(feed, len(chunk)) if feed else self.resident(chunk))
+            if len(losses) != len(chunk):
+                raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
+            before = time.perf_counter()
+            seconds, waited = seconds + took, waited + wait
+            first_step += took if not self.steps_here else 0.0
+            self.adapt_chunk(took, len(chunk))
+            for index, (step, handle) in enumerate(zip(chunk, losses, strict=True)):
+                loss = self.program.loss(handle)
+                self.check(loss, self.position.steps + done + index)
+                total += loss * len(step.chosen)
+                samples += len(step.chosen)
+            done += len(chunk)
+            self.tell(done, steps=len(steps), loss=total / samples, rate=samples / seconds)
+            told += time.perf_counter() - before
+        self.finish_epoch(
+            steps=len(steps), samples=samples, seconds=seconds, first_step_seconds=first_step, wait_seconds=waited,
+            report_seconds=told, train_loss=total / samples,
+        )  # fmt: skip
+
+    def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:
+        """The chunk's batches, on the devices before its clock starts."""
+        return iter([self.program.place(self.epochs.whole(step, dtype=self.dtype)) for step in chunk])
+
+    def train_chunk(self, placed: Iterator[Any]) -> tuple[float, float, list[Any]]:
+        """Seconds of a chunk, those of them in which the host waited for input, and the steps' losses, not yet read."""
+        losses, waited = [], 0.0
+        self.program.sync()
+        self.agree.barrier()
+        start = asked = time.perf_counter()
+        for batch in placed:
+            waited += time.perf_counter() - asked
+            losses.append(self.program.step(batch))
+            asked = time.perf_counter()
+        self.program.sync()
+        self.agree.barrier()  # over when the slowest rank's devices are idle
+        return time.perf_counter() - start, waited, losses
+
+    def adapt_chunk(self, seconds: float, steps: int) -> None:
+        """After the step that compiles comes a short chunk, and by its time all others: the same on every rank."""
+        self.steps_here, self.seconds_here = self.steps_here + steps, self.seconds_here + seconds
+        if self.chunk_steps == 1:
+            self.chunk_steps = self.most_steps(LEAST_STEPS)
+        elif self.steps_here == 1 + steps:
+            wanted = timing.steps_for(CHUNK_SECONDS, step_seconds=seconds / steps, at_least=LEAST_STEPS)
+            self.chunk_steps = int(self.agree.on("chunk_steps", self.most_steps(wanted)))
+
+    def most_steps(self, wanted: int) -> int:
+        """So many steps as fit into CHUNK_BYTES; with one alone a chunk would end before it had begun."""
+        sample = self.epochs.batches.gather(np.zeros(1, np.int64), dtype=self.dtype)["x"].nbytes
+        return min(wanted, max(2, CHUNK_BYTES // (sample * self.spec.global_batch)))
+
+    def check(self, loss: float, step: int) -> None:
+        """Raises Diverged, with the step, for a loss that is not finite or has exploded."""
+        losses = self.position.losses
+        if len(losses) < CHECKED_LOSSES:
+            losses.append(loss)
+        check_loss([losses[0], loss], step)
+
+    def tell(self, done: int, *, steps: int, loss: float, rate: float) -> None:
+        """Say how far it is."""
+        epoch = len(self.position.epochs)
+        left = (self.training.epochs - epoch) * steps + steps - done
+        seconds = left * self.seconds_here / self.steps_here
+        self.progress(
+            f"epoch {epoch}/{self.training.epochs}, step {done}/{steps}, loss {loss:.4g}, {rate:,.0f} {self.unit}s/s, "
+            f"{seconds:.0f} s left"
+        )
+
+    def finish_epoch(self, *, samples: int, **found: Any) -> None:
+        """Evaluate, and write the epoch down."""
+        epochs = self.position.epochs
+        start = time.perf_counter()
+        loss, accuracy = self.evaluate()
+        check_loss([epochs[0]["test_loss"] if epochs else loss, loss], self.position.steps + found["steps"])
+        whole = Epoch(
+            number=len(epochs),
+            samples=samples + (epochs[-1]["samples"] if epochs else 0),
+            test_loss=loss,
+            # rank 0's for all: on it depends whether training goes on
+            test_accuracy=self.agree.on(f"accuracy{len(epochs)}", accuracy),
+            evaluation_seconds=time.perf_counter() - start,
+            **found,
+        )
+        epochs.append(asdict(whole))
+
+    def evaluate(self) -> tuple[float, float]:
+        """Mean loss and accuracy over the test set: every sample once, all devices at work."""
+        loss, right, seen = 0.0, 0, 0
+        for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
+            self.progress(f"evaluating after epoch {len(self.position.epochs)}/{self.training.epochs}, sample {seen}")
+            mean_loss, accuracy = self.program.evaluate(self.program.place(batch))
+            loss += count * mean_loss
+            right += round(count * accuracy)  # a whole number, whatever a mean in float32 makes of it
+            seen += count
+        return loss / seen, right / seen
+
+    def save(self, folder: Path, number: int) -> None:
+        """A checkpoint, written by rank 0; the others go on when it is there."""
+        state, spec = self.program.state(), self.spec
+        if self.agree.rank == 0:
+            assert state is not None
+            about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
+            about["samples"] = self.epochs.batches.fingerprint()
+            path = checkpoints.path_of(folder, spec.cell, spec.launch, number)
+            checkpoints.save(path, state, about | {"position": asdict(self.position)})
+        self.agree.barrier()
