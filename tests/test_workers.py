@@ -182,9 +182,9 @@ def test_a_worker_refuses_a_file_that_holds_a_pickle(tmp_path, fakes, poisoned):
         inputs=files["inputs"], golden=files["golden"], groups=len(groups),
     )  # fmt: skip
     outcome = local.launch(order, make_machine())
+    assert not mark.exists()
     assert outcome.status == "crashed"
     assert "allow_pickle=False" in outcome.reason
-    assert not mark.exists()
 
 
 def test_plug_ins_are_found_by_their_entry_points_and_are_workers_like_ours(tmp_path, fakes):

@@ -143,56 +143,77 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
+def show_unbroken(seconds: float, found: dict[str, list[Case]]) -> set[str]:
+    """Says which tests fail without any fault, and returns them: they can notice nothing."""
+    bad = {test for test, cases in found.items() if {case.outcome for case in cases} != {"passed"}}
+    say(f"unbroken    {seconds:5.0f} s  {len(found) - len(bad)} of {len(found)} tests pass")
+    for test in sorted(bad):
+        ended = [f"{case.outcome} {case.message}" for case in found[test] if case.outcome != "passed"]
+        say(f"            {test}: {', '.join(ended) or 'not run'}")
+    return bad
+
+
+def show(name: str, each: Break, seconds: float, found: dict[str, list[Case]], bad: set[str]) -> bool:
+    """Says what became of a fault, and whether all its tests have noticed it."""
+    silent = [test for test, cases in found.items() if test in bad or not noticed(each, cases)]
+    say(f"{'UNNOTICED' if silent else 'noticed  '}   {seconds:5.0f} s  {name}: {each.fault}")
+    for test, cases in found.items():
+        worst = next((case for case in cases if case.outcome == "failed"), cases[0] if cases else None)
+        words = f"{worst.outcome}: {worst.message}" if worst else "not run"
+        say(f"                     {'!! ' if test in silent else ''}{test}: {words}")
+    return not silent
+
+
+def try_all(breaks: Sequence[tuple[str, Break]], jobs: int) -> list[str]:
+    """The faults that all their tests have noticed, in the order of the list."""
+    ids = list(dict.fromkeys(test for _, each in breaks for test in each.ids))
+    caught = set()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=adopt_orphans) as pool:
+        try:
+            bad = show_unbroken(*pool.submit(unbroken, ids, jobs).result())
+            under_way = {pool.submit(try_out, each): (name, each) for name, each in breaks}
+            for future in as_completed(under_way):
+                name, each = under_way[future]
+                if show(name, each, *future.result(), bad):
+                    caught.add(each.fault)
+        except BaseException:  # Ctrl-C, or a fault that cannot be planted: no other is begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [each.fault for _, each in breaks if each.fault in caught]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="guarantees; all if none is named")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - {guarantee.name for guarantee in GUARANTEES}
+    allowed = [guarantee.name for guarantee in GUARANTEES]
+    unknown = [name for name in arguments.names if name not in allowed]
     if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: allowed are {', '.join(each.name for each in GUARANTEES)}")
-    chosen = [guarantee for guarantee in GUARANTEES if not arguments.names or guarantee.name in arguments.names]
+        parser.error(f"{', '.join(unknown)}: allowed are {', '.join(allowed)}")
+    chosen = [guarantee for guarantee in GUARANTEES if guarantee.name in (arguments.names or allowed)]
     listed = [(guarantee.name, each) for guarantee in chosen for each in guarantee.breaks]
     breaks = [(name, each) for name, each in listed if not is_awaited(each)]
     for name, each in listed:
         if is_awaited(each):
             say(f"left out             {name}: {each.fault}: {each.ids[0]} is not here yet")
-    ids = list(dict.fromkeys(test for _, each in breaks for test in each.ids))
-    began, caught = time.monotonic(), []
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.jobs, mp_context=context, initializer=adopt_orphans) as pool:
-        seconds, found = pool.submit(unbroken, ids, arguments.jobs).result()
-        bad = {test for test, cases in found.items() if {case.outcome for case in cases} != {"passed"}}
-        say(f"unbroken    {seconds:5.0f} s  {len(ids) - len(bad)} of {len(ids)} tests pass")
-        for test in sorted(bad):
-            ended = [f"{case.outcome} {case.message}" for case in found[test] if case.outcome != "passed"]
-            say(f"            {test}: {', '.join(ended) or 'not run'}")
-        under_way = {pool.submit(try_out, each): (name, each) for name, each in breaks}
-        for future in as_completed(under_way):
-            name, each = under_way[future]
-            seconds, found = future.result()
-            silent = [test for test, cases in found.items() if test in bad or not noticed(each, cases)]
-            say(f"{'UNNOTICED' if silent else 'noticed  '}   {seconds:5.0f} s  {name}: {each.fault}")
-            for test, cases in found.items():
-                worst = next((case for case in cases if case.outcome == "failed"), cases[0] if cases else None)
-                words = f"{worst.outcome}: {worst.message}" if worst else "not run"
-                say(f"                     {'!! ' if test in silent else ''}{test}: {words}")
-            if not silent:
-                caught.append(each.fault)
+    describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    began = time.monotonic()
+    caught = try_all(breaks, arguments.jobs)
     minutes = round((time.monotonic() - began) / 60)
     say(f"{len(caught)} of {len(breaks)} faults noticed by all their tests, in {minutes} minutes")
     if not arguments.names:
-        order = [each.fault for _, each in breaks if each.fault in caught]
         date = datetime.now(UTC).date().isoformat()
-        content = {"date": date, "commit": commit, "minutes": minutes, "faults": len(breaks), "noticed": order}
+        content = {"date": date, "commit": commit, "minutes": minutes, "faults": len(breaks), "noticed": caught}
         LAST_RUN.write_text(json.dumps(content, indent=2) + "\n")
         PAGE.write_text(page())
     return 0 if len(caught) == len(breaks) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,4 +1,7 @@
-"""Guarantees about processes: that none is left, and that a failure is named."""
+"""Guarantees about processes: that none is left, and that a failure is named.
+
+Long because every fault stands here with the text that it replaces.
+"""
 
 from guarantee import Break, Guarantee
 

@@ -1,4 +1,7 @@
-"""Guarantees about what is written: that it is whole, kept, and read back as it was."""
+"""Guarantees about what is written: that it is whole, kept, and read back as it was.
+
+Long because every fault stands here with the text that it replaces.
+"""
 
 from guarantee import Break, Guarantee
 

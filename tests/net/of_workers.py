@@ -1,4 +1,7 @@
-"""Guarantees about what workers get and may touch, and about what a user is told."""
+"""Guarantees about what workers get and may touch, and about what a user is told.
+
+Long because every fault stands here with the text that it replaces.
+"""
 
 from guarantee import Break, Guarantee
 
