@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FAKES, TESTS, harness, make_machine
+from conftest import FAKES, ROOT, TESTS, harness, make_machine
 from refusals import names
 
 from harness.launch import local
@@ -245,4 +244,4 @@ def test_gpu_processes_share_all_cores():
 def test_workers_see_our_code_and_not_our_packages(tmp_path):
     folder = local.link_code(tmp_path / "code", "torch_impl")
     assert sorted(path.name for path in folder.iterdir()) == ["harness", "torch_impl"]
-    assert (folder / "harness").resolve() == Path(local.__file__).parent
+    assert (folder / "harness").resolve() == ROOT / "harness"

@@ -48,7 +48,7 @@ def test_what_torch_loads_is_what_torch_says():
 
     code = """
 import torch
-from harness import libraries
+from harness.worker import libraries
 found = libraries.loaded()
 if torch.version.cuda:
     assert found["CUDA runtime"] == torch.version.cuda, found

@@ -17,7 +17,7 @@ sys.path.insert(0, str(NET))
 import break_each  # noqa: E402
 from break_each import Case  # noqa: E402
 from guarantee import Break  # noqa: E402
-from guarantees import GUARANTEES, PAGE, is_awaited  # noqa: E402
+from guarantees import GUARANTEES, PAGE  # noqa: E402
 
 BREAKS = [each for guarantee in GUARANTEES for each in guarantee.breaks]
 
@@ -35,7 +35,7 @@ def test_every_guarantee_is_held_by_a_test_that_was_to_fail():
 
 
 def test_every_test_of_the_list_is_there():
-    ids = list(dict.fromkeys(test for each in BREAKS if not is_awaited(each) for test in each.ids))
+    ids = list(dict.fromkeys(test for each in BREAKS for test in each.ids))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *ids]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)

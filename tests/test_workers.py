@@ -102,7 +102,7 @@ def file_of(module: str) -> Path | None:
 def worker_files() -> set[Path]:
     """The files of the harness that a worker imports, or could: all that can be reached from its own and from those of
     the workloads, one of which it chooses by name."""
-    ahead = [ROOT / "harness" / "worker.py", *(ROOT / "harness" / "workloads").glob("*.py")]
+    ahead = [ROOT / "harness" / "worker" / "main.py", *(ROOT / "harness" / "workloads").glob("*.py")]
     found: set[Path] = set()
     while ahead:
         path = ahead.pop()

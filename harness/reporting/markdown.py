@@ -207,7 +207,7 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
         line = f"{workload[0]} ({workload[1]}, {workload[2]}): the highest median is {best.title}'s, "
         line += number(best.throughput)
         fewest = min(len(cell.throughputs) for cell in ranked)
-        line += f" {best.first.unit}s/s ({len(best.throughputs)} launches)"
+        line += f" {best.first.unit}s/s ({_launches(len(best.throughputs))})"
         spread = [cell for cell in ranked if cell.spec.devices > 1]
         if spread and best.spec.devices == 1:
             line += f", and on several devices {spread[0].title}'s, {number(spread[0].throughput)}"
@@ -386,7 +386,11 @@ def _preset(results: Sequence[TrialResult]) -> str:
     name = results[0].run.get("preset", "")
     launches, own = 1 + max(result.spec.launch for result in results), PRESETS.get(name, {}).get("launches")
     named = name if own in (None, launches) or results[0].spec.training else f"{name} ({own} launches)"
-    return f"{launches} launch{'es' * (launches > 1)} of each cell; preset {named}"
+    return f"{_launches(launches)} of each cell; preset {named}"
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' * (count != 1)}"
 
 
 def _versions(cells: Sequence[Cell]) -> pd.DataFrame:

@@ -10,12 +10,11 @@ import of_processes
 import of_records
 import of_the_gate
 import of_workers
-from guarantee import Break, Guarantee
+from guarantee import Guarantee
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
 LAST_RUN = Path(__file__).parent / "last_run.json"
-AWAITED = "tests/test_published.py"  # written elsewhere: until it is here, faults that it is to notice are left out
 
 SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
     each.TITLE: each.GUARANTEES for each in (of_processes, of_records, of_the_gate, of_workers)
@@ -34,11 +33,6 @@ the tree of its own, and demands that every test named for it fails there, by an
 expected, and passes without the fault. The list is in `tests/net/`, and moves with the code: a test wants every text
 that a fault replaces to be in its file, once.
 """
-
-
-def is_awaited(each: Break) -> bool:
-    """Whether a fault is for tests that are not here yet."""
-    return not (ROOT / AWAITED).exists() and any(test.startswith(AWAITED) for test in each.ids)
 
 
 def page() -> str:
