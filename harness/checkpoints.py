@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.layers import Arrays
+from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
 FOLDER = "checkpoints"  # of a run's folder

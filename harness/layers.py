@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from harness.spec.arrays import Arrays
+
 Shape = tuple[int, ...]
-Arrays = dict[str, np.ndarray]
 Pullback = Callable[[np.ndarray], tuple[np.ndarray, Arrays]]
 
 

@@ -21,6 +21,7 @@ from scenes import SCENES
 
 from harness import reporting
 from harness.cli import app, terminal
+from harness.cli.screen import show
 from harness.results import store
 from harness.spec import registry
 
@@ -56,7 +57,7 @@ def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     folder.mkdir()
     (folder / store.RUN).touch()
     reporting.write(folder, results)
-    reporting.show(results, folder)
+    show(results, folder)
     (folder / "screen.txt").write_text(screen())
     listed = ["\n    ".join([name, *said]) for name, said in pictures.items()]
     (folder / "pictures.txt").write_text("\n\n".join(listed or ["none"]) + "\n")

@@ -34,6 +34,54 @@ def public_functions(path):
     }
 
 
+# From the bottom to the top: each may import what stands before it, and nothing behind it. The packages' docstrings say
+# what they are.
+SHARED = ("spec", "layers", "datasets", "workloads", "contract", "checkpoints", "reference", "gate")
+RANKS = ("worker",)
+PARENT = ("machine", "planning", "launch", "results", "reporting", "session", "cli")
+ORDER = (*SHARED, *RANKS, *PARENT)
+
+
+def rooms_imported(path):
+    """The packages and top-level modules of the harness that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "harness":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("harness."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("harness."))
+
+
+def room_of(path):
+    return path.relative_to(ROOT / "harness").parts[0].removesuffix(".py")
+
+
+def test_every_room_of_the_harness_has_its_place_in_the_order():
+    rooms = {room_of(path) for path in (ROOT / "harness").rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == set(ORDER)
+
+
+@pytest.mark.parametrize("room", ORDER)
+def test_packages_import_only_downwards(room):
+    for path in (ROOT / "harness").rglob("*.py"):
+        if room_of(path) == room:
+            above = {name for name in rooms_imported(path) if name in ORDER[ORDER.index(room) + 1 :]}
+            assert not above, f"{path} imports {above}"
+
+
+@pytest.mark.parametrize("room", PARENT)
+def test_the_parent_imports_no_worker_code(room):
+    for path in (ROOT / "harness" / room).rglob("*.py"):
+        assert not set(rooms_imported(path)) & set(RANKS), path
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_implementations_import_what_workers_have(package):
+    for path in (ROOT / package).rglob("*.py"):
+        assert set(rooms_imported(path)) <= {*SHARED, "workloads"}, path
+
+
 def test_planning_and_reporting_load_no_framework():
     code = f"""
 import sys

@@ -17,9 +17,9 @@ from test_launch import wait_for
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
-from harness.reference import runs as golden_runs
+from harness.gate.runs import GoldenRun, Phase
+from harness.launch import golden_pool
 from harness.reference.loops import Golden
-from harness.reference.runs import GoldenRun, Phase
 from harness.session.references import References
 from harness.spec import OptimizerSpec, TrialSpec, registry
 from harness.spec.errors import Interrupted
@@ -50,7 +50,7 @@ def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):
     wanted: list[tuple[TrialSpec, Phase]] = [(deep, "parity"), (local, "timing")]
     here, there = references(tmp_path / "here", deep, local), references(tmp_path / "there", deep, local)
     here.compute(wanted)
-    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     there.compute(wanted)
     assert not list((tmp_path / "here").glob("golden-*/run.json"))
     assert len(list((tmp_path / "there").glob("golden-*/run.json"))) == 2
@@ -84,7 +84,7 @@ def test_references_are_computed_where_no_framework_can_be_imported(tmp_path, mo
     script = REFUSE.format(names=sorted(names), log=str(tmp_path / "log"))
     (tmp_path / "refuse" / "sitecustomize.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "refuse"))
-    monkeypatch.setattr(golden_runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     deep = {"workload": "resnet50", "size": "tiny", "global_batch": 12, "parity_batch": 8, "parity_steps": 2}
     adam = OptimizerSpec(name="adamw", learning_rate=0.01, schedule="cosine", warmup_steps=1, total_steps=5)
     specs = [
@@ -105,7 +105,7 @@ def test_a_reference_that_diverges_in_its_process_is_refused_as_here(tmp_path, m
     spec = make_spec(optimizer=OptimizerSpec(name="sgd", learning_rate=1e200))
     said = []
     for long_flops in (np.inf, 0):
-        monkeypatch.setattr(golden_runs, "LONG_FLOPS", long_flops)
+        monkeypatch.setattr(golden_pool, "LONG_FLOPS", long_flops)
         with refused("--optimizer", "learning_rate 1e+200") as refusal:
             references(tmp_path / str(long_flops), spec).reference(spec)
         said.append(str(refusal.value))
@@ -119,7 +119,7 @@ def test_a_killed_harness_leaves_none(tmp_path):
     os.mkfifo(samples)  # nobody writes there: the process waits for its samples
     code = f"""
 import pathlib, test_golden_runs as this
-this.golden_runs.in_processes([this.make_run(pathlib.Path({str(tmp_path)!r}))], on_progress=lambda text: None)
+this.golden_pool.in_processes([this.make_run(pathlib.Path({str(tmp_path)!r}))], on_progress=lambda text: None)
 """
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     harness = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path})
@@ -152,8 +152,8 @@ def started(monkeypatch):
         processes.append(subprocess.Popen(["sh", "-c", commands.pop(0)]))
         return processes[-1]
 
-    monkeypatch.setattr(golden_runs, "start", start)
-    monkeypatch.setattr(golden_runs, "processes_at_once", lambda runs, **_: 2)
+    monkeypatch.setattr(golden_pool, "start", start)
+    monkeypatch.setattr(golden_pool, "processes_at_once", lambda runs, **_: 2)
     return commands, processes
 
 
@@ -165,7 +165,7 @@ def test_an_interruption_ends_all(tmp_path, started):
         raise Interrupted(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        golden_runs.in_processes([make_run(tmp_path)] * 3, on_progress=interrupt)
+        golden_pool.in_processes([make_run(tmp_path)] * 3, on_progress=interrupt)
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
 
 
@@ -180,7 +180,7 @@ def test_an_interruption_ends_all(tmp_path, started):
 def test_what_had_no_room_beside_others_is_tried_alone(tmp_path, started, commands, codes):
     started[0].extend(commands)
     runs = [make_run(tmp_path, folder=tmp_path / name) for name in "ab"]
-    failed = golden_runs.in_processes(runs, on_progress=lambda text: None)
+    failed = golden_pool.in_processes(runs, on_progress=lambda text: None)
     assert list(failed) == ([tmp_path / "b"] if codes[-1] else [])
     for reason in failed.values():
         names(reason, "golden", "parity", "toy base", "SIGKILL")
@@ -194,4 +194,4 @@ def test_what_had_no_room_beside_others_is_tried_alone(tmp_path, started, comman
 def test_no_more_at_once_than_cores_and_memory_are_enough_for(tmp_path, runs, cores, gigabytes, expected):
     spec = make_spec(workload="resnet50", size="tutorial", parity_batch=8, global_batch=120)
     some = [make_run(tmp_path, spec=spec)] * runs
-    assert golden_runs.processes_at_once(some, cores=cores, memory_bytes=gigabytes * 2**30) == expected
+    assert golden_pool.processes_at_once(some, cores=cores, memory_bytes=gigabytes * 2**30) == expected

@@ -24,10 +24,9 @@ from refusals import names, refused
 from test_launch import wait_for
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch import scratch
+from harness.launch import golden_pool, scratch
 from harness.planning.matrix import make_plan
 from harness.planning.request import Request
-from harness.reference import runs
 from harness.results import store
 from harness.session import measuring as running
 
@@ -243,7 +242,7 @@ def running_still(process: psutil.Process) -> bool:
 
 def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeypatch):
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
-    started, start = [], runs.start
+    started, start = [], golden_pool.start
 
     def killed(run, threads):
         started.append(start(run, threads))
@@ -252,8 +251,8 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(runs, "start", killed)
-    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(golden_pool, "start", killed)
+    monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert [result.status for result in results] == ["killed"]

@@ -88,12 +88,12 @@ def test_a_fault_is_noticed_by_what_was_expected_alone(cases, error, expected):
 )
 def test_tests_run_in_a_copy_that_has_the_fault(new, expected):
     test = "test_timing::test_the_slowest_rank_counts_block_by_block"
-    each = Break(fault="", edits=(("harness/worker/timing.py", "max(ranks)", new),), tests=(test,))
-    before = (ROOT / "harness" / "worker" / "timing.py").read_text()
+    each = Break(fault="", edits=(("harness/results/rates.py", "max(ranks)", new),), tests=(test,))
+    before = (ROOT / "harness" / "results" / "rates.py").read_text()
     with break_each.copied() as tree:
         break_each.plant(tree, each)
         (cases,) = break_each.run_tests(tree, each.ids).values()
     assert [case.outcome for case in cases] in ([expected], [] if expected == "error" else [expected])
     assert break_each.noticed(each, cases) == (expected == "failed")
-    assert (ROOT / "harness" / "worker" / "timing.py").read_text() == before
+    assert (ROOT / "harness" / "results" / "rates.py").read_text() == before
     assert not tree.exists()

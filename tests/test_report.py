@@ -13,7 +13,7 @@ from rich.console import Console
 from scenes import HOSTILE, HOSTILE_TRACE
 
 from harness import reporting, workloads
-from harness.cli import terminal
+from harness.cli import screen, terminal
 from harness.reporting import agreement, markdown, plots, summary
 from harness.reporting import text as text_module
 from harness.results import store
@@ -410,7 +410,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys)
     folder = TESTS.parent / "reports" / name
     results = store.read(folder)
     monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=width))
-    reporting.show(results, folder)
+    screen.show(results, folder)
     lines = capsys.readouterr().out.partition("\n- ")[0].splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)

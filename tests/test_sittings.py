@@ -21,12 +21,12 @@ from refusals import names, refused, refused_command
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.datasets import Batches
-from harness.launch import local
+from harness.gate import runs
+from harness.launch import golden_pool, local
 from harness.launch.interrupts import install_signal_handlers
 from harness.planning.matrix import make_plan
 from harness.planning.request import Request, TrainingRequest
 from harness.planning.resume import as_here, check_machine
-from harness.reference import runs
 from harness.results import store
 from harness.session import measuring as running
 from harness.spec import CUT_SHORT, OUT_OF_TIME, registry
@@ -265,8 +265,8 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
         begun.append(run)
         return subprocess.Popen(["sleep", "600"])
 
-    monkeypatch.setattr(runs, "start", start)
-    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(golden_pool, "start", start)
+    monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
     assert begun
@@ -329,7 +329,7 @@ def test_checkpoints_need_their_module_when_a_training_goes_on(fakes, monkeypatc
 def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(tmp_path, fakes, monkeypatch):
     request = Request(frameworks=("fake",), workloads=("toy", "classifier"), strategies=("single",), platform="cpu")
     plan = make_plan(replace(request, launches=2), make_machine())
-    start = runs.start
+    start = golden_pool.start
 
     def killed(run, threads):
         if run.spec.workload == "toy":
@@ -338,8 +338,8 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
             return subprocess.Popen(["sh", "-c", "kill -9 $$"])
         return start(run, threads)
 
-    monkeypatch.setattr(runs, "start", killed)
-    monkeypatch.setattr(runs, "LONG_FLOPS", 0)
+    monkeypatch.setattr(golden_pool, "start", killed)
+    monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
     results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert len(results) == 4

@@ -7,6 +7,7 @@ import pytest
 from conftest import make_spec
 
 from harness.datasets import Batches
+from harness.results import rates
 from harness.worker import phases, timing
 
 
@@ -122,9 +123,9 @@ def test_first_step_waits_for_the_devices():
 
 
 def test_the_slowest_rank_counts_block_by_block():
-    assert timing.slowest_rank([[1.0, 4.0], [2.0, 3.0]]) == [2.0, 4.0]
+    assert rates.slowest_rank([[1.0, 4.0], [2.0, 3.0]]) == [2.0, 4.0]
     with pytest.raises(ValueError):
-        timing.slowest_rank([[1.0], [1.0, 2.0]])
+        rates.slowest_rank([[1.0], [1.0, 2.0]])
 
 
 def test_blocks_last_as_long_as_asked():
@@ -134,7 +135,7 @@ def test_blocks_last_as_long_as_asked():
 
 
 def test_throughput():
-    assert timing.throughput(global_batch=64, steps=10, seconds=2.0) == 320.0
+    assert rates.throughput(global_batch=64, steps=10, seconds=2.0) == 320.0
 
 
 @pytest.mark.parametrize(("steps", "of", "expected"), [(10, 1, 10), (10, 4, 12), (12, 4, 12), (10, 100, 100)])

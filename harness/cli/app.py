@@ -10,11 +10,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict, Env
@@ -22,10 +22,11 @@ from cyclopts.config import Dict, Env
 import harness
 from harness import workloads
 from harness.cli.options import Options, TrainOptions, WholeNumber, check_environment, names, read_toml, split
+from harness.cli.terminal import make_display, print_table
 from harness.datasets import DataError
 from harness.machine.devices import machine
-from harness.planning import matrix as planning
-from harness.planning import recipes as reproducing
+from harness.planning import recipes
+from harness.planning.matrix import Plan, check_data, make_plan
 from harness.planning.request import sweep_request
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError, check_name
@@ -73,14 +74,12 @@ def run(
         Begin nothing that would end later, as far as can be told, and end what does not; the rest is left for --resume.
     """
     check_budget(budget_minutes)
-    from harness.session import command as session
-
     if resume is not None:
         check_alone([*options.arguments(), *given(out=out, data=data)])
-        return session.resume(resume, options.request().interpreters, budget_minutes)
-    made = planning.make_plan(options.request(), machine())
+        return go_on(resume, options.request().interpreters, budget_minutes)
+    made = make_plan(options.request(), machine())
     command = ["run", *options.arguments()]
-    return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)
+    return carry_out(made, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
 @app.command
@@ -112,14 +111,12 @@ def train(
         Begin nothing that would end later, as far as can be told, and end what does not; the rest is left for --resume.
     """
     check_budget(budget_minutes)
-    from harness.session import command as session
-
     if resume is not None:
         check_alone([*options.arguments(), *training.arguments(), *given(out=out, data=data)])
-        return session.resume(resume, options.request().interpreters, budget_minutes)
-    made = planning.make_plan(training.request(options), machine())
+        return go_on(resume, options.request().interpreters, budget_minutes)
+    made = make_plan(training.request(options), machine())
     command = ["train", *options.arguments(), *training.arguments()]
-    return session.execute(made, command, out=out, data=data, budget_minutes=budget_minutes)
+    return carry_out(made, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
 @app.command
@@ -153,11 +150,9 @@ def sweep(
     """
     check_budget(budget_minutes)
     request = sweep_request(options.request(), swept, tuple(split([values])))
-    made = planning.make_plan(request, machine())
+    made = make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *options.arguments()]
-    from harness.session.command import execute
-
-    return execute(made, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
+    return carry_out(made, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
 
 
 @app.command
@@ -205,17 +200,15 @@ def reproduce(
     budget_minutes
         As for run; run --resume goes on.
     """
-    check_name("reproduce", recipe, reproducing.RECIPES)
+    check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
     sizes = names("--values", [values]) if values is not None else ()
     known = {"seed": seed, "timeout": timeout, "interpreter": interpreter or []}
     options = Options(platform=platform, size=size, precision=precision, launches=launches, **known)
-    made = reproducing.tutorial_plan(options.request(), machine(), values=sizes)
+    made = recipes.tutorial_plan(options.request(), machine(), values=sizes)
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
-    from harness.session.command import execute
-
     named = {"name": f"reproduce-{recipe}", "recipe": recipe}
-    return execute(made, command, out=out, data=None, budget_minutes=budget_minutes, **named)
+    return carry_out(made, command, out=out, data=None, budget_minutes=budget_minutes, **named)
 
 
 @app.command
@@ -237,12 +230,11 @@ def plan(
     as_json
         One JSON document on standard output.
     """
-    made = planning.make_plan(options.request(), machine())
-    planning.check_data(data, made)
+    made = make_plan(options.request(), machine())
+    check_data(data, made)
     if as_json:
         write(json.dumps(asdict(made), indent=2))
         return 0
-    from harness.cli.terminal import print_table
 
     launches = 1 + max(trial.spec.launch for trial in made.trials)
     rows = [
@@ -338,7 +330,6 @@ def list_(
     if as_json:
         write(json.dumps(rows, indent=2))
         return 0
-    from harness.cli.terminal import print_table
 
     print_table(what.capitalize(), list(rows[0]), [list(row.values()) for row in rows])
     return 0
@@ -365,6 +356,7 @@ def report(
         Print the results as one JSON document instead of writing.
     """
     from harness import reporting
+    from harness.cli.screen import show
     from harness.results import store
 
     if not folders:
@@ -382,7 +374,7 @@ def report(
         for result in results:
             store.append(target, result)
     reporting.write(target, results)
-    reporting.show(results, target)
+    show(results, target)
     return 0
 
 
@@ -418,8 +410,6 @@ def check(
     if as_json:
         write(json.dumps(rows, indent=2))
     else:
-        from harness.cli.terminal import print_table
-
         header = ["data set", "split", "shape", "classes", "whole"]
         print_table(str(folder), header, [[*list(row.values())[:4], "NO" if row["problem"] else "yes"] for row in rows])
         for finding in found:
@@ -483,6 +473,26 @@ def check_alone(others: Sequence[str]) -> None:
     """Raises UsageError if --resume has company."""
     if others:
         raise UsageError(f"--resume goes on with the run's own options, in its folder: leave out {' '.join(others)}")
+
+
+def carry_out(made: Plan, command: Sequence[str], **known: Any) -> int:
+    """Run a plan, show what came of it, and return the exit code. `known`: as of session.command.execute."""
+    from harness.cli.screen import show
+    from harness.session.command import execute
+
+    done = execute(made, command, display=make_display(), **known)
+    show(done.results, done.folder)
+    return done.exit_code
+
+
+def go_on(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None) -> int:
+    """Go on with a run, show what came of it, and return the exit code."""
+    from harness.cli.screen import show
+    from harness.session.command import resume
+
+    done = resume(folder, interpreters, display=make_display(), budget_minutes=budget_minutes)
+    show(done.results, done.folder)
+    return done.exit_code
 
 
 def fail(error: object, code: int) -> int:

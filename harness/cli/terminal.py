@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
 
 from rich import box
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from harness.spec import TrialResult
+from harness.spec.progress import Display
 
 FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
 """Columns whose text goes on in a next line, and how narrow they may get."""
@@ -26,15 +25,6 @@ TELLING = ("workload", "size", "framework", "strategy", "track", "options", "dev
 """What tells rows apart: none of these goes that is needed for it."""
 QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
-
-
-class Display(Protocol):
-    def start(self, total: int) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def detail(self, text: str) -> None: ...
-    def done(self, text: str, status: str) -> None: ...
-    def advance(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class LiveDisplay:
@@ -149,10 +139,3 @@ def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
 
 def _width(header: list[str], rows: list[list[str]], index: int) -> int:
     return max(len(line[index]) for line in [header, *rows])
-
-
-def describe(result: TrialResult) -> str:
-    """One line on what became of a trial."""
-    spec = result.spec
-    launch = f" launch {spec.launch + 1}" if result.status in ("ok",) else ""
-    return f"{spec.cell}{launch}" + (f": {result.reason}" if result.reason else "")

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from harness.layers import Arrays
 from harness.spec import LastBatch, TrialSpec
+from harness.spec.arrays import Arrays
 from harness.spec.partition import share_rows
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from harness.datasets import DataError, cifar10, mnist
-from harness.layers import Arrays
+from harness.spec.arrays import Arrays
 
 
 @dataclass(frozen=True, kw_only=True)

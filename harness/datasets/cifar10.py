@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from harness.datasets import DataError
-from harness.layers import Arrays
+from harness.spec.arrays import Arrays
 
 Split = Literal["train", "test"]
 Form = Literal["binary", "png"]

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from harness.datasets import DataError
-from harness.layers import Arrays
+from harness.spec.arrays import Arrays
 
 # MD5 of the uncompressed files of the MNIST database (LeCun, Cortes, Burges), in the order images, labels.
 IDX_FILES = {

@@ -1,1 +1,1 @@
-"""What counts as right: comparison with the reference, tolerances, precision. Ranks and parent."""
+"""What counts as right: the reference of each cell, the comparison with it, tolerances, precision. Ranks and parent."""

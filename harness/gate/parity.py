@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.layers import Arrays
 from harness.reference.loops import Golden
 from harness.spec import Band, Check, Parity, Quantity
+from harness.spec.arrays import Arrays
 
 TOLERANCES: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
 """Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of small networks stay

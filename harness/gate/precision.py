@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.layers import Arrays, Conv2D
+from harness.layers import Conv2D
 from harness.spec import Precision
+from harness.spec.arrays import Arrays
 
 ROUGH = 1e-5
 """Between float32 and TF32: relative to the largest value, products of 256 numbers are off by about 1e-7 in float32 (24

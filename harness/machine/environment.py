@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import harness
+from harness.spec.variables import recorded
 
 if TYPE_CHECKING:  # workers import this module, and their interpreters need not have what devices.py needs
     from harness.machine.devices import Machine
@@ -24,15 +25,6 @@ PASSED_PREFIXES = (
     "TF_DETERMINISTIC_", "GLOO_",
 )  # fmt: skip
 SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
-# Of these, reports show the ones that can change a result, and no personal paths or notices of container images.
-RECORDED_PREFIXES = (
-    "CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "TF_",
-    "GLOO_", "OMP_", "MKL_", "OPENBLAS_",
-)  # fmt: skip
-UNRECORDED = (
-    "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION", "NCCL_VERSION", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR",
-    "JAX_COMPILATION_CACHE_DIR",
-)  # fmt: skip
 PROJECT = Path(harness.__file__).parent.parent
 
 
@@ -62,15 +54,6 @@ def _passed() -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
-    }
-
-
-def recorded(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of a worker's environment that can change a result."""
-    return {
-        name: value
-        for name, value in sorted(environment.items())
-        if name.startswith(RECORDED_PREFIXES) and name not in UNRECORDED
     }
 
 

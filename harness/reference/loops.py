@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.layers import Arrays, chain_forward, log_softmax
+from harness.layers import chain_forward, log_softmax
 from harness.spec import OptimizerSpec
+from harness.spec.arrays import Arrays
 from harness.spec.optimizers import update
 from harness.spec.partition import shares
 from harness.workloads import Loss, Workload

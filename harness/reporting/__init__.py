@@ -1,13 +1,11 @@
-"""From results to report.md, its plots and the table on the screen."""
+"""From results to report.md and its plots. Parent process."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.reporting import markdown, summary, training
-from harness.results import store
 from harness.spec import TrialResult
 
 
@@ -21,26 +19,3 @@ def write(folder: Path, results: Sequence[TrialResult]) -> None:
     if any(result.epochs for cell in trained for result in cell.launches):
         training.epochs(trained).to_csv(folder / "epochs.csv", index=False)
     (folder / "report.md").write_text(markdown.render(cells, results, pictures))
-
-
-def show(results: Sequence[TrialResult], folder: Path) -> None:
-    """The result table and the verdict on standard output."""
-    from harness.cli.terminal import print_table
-
-    cells = summary.summarize(results)
-    trained = training.trained(cells)
-    timed = training.timed(cells)
-    tables = []
-    if timed:
-        tables.append(("Results", summary.result_table(timed), summary.TEXT_COLUMNS, summary.REPORT_ONLY_COLUMNS))
-    if trained:
-        tables.append(("Training", training.table(trained), training.TEXT_COLUMNS, training.REPORT_ONLY_COLUMNS))
-    for title, frame, text_columns, report_only in tables:
-        table = frame.drop(columns=list(report_only))
-        right = {index for index, name in enumerate(table.columns) if name not in text_columns}
-        print_table(title, [str(name) for name in table.columns], table.values.tolist(), right=right)
-    for line in markdown.verdict(cells, results):
-        print(f"- {line}")  # noqa: T201
-    if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
-        print("- To go on:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
-    print(f"Report: {folder / 'report.md'}")  # noqa: T201

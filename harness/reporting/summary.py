@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from harness import workloads
+from harness.results import rates
 from harness.spec import FAILURES, TrialResult, TrialSpec, registry
-from harness.worker import timing
 
 TEXT_COLUMNS = (
     "workload",
@@ -121,7 +121,7 @@ def options_text(spec: TrialSpec) -> str:
 def counted_seconds(result: TrialResult) -> list[float]:
     """Seconds of the blocks that count, the slowest rank's of each. Timed from_host, a launch's first block does not:
     it alone loads the libraries and kernels, which takes longer than its steps."""
-    seconds = timing.slowest_rank(result.block_seconds)
+    seconds = rates.slowest_rank(result.block_seconds)
     return seconds[1:] if result.spec.protocol == "from_host" and len(seconds) > 1 else seconds
 
 
@@ -129,13 +129,13 @@ def launch_throughput(result: TrialResult) -> float:
     """Samples per second of one launch: all its steps over all its time, the slowest rank's in each block."""
     seconds = counted_seconds(result)
     steps = result.steps_per_block * len(seconds)
-    return timing.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
+    return rates.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
 
 
 def block_throughputs(result: TrialResult) -> list[float]:
     """Samples per second of each block of one launch."""
     batch, steps = result.spec.global_batch, result.steps_per_block
-    return [timing.throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
+    return [rates.throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
 
 
 def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
@@ -143,8 +143,8 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
     number: the median of all pairs. None where there was no bare loop."""
     ratios = []
     for result in launches:
-        bare = timing.slowest_rank(result.bare_block_seconds)
-        own = timing.slowest_rank(result.block_seconds)
+        bare = rates.slowest_rank(result.bare_block_seconds)
+        own = rates.slowest_rank(result.block_seconds)
         ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
     return statistics.median(ratios) if ratios else None
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import reporting
-from harness.cli.terminal import make_display
 from harness.launch.interrupts import install_signal_handlers
 from harness.machine import environment
 from harness.machine.devices import machine
@@ -20,6 +19,19 @@ from harness.results import store
 from harness.session.measuring import Run, exit_code, write_environment
 from harness.spec import TrialResult
 from harness.spec.errors import Interrupted, UsageError
+from harness.spec.progress import Display
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run at its end, or at that of its budget: all its results, and where they are."""
+
+    results: list[TrialResult]
+    folder: Path
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.results)
 
 
 def execute(
@@ -30,9 +42,10 @@ def execute(
     data: Path | None,
     name: str = "",
     recipe: str = "",
+    display: Display,
     budget_minutes: float | None = None,
-) -> int:
-    """Run a plan and write its report; returns the exit code.
+) -> Finished:
+    """Run a plan and write its report.
 
     `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
     went does not.
@@ -52,14 +65,16 @@ def execute(
     store.write_intent(folder, intent)
     try:
         with store.held(folder):
-            return carry_out(intent, folder, [], budget_minutes)
+            return carry_out(intent, folder, [], display, budget_minutes)
     except UsageError:
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 
 
-def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None = None) -> int:
-    """Go on with a run: measure what has no result yet, trainings from their last checkpoint. Returns the exit code.
+def resume(
+    folder: Path, interpreters: Mapping[str, str], *, display: Display, budget_minutes: float | None = None
+) -> Finished:
+    """Go on with a run: measure what has no result yet, trainings from their last checkpoint.
 
     `interpreters`: a Python for a framework by its name, instead of the one that the run had.
     """
@@ -68,16 +83,19 @@ def resume(folder: Path, interpreters: Mapping[str, str], budget_minutes: float 
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
         check_machine(intent.machine, environment.hardware(machine()))
-        return carry_out(intent, folder.resolve(), finished, budget_minutes)
+        return carry_out(intent, folder.resolve(), finished, display, budget_minutes)
 
 
 def carry_out(
-    intent: store.Intent, folder: Path, finished: list[TrialResult], budget_minutes: float | None = None
-) -> int:
-    """Do what is left of a run in its folder, or as much of it as there is time for, and write its report; returns the
-    exit code."""
+    intent: store.Intent,
+    folder: Path,
+    finished: list[TrialResult],
+    display: Display,
+    budget_minutes: float | None = None,
+) -> Finished:
+    """Do what is left of a run in its folder, or as much of it as there is time for, and write its report."""
     budget = math.inf if budget_minutes is None else 60 * budget_minutes
-    this = Run(intent, machine(), folder, finished=finished, budget_seconds=budget, display=make_display())
+    this = Run(intent, machine(), folder, finished=finished, budget_seconds=budget, display=display)
     restore = install_signal_handlers()
     try:
         results = this.execute()
@@ -89,5 +107,4 @@ def carry_out(
         if this.results:
             write_environment(this, folder / "environment.json")
             reporting.write(folder, this.results)
-    reporting.show(results, folder)
-    return exit_code(results)
+    return Finished(results=results, folder=folder)

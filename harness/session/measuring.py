@@ -23,19 +23,19 @@ from psutil import virtual_memory
 
 import harness
 from harness import checkpoints, workloads
-from harness.cli.terminal import Display, describe
+from harness.gate.runs import Phase, check_init_from
 from harness.launch import pool
 from harness.launch.interrupts import signals_held
 from harness.launch.local import Order, Outcome, code_digest, launch
 from harness.launch.scratch import Scratch
 from harness.machine import environment
 from harness.machine.devices import Machine
-from harness.reference.runs import Phase, check_init_from
 from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.references import References
 from harness.spec import CUT_SHORT, FAILURES, OUT_OF_TIME, Status, TrialResult, TrialSpec, registry
 from harness.spec.errors import Interrupted, UsageError
+from harness.spec.progress import Display
 
 
 class Run:
@@ -329,6 +329,13 @@ def same_conditions(result: TrialResult, proof: TrialResult) -> bool:
         {name: value for name, value in each.environment.items() if name not in sharing} for each in (result, proof)
     )
     return result.versions == proof.versions and ours == theirs
+
+
+def describe(result: TrialResult) -> str:
+    """One line on what became of a trial."""
+    spec = result.spec
+    launch = f" launch {spec.launch + 1}" if result.status in ("ok",) else ""
+    return f"{spec.cell}{launch}" + (f": {result.reason}" if result.reason else "")
 
 
 def exit_code(results: list[TrialResult]) -> int:

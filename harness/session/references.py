@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from harness import workloads
-from harness.cli.terminal import Display
 from harness.datasets import Batches, DataError, epochs_of
-from harness.layers import Arrays
-from harness.reference import runs
+from harness.gate import runs
+from harness.gate.runs import GoldenRun, Phase, normalization
+from harness.launch import golden_pool
 from harness.reference.loops import Golden
-from harness.reference.runs import GoldenRun, Phase, normalization
 from harness.spec import CHECKED_LOSSES, TrialSpec
+from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
+from harness.spec.progress import Display
 
 GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
 
@@ -99,11 +100,11 @@ class References:
             return
         of = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
         self.display.phase(f"preparing the golden runs of {', '.join(of)}")
-        long = [run for run in missing.values() if run.flops > runs.LONG_FLOPS]
+        long = [run for run in missing.values() if run.flops > golden_pool.LONG_FLOPS]
         for run in missing.values():
             if run not in long:
                 runs.compute(run, self.batches(run.spec))
-        failed = runs.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
+        failed = golden_pool.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
         self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
 

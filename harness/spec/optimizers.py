@@ -20,8 +20,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from harness.layers import Arrays
 from harness.spec import OptimizerSpec, Schedule
+from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError, check_name
 
 RULES: dict[str, tuple[str, ...]] = {

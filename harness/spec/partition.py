@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.layers import Arrays
 from harness.spec import TrialSpec
+from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
 BALANCED = ("parameters", "time")

@@ -9,7 +9,6 @@ far it is. Standard output and error belong to the frameworks: they go to a log 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import importlib
 import importlib.metadata
@@ -31,10 +30,12 @@ import numpy as np
 from harness import checkpoints, workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
-from harness.machine.environment import recorded
 from harness.reference.loops import Golden
-from harness.spec import OptimizerSpec, TrainingSpec, TrialSpec, locks
+from harness.spec import TrialSpec, locks
+from harness.spec.codec import trial_spec
 from harness.spec.optimizers import scheduled
+from harness.spec.processes import die_with_parent
+from harness.spec.variables import recorded
 from harness.worker import compile_cache, libraries
 from harness.worker.phases import Agreement, Diverged, measure, measure_from_host, prove
 from harness.worker.training import Position, Trainer
@@ -211,12 +212,6 @@ def version(distribution: str) -> str:
         return "?"
 
 
-def trial_spec(raw: dict[str, Any]) -> TrialSpec:
-    """A TrialSpec from its JSON."""
-    training = TrainingSpec(**raw["training"]) if raw["training"] else None
-    return TrialSpec(**{**raw, "optimizer": OptimizerSpec(**raw["optimizer"]), "training": training})
-
-
 def import_runtime(package: str) -> Any:
     """The framework package's runtime, which imports the framework. Raises Unavailable."""
     try:
@@ -232,14 +227,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # the end of a CUDA graph's capture that failed raises an error of its own
     return error.__context__ is not None and is_out_of_memory(error.__context__)
-
-
-def die_with_parent() -> None:
-    """On Linux, ask for SIGKILL when the supervisor dies, even by SIGKILL itself."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.environ.get("LIKEFORLIKE_SUPERVISOR") != str(os.getppid()):  # it died while this process was starting
-            os._exit(1)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -53,16 +53,3 @@ def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:
 def whole_rounds(steps: int, *, of: int) -> int:
     """The least multiple of `of` that is not below `steps`."""
     return of * math.ceil(steps / of)
-
-
-def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:
-    """Seconds of each block of the whole trial: a block ends when its slowest rank does.
-
-    `block_seconds[rank][block]`; raises ValueError if ranks report different numbers of blocks.
-    """
-    return [max(ranks) for ranks in zip(*block_seconds, strict=True)]
-
-
-def throughput(*, global_batch: int, steps: int, seconds: float) -> float:
-    """Samples per second: `steps` global batches in `seconds`."""
-    return global_batch * steps / seconds

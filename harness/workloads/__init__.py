@@ -17,8 +17,9 @@ from typing import Literal
 
 import numpy as np
 
-from harness.layers import Arrays, Layer, Parameter, Shape, chain_flops, has_batch_norm
+from harness.layers import Layer, Parameter, Shape, chain_flops, has_batch_norm
 from harness.spec import OptimizerSpec
+from harness.spec.arrays import Arrays
 
 Loss = Literal["mse", "cross_entropy", "nll"]
 Split = Literal["train", "test"]

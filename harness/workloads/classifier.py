@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets import split_arrays
-from harness.layers import Arrays, Linear, ReLU
+from harness.layers import Linear, ReLU
 from harness.spec import OptimizerSpec
+from harness.spec.arrays import Arrays
 from harness.workloads import Split, Workload
 
 SAMPLES, TEST_SAMPLES, DATA_SEED = 1000, 200, 42

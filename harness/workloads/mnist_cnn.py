@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets import mnist, split_arrays
-from harness.layers import Arrays, Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU
+from harness.layers import Conv2D, Flatten, Linear, LogSoftmax, MaxPool2D, ReLU
 from harness.spec import OptimizerSpec
+from harness.spec.arrays import Arrays
 from harness.workloads import Split, Workload
 
 TEST_SAMPLES, SPLIT_SEED = 1000, 0

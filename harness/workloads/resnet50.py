@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets import DataError, cifar10
-from harness.layers import Arrays, BatchNorm, Conv2D, GlobalAveragePool, Layer, Linear, MaxPool2D, ReLU, Residual
+from harness.layers import BatchNorm, Conv2D, GlobalAveragePool, Layer, Linear, MaxPool2D, ReLU, Residual
 from harness.spec import OptimizerSpec
+from harness.spec.arrays import Arrays
 from harness.workloads import Split, Workload
 
 EXPANSION = 4  # a bottleneck's output has this many times its inner channels

@@ -33,7 +33,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the parent-death signal is not asked for",
-                edits=(("harness/worker/main.py", "ctypes.CDLL(None).prctl(1, signal.SIGKILL)", "pass"),),
+                edits=(("harness/spec/processes.py", "ctypes.CDLL(None).prctl(1, signal.SIGKILL)", "pass"),),
                 tests=(
                     "test_processes::test_ranks_die_with_their_supervisor_whatever_the_harness_does",
                     "test_golden_runs::test_a_killed_harness_leaves_none",
@@ -52,14 +52,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="golden runs do not ask for it",
-                edits=(("harness/reference/runs.py", "    die_with_parent()\n    folder = Path", "    folder = Path"),),
+                edits=(("harness/gate/runs.py", "    die_with_parent()\n    folder = Path", "    folder = Path"),),
                 tests=("test_golden_runs::test_a_killed_harness_leaves_none",),
             ),
             Break(
                 fault="a rank whose supervisor died before it could ask works on",
                 edits=(
                     (
-                        "harness/worker/main.py",
+                        "harness/spec/processes.py",
                         'if os.environ.get("LIKEFORLIKE_SUPERVISOR") != str(os.getppid()):',
                         "if os.getppid() == 0:",
                     ),

@@ -204,8 +204,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/command.py",
-                        "return carry_out(intent, folder.resolve(), finished, budget_minutes)",
-                        "return carry_out(intent, folder.resolve(), [], budget_minutes)",
+                        "return carry_out(intent, folder.resolve(), finished, display, budget_minutes)",
+                        "return carry_out(intent, folder.resolve(), [], display, budget_minutes)",
                     ),
                 ),
                 tests=("test_sittings::test_a_run_that_goes_on_keeps_the_rows_that_it_has",),

@@ -329,7 +329,7 @@ GUARANTEES = (
                     (
                         "harness/worker/main.py",
                         "from harness.contract import",
-                        "from harness.report import text as _text\nfrom harness.contract import",
+                        "from harness.reporting import text as _text\nfrom harness.contract import",
                     ),
                 ),
                 tests=(EVERY_FILE,),
@@ -340,7 +340,7 @@ GUARANTEES = (
                     (
                         "harness/workloads/classifier.py",
                         "from harness.workloads import",
-                        '__import__("importlib").import_module("harness.spec.errors".replace("errors", "interrupts"))\n'
+                        '__import__("importlib").import_module("harness.launch.x".replace("x", "interrupts"))\n'
                         "from harness.workloads import",
                     ),
                 ),
@@ -442,7 +442,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the fastest rank counts",
-                edits=(("harness/worker/timing.py", "return [max(ranks) for ranks", "return [min(ranks) for ranks"),),
+                edits=(("harness/results/rates.py", "return [max(ranks) for ranks", "return [min(ranks) for ranks"),),
                 tests=(
                     "test_timing::test_the_slowest_rank_counts_block_by_block",
                     "test_report::test_throughput_is_total_work_over_total_time_of_the_slowest_rank",

@@ -89,7 +89,7 @@ GUARANTEES = (
                 fault="NVSHMEM's variables are not recorded",
                 edits=(
                     (
-                        "harness/machine/environment.py",
+                        "harness/spec/variables.py",
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_"',
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "CUDNN_"',
                     ),
@@ -150,6 +150,35 @@ GUARANTEES = (
                     "test_architecture::test_manifests_import_only_specs[torch_impl]",
                 ),
                 error="CalledProcessError",
+            ),
+        ),
+    ),
+    Guarantee(
+        name="order-of-packages",
+        promise="The packages of the harness import each other in one direction only, and the parent process imports "
+        "no code of the workers.",
+        breaks=(
+            Break(
+                fault="results import the command line",
+                edits=(
+                    (
+                        "harness/results/rates.py",
+                        "    return global_batch * steps / seconds",
+                        "    import harness.cli.app\n\n    return global_batch * steps / seconds",
+                    ),
+                ),
+                tests=("test_architecture::test_packages_import_only_downwards[results]",),
+            ),
+            Break(
+                fault="results import the workers' clock",
+                edits=(
+                    (
+                        "harness/results/rates.py",
+                        "    return global_batch * steps / seconds",
+                        "    from harness.worker import timing\n\n    return global_batch * steps / seconds",
+                    ),
+                ),
+                tests=("test_architecture::test_the_parent_imports_no_worker_code[results]",),
             ),
         ),
     ),

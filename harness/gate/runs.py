@@ -1,49 +1,38 @@
-"""Golden runs: what a cell is held against, computed from its spec alone; long ones in processes of their own.
+"""Golden runs: what a cell is compared with, computed from its spec alone.
 
-    python -m harness.reference.runs FOLDER
+    python -m harness.gate.runs FOLDER
 
-computes the run that FOLDER/run.json describes and writes FOLDER/golden.npz. The devices idle until golden references
-are there, so all that a plan needs are computed at once, as far as there are cores and memory. Where a run is computed
-changes nothing in it but the rounding of BLAS.
+computes the run that FOLDER/run.json describes and writes FOLDER/golden.npz: harness/launch/golden_pool.py starts such
+processes. Where a run is computed changes nothing in it but the rounding of BLAS.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity
-from harness.layers import Arrays
-from harness.machine import environment
-from harness.machine.devices import cores
 from harness.reference import loops
 from harness.reference.loops import Golden
-from harness.spec import OUT_OF_TIME, OptimizerSpec, TrialSpec
+from harness.spec import OptimizerSpec, TrialSpec
+from harness.spec.arrays import Arrays
+from harness.spec.codec import trial_spec
 from harness.spec.errors import UsageError
 from harness.spec.partition import normalization_groups
-from harness.worker.main import die_with_parent, trial_spec
+from harness.spec.processes import die_with_parent
 
-LONG_FLOPS = 2e10  # about a second of NumPy on a core: a process, which takes half of that to start, is worth it
 TRAININGS = 2  # of a reference: the training itself, and its twin from rounded weights, each on a thread of its own
-MOST_BLAS_THREADS = 4  # of half the cores: they wait for each other, so all lose where one shares its core with others
-POLL_SECONDS = 0.05
 
 Phase = Literal["parity", "timing"]
 
@@ -163,79 +152,6 @@ def check_init_from(spec: TrialSpec) -> Arrays:
     parameters = workloads.get(spec.workload, spec.size).parameters()
     shapes = {parameter.name: parameter.shape for parameter in parameters}
     return checkpoints.weights(Path(spec.training.init_from), shapes)
-
-
-def in_processes(
-    runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None], over: Callable[[], bool] = lambda: False
-) -> dict[Path, str]:
-    """Compute runs at the same time, each in a process; on an exception (Ctrl-C) these are ended first, and when it is
-    `over`. What fails beside others is tried again alone: most likely there was not memory for all. Returns, by their
-    folders, why some were not computed. Raises UsageError for a reference that diverges."""
-    at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
-    threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
-    waiting = deque(sorted(runs, key=lambda run: -run.flops))  # the longest first: no long one begins last
-    running: dict[subprocess.Popen[bytes], GoldenRun] = {}
-    reasons: dict[Path, str] = {}  # of those that have ended, the last
-    try:
-        while waiting or running:
-            if over():
-                reasons |= {run.folder: OUT_OF_TIME for run in (*waiting, *running.values())}
-                break
-            while waiting and len(running) < at_once:
-                run = waiting.popleft()
-                running[start(run, threads)] = run
-            time.sleep(POLL_SECONDS)
-            for process in [process for process in running if process.poll() is not None]:
-                run = running.pop(process)
-                reason = failure(run, process.returncode)
-                if reason and len(runs) > 1 and run.folder not in reasons:
-                    at_once = 1
-                    waiting.append(run)
-                reasons[run.folder] = reason
-            on_progress(f"{len(runs) - len(waiting) - len(running)} of {len(runs)} done, {len(running)} under way")
-    finally:
-        for process in running:
-            process.kill()
-        for process in running:
-            process.wait()
-    return {folder: reason for folder, reason in reasons.items() if reason}
-
-
-def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
-    """How many of these runs there is room for at a time, at least one."""
-    most = max(run.memory_bytes for run in runs)
-    return max(1, min(len(runs), cores // TRAININGS, int(memory_bytes // most)))
-
-
-def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
-    """One process. Its BLAS is told how many threads to have, as it reads that when NumPy is imported."""
-    run.folder.mkdir(exist_ok=True)
-    content = {"spec": asdict(run.spec), "phase": run.phase, "steps": run.steps, "inputs": str(run.inputs)}
-    (run.folder / "run.json").write_text(json.dumps(content))
-    limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    path = os.pathsep.join(filter(None, [str(environment.PROJECT), os.environ.get("PYTHONPATH", "")]))
-    with (run.folder / "log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "harness.reference.runs", str(run.folder)],
-            env=os.environ | limits | {"PYTHONPATH": path, "LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
-        )
-
-
-def failure(run: GoldenRun, code: int) -> str:
-    """Why a run could not be computed, or "". Raises UsageError for a reference that diverges."""
-    refused = run.folder / "refused"
-    if refused.exists():
-        raise UsageError(refused.read_text())
-    if not code:
-        return ""
-    reason = f"ended by {signal.Signals(-code).name}; out of host memory?" if code < 0 else f"exit code {code}"
-    lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
-    what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
-    return ": ".join([what, reason, *lines[-1:]])
 
 
 def main() -> None:
