@@ -183,6 +183,12 @@ def try_all(breaks: Sequence[tuple[str, Break]], jobs: int) -> list[str]:
     return [each.fault for _, each in breaks if each.fault in caught]
 
 
+def write(content: dict) -> None:
+    """Write what was seen, and the page that shows it."""
+    LAST_RUN.write_text(json.dumps(content, indent=2) + "\n")
+    PAGE.write_text(page())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="guarantees; all if none is named")
@@ -200,11 +206,15 @@ def main() -> int:
     caught = try_all(breaks, arguments.jobs)
     minutes = round((time.monotonic() - began) / 60)
     say(f"{len(caught)} of {len(breaks)} faults noticed by all their tests, in {minutes} minutes")
+    date = datetime.now(UTC).date().isoformat()
     if not arguments.names:
-        date = datetime.now(UTC).date().isoformat()
         content = {"date": date, "commit": commit, "minutes": minutes, "faults": len(breaks), "noticed": caught}
-        LAST_RUN.write_text(json.dumps(content, indent=2) + "\n")
-        PAGE.write_text(page())
+        write(content)
+    elif LAST_RUN.exists():  # what the last whole run did not see, and this one did
+        last = json.loads(LAST_RUN.read_text())
+        new = {fault: f"{date}, commit {commit}" for fault in caught if fault not in last["noticed"]}
+        if new:
+            write(last | {"later": last.get("later", {}) | new})
     return 0 if len(caught) == len(breaks) else 1
 
 

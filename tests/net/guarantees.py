@@ -41,7 +41,7 @@ def page() -> str:
     parts = [INTRODUCTION, f"{_words(last)}\n"]
     for title, part in SUBJECTS.items():
         parts += [f"## {title}\n", "| guarantee | held by | seen to fail when |\n|---|---|---|"]
-        parts += [_row(guarantee, last["noticed"]) for guarantee in part]
+        parts += [_row(guarantee, [*last["noticed"], *last.get("later", {})]) for guarantee in part]
         parts += [""]
     return "\n".join(parts)
 
@@ -49,10 +49,12 @@ def page() -> str:
 def _words(last: dict) -> str:
     if not last["noticed"]:
         return "It has not yet run whole."
-    return (
+    whole = (
         f"Last whole run: {last['date']}, commit {last['commit']}: {len(last['noticed'])} of {last['faults']} faults "
         f"noticed by all their tests, in {last['minutes']} minutes."
     )
+    later = [f"{fault} ({when})" for fault, when in last.get("later", {}).items()]
+    return whole + (f" Noticed since then: {'; '.join(later)}." if later else "")
 
 
 def _row(guarantee: Guarantee, noticed: list[str]) -> str:
