@@ -9,13 +9,11 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import harness
+from harness.machine.devices import Machine
 from harness.spec.variables import recorded
-
-if TYPE_CHECKING:  # workers import this module, and their interpreters need not have what devices.py needs
-    from harness.machine.devices import Machine
 
 # Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
 PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CC", "CXX")

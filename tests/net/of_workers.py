@@ -105,7 +105,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a worker imports what finds GPUs",
-                edits=(("harness/machine/environment.py", "if TYPE_CHECKING:", "if not TYPE_CHECKING:"),),
+                edits=(("harness/worker/timing.py", "import math\n", "import math\n\nimport psutil\n"),),
                 tests=("test_workers::test_a_worker_needs_numpy_and_its_framework_alone",),
             ),
             Break(
