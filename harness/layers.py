@@ -3,8 +3,8 @@
 Each layer writes its forward pass once and hands back its pullback: the function that turns the gradient of its
 output into the gradient of its input and of its own parameters. No framework takes part, so the golden reference
 built from these (harness/reference/loops.py) is independent of every implementation that it judges.
-tests/test_golden.py holds each pullback against finite differences. Long because the layers
-belong together, each beside its pullback.
+tests/test_golden.py holds each pullback against finite differences. Long because the layers belong together, each
+beside its pullback.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict, Env
@@ -22,7 +22,6 @@ from cyclopts.config import Dict, Env
 import harness
 from harness import workloads
 from harness.cli.options import Options, TrainOptions, WholeNumber, check_environment, names, read_toml, split
-from harness.cli.terminal import make_display, print_table
 from harness.datasets import DataError
 from harness.machine.devices import machine
 from harness.planning import recipes
@@ -30,6 +29,9 @@ from harness.planning.matrix import Plan, check_data, make_plan
 from harness.planning.request import sweep_request
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError, check_name
+
+if TYPE_CHECKING:  # importing a session takes longer than most commands
+    from harness.session.command import Finished
 
 app = App(
     name="harness",
@@ -235,6 +237,7 @@ def plan(
     if as_json:
         write(json.dumps(asdict(made), indent=2))
         return 0
+    from harness.cli.terminal import print_table
 
     launches = 1 + max(trial.spec.launch for trial in made.trials)
     rows = [
@@ -330,6 +333,7 @@ def list_(
     if as_json:
         write(json.dumps(rows, indent=2))
         return 0
+    from harness.cli.terminal import print_table
 
     print_table(what.capitalize(), list(rows[0]), [list(row.values()) for row in rows])
     return 0
@@ -410,6 +414,8 @@ def check(
     if as_json:
         write(json.dumps(rows, indent=2))
     else:
+        from harness.cli.terminal import print_table
+
         header = ["data set", "split", "shape", "classes", "whole"]
         print_table(str(folder), header, [[*list(row.values())[:4], "NO" if row["problem"] else "yes"] for row in rows])
         for finding in found:
@@ -477,20 +483,24 @@ def check_alone(others: Sequence[str]) -> None:
 
 def carry_out(made: Plan, command: Sequence[str], **known: Any) -> int:
     """Run a plan, show what came of it, and return the exit code. `known`: as of session.command.execute."""
-    from harness.cli.screen import show
+    from harness.cli.terminal import make_display
     from harness.session.command import execute
 
-    done = execute(made, command, display=make_display(), **known)
-    show(done.results, done.folder)
-    return done.exit_code
+    return finish(execute(made, command, display=make_display(), **known))
 
 
 def go_on(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None) -> int:
     """Go on with a run, show what came of it, and return the exit code."""
-    from harness.cli.screen import show
+    from harness.cli.terminal import make_display
     from harness.session.command import resume
 
-    done = resume(folder, interpreters, display=make_display(), budget_minutes=budget_minutes)
+    return finish(resume(folder, interpreters, display=make_display(), budget_minutes=budget_minutes))
+
+
+def finish(done: Finished) -> int:
+    """Show what came of a run; returns its exit code."""
+    from harness.cli.screen import show
+
     show(done.results, done.folder)
     return done.exit_code
 

@@ -1,8 +1,8 @@
 """The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
 
 Losses and loops are written out here as definitions; optimizers are in harness/spec/optimizers.py, layers in
-harness/layers.py. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim
-to train like a single device are held against it; `train_locally` and `replay` define the two that train differently.
+harness/layers.py. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim to train
+like a single device are held against it; `train_locally` and `replay` define the two that train differently.
 """
 
 from __future__ import annotations
