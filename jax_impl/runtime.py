@@ -11,7 +11,7 @@ import numpy as np
 from flax import linen as nn
 
 from harness.contract import DevicesMissing, World
-from harness.gate import precision as precision_probe
+from harness.gate import precision_probe
 from harness.spec import Precision
 
 DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
@@ -59,7 +59,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/gate/precision.py."""
+    """How far products are off as they are computed here: harness/gate/precision_probe.py."""
     a, b, x, k = (
         jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])
         for array in precision_probe.operands().values()

@@ -75,7 +75,7 @@ def failed(framework: str, strategy: str, devices: int, status: Status, reason: 
 
 
 def parity(error: float, tolerance: float = 1e-9, **known: Any) -> Parity:
-    """A verdict whose gradients are off by so much, and less the rest."""
+    """A gate result whose gradients are off by `gradients`; all else is off by less."""
     errors = {"losses": error / 10, "gradients": error, "parameters": error / 100}
     checks = tuple(
         Check(quantity=quantity, error=error, tolerance=tolerance, worst="fc.weight")  # pyright: ignore
@@ -131,9 +131,9 @@ def nothing_ran() -> list[TrialResult]:
 
 @scene
 def orders_and_other_algorithms() -> list[TrialResult]:
-    """On GPUs, in two sittings on two machines: ranges that overlap and that do not, other algorithms and rates, a
-    looser band; another workload in another precision with few launches; data of the user's."""
-    later = RUN | {"sitting": "2026-01-02 09:00", "commit": "def5678", "command": "python -m harness run --seed 1"}
+    """On GPUs, in two sessions on two machines: ranges that overlap and that do not, other algorithms and rates, a
+    looser tolerances; another workload in another precision with few launches; data of the user's."""
+    later = RUN | {"session": "2026-01-02 09:00", "commit": "def5678", "command": "python -m harness run --seed 1"}
     first = RUN | {"data": "that of --data", "variables": "NCCL_ALGO=Ring"}
     gpu: dict[str, Any] = {"platform": "gpu", "workload": "mnist_cnn", "global_batch": 64}
     cuda = {"cuDNN": "9.19.0", "NCCL": "2.28.9"}
@@ -142,12 +142,12 @@ def orders_and_other_algorithms() -> list[TrialResult]:
     slower = tuple(2 * each for each in seconds)
     local, asynchronous = ({"algorithm": name, "global_batch": 64} for name in ("local", "asynchronous"))
     scaled = {"optimizer": OptimizerSpec(name="sgd", learning_rate=0.02, momentum=0.5, scaled_by=2)}
-    loose = {"band": "bf16_gradients", "variant": "compression=bf16", "options": {"compression": "bf16"}}
+    loose = {"tolerances": "bf16_gradients", "variant": "compression=bf16", "options": {"compression": "bf16"}}
     few: dict[str, Any] = {"platform": "gpu", "workload": "classifier", "precision": "bf16", "global_batch": 20}
     results = [
         *launches("torch", "single", seconds=seconds, libraries={"cuDNN": "9.19.0"}, **known),
         *launches("torch", "ddp", 2, seconds=slower, libraries=cuda, **known),
-        *launches("torch", "ddp", 2, seconds=seconds, parity=parity(3e-3, 1e-2, band="bf16_gradients"),
+        *launches("torch", "ddp", 2, seconds=seconds, parity=parity(3e-3, 1e-2, tolerances="bf16_gradients"),
                   **(known | {"spec": gpu | loose})),
         *launches("torch", "local_sgd", 2, seconds=(0.1,) * 5, parity=parity(3e-14), **(known | {"spec": gpu | local})),
         *launches("torch", "async_sgd", 2, seconds=(0.1,) * 5, **(known | {"spec": gpu | asynchronous})),

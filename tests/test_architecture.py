@@ -88,8 +88,8 @@ import sys
 import harness.cli.app, harness.session.measuring, harness.reporting.markdown, harness.reporting.plots
 import harness.worker.main, harness.launch.supervisor
 from harness.machine import devices
-from harness.planning import matrix, request
-matrix.make_plan(request.Request(workloads=("all",), platform="cpu"), devices.machine())
+from harness.planning import matrix, run_request
+matrix.make_plan(run_request.Request(workloads=("all",), platform="cpu"), devices.machine())
 loaded = {FRAMEWORK_MODULES!r} & sys.modules.keys()
 assert not loaded, loaded
 """
@@ -101,8 +101,8 @@ def test_a_plan_needs_neither_plots_nor_tables():
 import sys
 import harness.cli.app
 from harness.machine import devices
-from harness.planning import matrix, request
-matrix.make_plan(request.Request(platform="cpu"), devices.machine())
+from harness.planning import matrix, run_request
+matrix.make_plan(run_request.Request(platform="cpu"), devices.machine())
 assert not {"matplotlib", "pandas", "scipy", "sklearn"} & sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

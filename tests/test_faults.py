@@ -18,7 +18,7 @@ from conftest import make_machine
 from harness.cli.terminal import PlainDisplay
 from harness.launch.local import Order, launch
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.results.judge import judge
 from harness.session.references import References
 from harness.spec import TrialResult, registry

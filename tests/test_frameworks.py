@@ -19,7 +19,7 @@ from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.machine.devices import machine
 from harness.planning.matrix import PRESETS, make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.reference import loops
 from harness.results import store
 from harness.session.measuring import Run

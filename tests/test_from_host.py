@@ -10,7 +10,7 @@ from conftest import make_machine, make_result, make_spec
 
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.reporting import summary, tutorial
 from harness.results import store
 from harness.spec import FROM_HOST_VERSION

@@ -28,31 +28,31 @@ def compare(**changed):
     return parity.compare(GOLDEN, batch=4, **(right | changed))
 
 
-def errors(verdict):
-    return {check.quantity: check.error for check in verdict.checks}
+def errors(found):
+    return {check.quantity: check.error for check in found.checks}
 
 
 def test_equal_passes_with_no_error():
-    verdict = compare()
-    assert verdict.passed
-    assert set(errors(verdict).values()) == {0.0}
+    found = compare()
+    assert found.passed
+    assert set(errors(found).values()) == {0.0}
 
 
 def test_noise_passes_and_more_does_not():
     assert compare(losses=GOLDEN.losses * (1 + 1e-14)).passed
     assert not compare(losses=GOLDEN.losses * (1 + 1e-10)).passed
     off = {**GOLDEN.gradients, "b": GOLDEN.gradients["b"] * (1 + 1e-9)}
-    verdict = compare(gradients=off)
-    assert not verdict.passed
-    assert next(check for check in verdict.checks if check.quantity == "gradients").worst == "b"
+    found = compare(gradients=off)
+    assert not found.passed
+    assert next(check for check in found.checks if check.quantity == "gradients").worst == "b"
 
 
 def test_parameters_are_judged_by_their_movement():
     # one part in 10^10 of the weight, but one in 10^6 of what the training changed
     off = {**GOLDEN.params, "a": GOLDEN.params["a"] * (1 + 1e-9)}
-    verdict = compare(replicas=[off])
-    assert errors(verdict)["parameters"] == pytest.approx(2e-6, rel=0.01)
-    assert not verdict.passed
+    found = compare(replicas=[off])
+    assert errors(found)["parameters"] == pytest.approx(2e-6, rel=0.01)
+    assert not found.passed
 
 
 def test_what_the_reference_cannot_hold_itself_is_not_asked_of_others():
@@ -65,7 +65,7 @@ def test_what_the_reference_cannot_hold_itself_is_not_asked_of_others():
     limits = {check.quantity: check.tolerance for check in parity.compare(noisy, gradients=None, **right).checks}
     assert limits["losses"] == 1e-11
     assert limits["parameters"] == parity.MOST_ALLOWED  # not 1e-5: chaos is no excuse
-    chaotic = dataclasses.replace(GOLDEN, noise=dict.fromkeys(parity.TOLERANCES, 0.3))
+    chaotic = dataclasses.replace(GOLDEN, noise=dict.fromkeys(parity.EXACT, 0.3))
     stale = {**GOLDEN.params, "b": INITIAL["b"]}
     assert not parity.compare(chaotic, losses=GOLDEN.losses, gradients=None, replicas=[stale], batch=4).passed
 
@@ -75,21 +75,21 @@ def test_the_references_own_noise_is_rounding_in_a_shallow_network():
     batch = {name: array[:8] for name, array in workload.load("train", None).items()}
     train = partial(loops.train, workload, batches=[batch] * 5, optimizer=workload.optimizer)
     made = parity.make_reference(train, workload.init_params(0))
-    assert made.noise.keys() == parity.TOLERANCES.keys()
+    assert made.noise.keys() == parity.EXACT.keys()
     assert all(0 <= noise < 1e-13 for noise in made.noise.values())
 
 
 def test_every_replica_counts():
     stale = {**GOLDEN.params, "b": INITIAL["b"]}
-    verdict = compare(replicas=[GOLDEN.params, stale])
-    assert not verdict.passed
-    assert verdict.checks[-1].worst == "b (replica 1)"
+    found = compare(replicas=[GOLDEN.params, stale])
+    assert not found.passed
+    assert found.checks[-1].worst == "b (replica 1)"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_finite_is_infinitely_wrong(value):
-    verdict = compare(gradients={**GOLDEN.gradients, "b": np.array([[value]])})
-    assert errors(verdict)["gradients"] == math.inf
+    found = compare(gradients={**GOLDEN.gradients, "b": np.array([[value]])})
+    assert errors(found)["gradients"] == math.inf
     assert not compare(losses=[value, 1.0]).passed
 
 

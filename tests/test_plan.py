@@ -18,7 +18,7 @@ from harness.machine import devices
 from harness.machine.devices import Gpu, visible
 from harness.planning import matrix
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request, TrainingRequest
+from harness.planning.run_request import Request, TrainingRequest
 from harness.spec import optimizers, partition, registry
 from harness.spec.errors import MachineUnfit
 
@@ -299,10 +299,14 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
         return trial.spec
 
     spec = planned(compression="bf16", static_graph="true")
-    assert (spec.options["compression"], spec.options["static_graph"], spec.band) == ("bf16", True, "bf16_gradients")
+    assert (spec.options["compression"], spec.options["static_graph"], spec.tolerances) == (
+        "bf16",
+        True,
+        "bf16_gradients",
+    )
     assert spec.variant == "static_graph=True, compression=bf16"
     assert planned().variant == ""
-    assert planned().band == "exact"
+    assert planned().tolerances == "exact"
     for options, facts in (
         ({"compression": "fp8"}, ["compression: 'fp8'", "none, bf16"]),
         ({"static_graph": "maybe"}, ["static_graph: 'maybe'", "true, false"]),

@@ -7,7 +7,7 @@ import pytest
 from conftest import make_result, make_spec
 from refusals import names
 
-from harness.gate import precision
+from harness.gate import precision_probe
 from harness.launch.local import Outcome
 from harness.results.judge import judge, off_golden, timed
 
@@ -21,9 +21,9 @@ def rounded(array: np.ndarray, bits: int) -> np.ndarray:
 def as_computed(round_) -> dict[str, float]:
     from harness.layers import Conv2D
 
-    a, b, x, k = (round_(array) for array in precision.operands().values())
+    a, b, x, k = (round_(array) for array in precision_probe.operands().values())
     convolution = Conv2D("c", 3, 32, 32, bias=False).forward({"c.weight": k}, x)[0]
-    return precision.errors(a @ b, convolution)
+    return precision_probe.errors(a @ b, convolution)
 
 
 FOUND = {
@@ -37,13 +37,13 @@ FOUND = {
 @pytest.mark.parametrize("asked", FOUND)
 @pytest.mark.parametrize("used", FOUND)
 def test_another_precision_than_the_one_asked_for_shows(asked, used):
-    found = precision.wrong(FOUND[used], asked)
+    found = precision_probe.wrong(FOUND[used], asked)
     finer_is_fine = asked == "fp32" and used == "fp64"
     assert bool(found) == (asked != used and not finer_is_fine), (found, FOUND[used])
 
 
 def test_nan_shows():
-    assert precision.wrong({"matrix product": float("nan")}, "fp32")
+    assert precision_probe.wrong({"matrix product": float("nan")}, "fp32")
 
 
 def test_a_trial_in_another_precision_counts_for_nothing():

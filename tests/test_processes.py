@@ -26,9 +26,9 @@ from test_launch import wait_for
 from harness.cli.terminal import PlainDisplay
 from harness.launch import golden_pool, scratch
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.results import store
-from harness.session import measuring as running
+from harness.session import measuring
 
 SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
 SLEEP = ["sleep", "3605"]
@@ -254,7 +254,7 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
-    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert [result.status for result in results] == ["killed"]
     assert "cannot be computed: ended by SIGKILL" in results[0].reason
     assert started and all(process.returncode == -signal.SIGKILL for process in started)

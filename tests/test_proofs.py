@@ -19,9 +19,9 @@ from harness.cli.terminal import PlainDisplay
 from harness.launch import pool
 from harness.launch.local import Outcome
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.results import store
-from harness.session import measuring as running
+from harness.session import measuring
 from harness.spec.errors import Interrupted
 
 GIB = 2**30
@@ -84,39 +84,39 @@ def test_an_interruption_stops_those_under_way_and_begins_no_other():
 
 
 @pytest.fixture
-def sitting(tmp_path, fakes, monkeypatch):
+def session(tmp_path, fakes, monkeypatch):
     """A run of the fakes on a host with GPUs; returns its results by strategy, and its launches: strategy, phase and
     whether it shared the GPUs."""
     machine = replace(make_machine(gpus=2), cores=tuple(range(32)))
     launches = []
-    launch = running.launch
+    launch = measuring.launch
 
     def count(order, *arguments, **known):
         launches.append((order.spec.strategy, order.phase, order.shares))
         return launch(order, *arguments, **known)
 
-    monkeypatch.setattr(running, "launch", count)
-    monkeypatch.setattr(running, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
+    monkeypatch.setattr(measuring, "launch", count)
+    monkeypatch.setattr(measuring, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
 
-    def sit(*strategies):
+    def run_session(*strategies):
         plan = make_plan(
             Request(frameworks=("fake",), workloads=("toy",), strategies=strategies, preset="smoke"), machine
         )
-        run = running.Run(store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay())
+        run = measuring.Run(store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay())
         return {result.spec.strategy: result for result in run.execute()}, launches
 
-    return sit
+    return run_session
 
 
-def test_on_gpus_cells_are_proved_beside_each_other_and_timed_alone(sitting):
-    results, launches = sitting("single", "replicated")
+def test_on_gpus_cells_are_proved_beside_each_other_and_timed_alone(session):
+    results, launches = session("single", "replicated")
     assert {result.status for result in results.values()} == {"ok"}
     assert sorted(launches[:2]) == [("replicated", "parity", True), ("single", "parity", True)]
     assert sorted(launches[2:]) == [("replicated", "timing", False), ("single", "timing", False)]
 
 
-def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(sitting):
-    results, launches = sitting("single", "crash_rank1", "wrong_gradient")
+def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(session):
+    results, launches = session("single", "crash_rank1", "wrong_gradient")
     assert {name: result.status for name, result in results.items()} == {
         "single": "ok", "crash_rank1": "crashed", "wrong_gradient": "parity_failed",
     }  # fmt: skip
@@ -124,17 +124,17 @@ def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(sitti
     assert alone == [("crash_rank1", "parity"), ("single", "timing")]
 
 
-def test_a_wrong_result_counts_though_another_rank_is_killed(sitting):
-    results, launches = sitting("single", "wrong_then_killed")
+def test_a_wrong_result_counts_though_another_rank_is_killed(session):
+    results, launches = session("single", "wrong_then_killed")
     wrong = results["wrong_then_killed"]
     assert wrong.status == "parity_failed"  # which neither a try alone nor --resume does again
     names(wrong.reason, "losses", "rank 0", "SIGKILL")
     assert [launch for launch in launches if not launch[2]] == [("single", "timing", False)]
 
 
-def test_what_cannot_be_removed_is_in_no_second_tries_way(sitting, tmp_path, monkeypatch):
+def test_what_cannot_be_removed_is_in_no_second_tries_way(session, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
-    results, _ = sitting("single", "crash_rank1")
+    results, _ = session("single", "crash_rank1")
     assert {name: result.status for name, result in results.items()} == {"single": "ok", "crash_rank1": "crashed"}
 
 
@@ -153,9 +153,9 @@ class Impatient(PlainDisplay):
             raise Interrupted(signal.SIGINT)
 
 
-def test_ctrl_c_ends_all_that_run_beside_each_other(sitting, tmp_path, monkeypatch):
+def test_ctrl_c_ends_all_that_run_beside_each_other(session, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "PlainDisplay", Impatient)
     with pytest.raises(Interrupted):
-        sitting("single", "hang_rank1")
+        session("single", "hang_rank1")
     assert [result.status for result in store.read(tmp_path)] == ["killed", "killed"]
     assert not psutil.Process().children(recursive=True)

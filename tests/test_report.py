@@ -14,8 +14,7 @@ from scenes import HOSTILE, HOSTILE_TRACE
 
 from harness import reporting, workloads
 from harness.cli import screen, terminal
-from harness.reporting import agreement, markdown, plots, summary
-from harness.reporting import text as text_module
+from harness.reporting import agreement, escaping, markdown, plots, summary
 from harness.results import store
 from harness.spec import OptimizerSpec, TrialResult
 
@@ -69,7 +68,7 @@ def test_blocks_and_steps_are_those_of_all_launches(tmp_path):
         cell("jax", block_seconds=((1.0,) * 5,), steps_per_block=9),
     ]
     text = markdown.render(summary.summarize(results), results, {})
-    assert all(text_module.from_to(numbers) in text for numbers in ((2, 5), (3, 9)))
+    assert all(escaping.from_to(numbers) in text for numbers in ((2, 5), (3, 9)))
 
 
 def test_the_verdict_says_where_batch_norm_sees_parts():
@@ -104,7 +103,7 @@ def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
     results = [result for each in cells for result in each.launches]
     text = markdown.render(cells, results, {})
     for said in (*agreement.departures(cells), *agreement.words(cells)):
-        assert text.count(text_module.escape(said)) == 1
+        assert text.count(escaping.escape(said)) == 1
     bf16 = {"precision": "bf16"}
     assert not agreement.departures(peers((7.0, 6.0), (7.07, 6.05), (7.0, 6.0), spec=bf16))
     # a wrong update shows after the first loss
@@ -112,7 +111,7 @@ def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
     names(line, "JAX single ×1", "loss 2", "5e-02", "bf16", "3e-02")
     assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
     assert agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
-    assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"band": "bf16_gradients"}))
+    assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"tolerances": "bf16_gradients"}))
 
 
 def test_only_cells_that_make_the_same_steps_are_peers():
@@ -296,10 +295,10 @@ def test_a_scaled_rate_is_shown():
 def test_a_looser_band_is_shown_as_such():
     checks = make_result(parity_error=3e-3).parity
     assert checks is not None
-    parity = dataclasses.replace(checks, band="bf16_gradients", checks=tuple(
+    parity = dataclasses.replace(checks, tolerances="bf16_gradients", checks=tuple(
         dataclasses.replace(check, tolerance=1e-2) for check in checks.checks
     ))  # fmt: skip
-    spec = {"band": "bf16_gradients", "variant": "compression=bf16"}
+    spec = {"tolerances": "bf16_gradients", "variant": "compression=bf16"}
     results = [cell(), cell(strategy="ddp", devices=2, spec=spec, parity=parity)]
     cells = summary.summarize(results)
     exact, looser = summary.result_table(cells)["parity"]
@@ -375,11 +374,11 @@ def test_hostile_text_is_inert(tmp_path):
     ],
 )
 def test_escape(text, safe):
-    assert text_module.escape(text) == safe
+    assert escaping.escape(text) == safe
 
 
 def test_tables_align_numbers_right_and_escape_headers():
-    text = text_module.table(pd.DataFrame([{"a|b": "x", "n": "1,234"}]))
+    text = escaping.table(pd.DataFrame([{"a|b": "x", "n": "1,234"}]))
     assert text.splitlines()[1].endswith("-:|")
     assert "a\\|b" in text
 

@@ -16,9 +16,9 @@ from refusals import refused
 
 from harness import checkpoints
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.results import store
-from harness.spec import TrialResult
+from harness.spec import Parity, TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
 from harness.worker import main
 
@@ -145,13 +145,32 @@ def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):
         (b"[]\n", ["line 1"]),
         (b"not json\n", ["line 1"]),
         (b"\xff\xfe\n", ["line 1"]),
-        (b'{"schema_version": 99}\n', ["99", "1"]),
+        (b'{"schema_version": 99}\n', ["99", "2"]),
     ],
 )
 def test_what_is_no_run_is_refused(tmp_path, content, facts):
     (tmp_path / "results.jsonl").write_bytes(content)
     with refused(str(tmp_path / "results.jsonl"), *facts):
         store.read(tmp_path)
+
+
+def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
+    path = tmp_path / "results.jsonl"
+    spec = make_spec(tolerances="bf16_gradients")
+    parity = Parity(steps=5, batch=16, groups=1, checks=(), tolerances="bf16_gradients")
+    store.append(tmp_path, TrialResult(spec=spec, status="ok", parity=parity, run={"session": "2026-01-01"}))
+    row = json.loads(path.read_text())
+    for part, new, old in (
+        ("spec", "tolerances", "band"),
+        ("parity", "tolerances", "band"),
+        ("run", "session", "sitting"),
+    ):
+        row[part][old] = row[part].pop(new)
+    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
+    (found,) = store.read(tmp_path)
+    assert found.spec == spec
+    assert found.parity == parity
+    assert found.run == {"session": "2026-01-01"}
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

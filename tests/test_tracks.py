@@ -15,7 +15,7 @@ from harness import reporting
 from harness.machine import environment
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.reporting import sweep
 from harness.reporting.summary import first_steps, over_bare_loop, result_table, summarize, track_words
 from harness.reporting.tuned_settings import departures, table

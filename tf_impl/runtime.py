@@ -15,7 +15,7 @@ import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from harness.contract import DevicesMissing, World  # noqa: E402
-from harness.gate import precision as precision_probe  # noqa: E402
+from harness.gate import precision_probe  # noqa: E402
 from harness.spec import Precision  # noqa: E402
 from tf_impl.meeting import Meeting  # noqa: E402
 
@@ -86,7 +86,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/gate/precision.py."""
+    """How far products are off as they are computed here: harness/gate/precision_probe.py."""
     with tf.device(devices(world)[0]):
         a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
         found = []

@@ -110,7 +110,7 @@ FRAMEWORK = FrameworkSpec(
                 "compression": "none",
             },
             choices={"compression": ("none", "bf16")},
-            bands={"compression=bf16": "bf16_gradients"},
+            tolerances={"compression=bf16": "bf16_gradients"},
             tuned={"static_graph": True, "gradient_as_bucket_view": True},
             tuned_because="the network uses the same parameters in every step; gradients in the buckets save a copy",
             tuned_source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",

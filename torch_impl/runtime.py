@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from harness.contract import DevicesMissing, World
-from harness.gate import precision as precision_probe
+from harness.gate import precision_probe
 from harness.spec import Precision
 from torch_impl import tuning
 
@@ -90,7 +90,7 @@ def _why_no_gpu() -> str:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here, eagerly: harness/gate/precision.py.
+    """How far products are off as they are computed here, eagerly: harness/gate/precision_probe.py.
 
     inductor calls the same libraries for products and convolutions under the same switches, and to compile these two
     would take seconds of every launch.

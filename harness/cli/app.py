@@ -21,12 +21,12 @@ from cyclopts.config import Dict, Env
 
 import harness
 from harness import workloads
-from harness.cli.options import Options, TrainOptions, WholeNumber, check_environment, names, read_toml, split
+from harness.cli.arguments import RunArguments, TrainArguments, WholeNumber, check_environment, names, read_toml, split
 from harness.datasets import DataError
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import Plan, check_data, make_plan
-from harness.planning.request import sweep_request
+from harness.planning.run_request import sweep_request
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError, check_name
 
@@ -46,12 +46,12 @@ app = App(
 )
 
 
-DEFAULTS, TRAIN_DEFAULTS = Options(), TrainOptions()
+DEFAULTS, TRAIN_DEFAULTS = RunArguments(), TrainArguments()
 
 
 @app.command
 def run(
-    options: Options = DEFAULTS,
+    options: RunArguments = DEFAULTS,
     *,
     out: Path | None = None,
     data: Path | None = None,
@@ -86,8 +86,8 @@ def run(
 
 @app.command
 def train(
-    options: Options = DEFAULTS,
-    training: TrainOptions = TRAIN_DEFAULTS,
+    options: RunArguments = DEFAULTS,
+    training: TrainArguments = TRAIN_DEFAULTS,
     *,
     out: Path | None = None,
     data: Path | None = None,
@@ -127,7 +127,7 @@ def sweep(
     /,
     *,
     values: str,
-    options: Options = DEFAULTS,
+    options: RunArguments = DEFAULTS,
     out: Path | None = None,
     data: Path | None = None,
     budget_minutes: float | None = None,
@@ -206,7 +206,7 @@ def reproduce(
     check_budget(budget_minutes)
     sizes = names("--values", [values]) if values is not None else ()
     known = {"seed": seed, "timeout": timeout, "interpreter": interpreter or []}
-    options = Options(platform=platform, size=size, precision=precision, launches=launches, **known)
+    options = RunArguments(platform=platform, size=size, precision=precision, launches=launches, **known)
     made = recipes.tutorial_plan(options.request(), machine(), values=sizes)
     command = ["reproduce", recipe, *options.arguments(), *(["--values", values] if values else [])]
     named = {"name": f"reproduce-{recipe}", "recipe": recipe}
@@ -215,7 +215,7 @@ def reproduce(
 
 @app.command
 def plan(
-    options: Options = DEFAULTS,
+    options: RunArguments = DEFAULTS,
     *,
     out: Path | None = None,
     data: Path | None = None,

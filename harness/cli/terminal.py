@@ -21,7 +21,7 @@ DISPENSABLE = (
     *("range", "speed-up", "training", "options"),
 )
 """What a table leaves out, in this order, where the terminal is too narrow: the report has it."""
-TELLING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
+IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
 """What tells rows apart: none of these goes that is needed for it."""
 QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
@@ -125,7 +125,7 @@ def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
         return 2 + min(room, FOLDED.get(header[index], room))  # and what lies between two columns
 
     def told_apart(indices: list[int]) -> int:
-        return len({tuple(row[index] for index in indices if header[index] in TELLING) for row in rows})
+        return len({tuple(row[index] for index in indices if header[index] in IDENTIFYING) for row in rows})
 
     kept = list(range(len(header)))
     for name in DISPENSABLE:

@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 
 from harness.reference.loops import Golden
-from harness.spec import Band, Check, Parity, Quantity
+from harness.spec import Check, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
 
-TOLERANCES: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
+EXACT: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
 """Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of small networks stay
 below 1e-13 (the noise of float64 sums in another order; docs/parity.md has the measured values); the mildest planted
 fault in the tests, a schedule's count that passes through float32, shows as 5e-9."""
 
-BANDS: dict[Band, dict[Quantity, float]] = {
-    "exact": TOLERANCES,
+TOLERANCES: dict[ToleranceSet, dict[Quantity, float]] = {
+    "exact": EXACT,
     "bf16_gradients": {"losses": 1e-3, "gradients": 2e-2, "parameters": 4e-2},
 }
-"""What a band allows. "bf16_gradients" is for gradients that cross devices in bfloat16: each is rounded to 8 bits, by
-at most 2^-9 of itself, before they are added, and each sum is again."""
+"""The largest error that each quantity may have. "bf16_gradients" is for gradients that cross devices in bfloat16: each
+is rounded to 8 bits before they are added, by at most 2^-9 of itself, and so is each sum."""
 
 NOISE_FACTOR = 100
 """A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. How much it does is
@@ -53,8 +53,8 @@ def make_reference(
         return reference
     # parameters are judged by how they moved from where each run began
     moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
-    verdict = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
-    noise = {check.quantity: check.error for check in verdict.checks}
+    found = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
+    noise = {check.quantity: check.error for check in found.checks}
     # A loss is one number, and one probe can leave it where it was by accident. A training that is off by some part of
     # its movement is off by about that part of what its loss has changed.
     losses = reference.losses
@@ -70,7 +70,7 @@ def compare(
     replicas: Iterable[Arrays],
     batch: int,
     groups: int = 1,
-    band: Band = "exact",
+    tolerances: ToleranceSet = "exact",
 ) -> Parity:
     """Hold one rank's results against the golden reference.
 
@@ -80,7 +80,7 @@ def compare(
     """
     allowed: dict[Quantity, float] = {
         name: max(limit, min(MOST_ALLOWED, NOISE_FACTOR * golden.noise.get(name, 0.0)))
-        for name, limit in BANDS[band].items()
+        for name, limit in TOLERANCES[tolerances].items()
     }
     checks = [_check("losses", allowed, {"loss": np.array(list(losses))}, {"loss": golden.losses})]
     if gradients is not None:
@@ -96,16 +96,16 @@ def compare(
                 worst=f"{check.worst} (replica {index})",
             )
         )
-    return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks), band=band)
+    return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks), tolerances=tolerances)
 
 
-def merge(verdicts: Iterable[Parity]) -> Parity:
-    """One verdict of all ranks': the worst check of each quantity. A quantity that no rank could show has failed."""
-    verdicts = list(verdicts)
+def merge(ranks: Iterable[Parity]) -> Parity:
+    """One result for all ranks: the worst check of each quantity. A quantity that no rank could show has failed."""
+    ranks = list(ranks)
     checks = []
-    first = verdicts[0]
-    for quantity, tolerance in BANDS[first.band].items():
-        found = [check for verdict in verdicts for check in verdict.checks if check.quantity == quantity]
+    first = ranks[0]
+    for quantity, tolerance in TOLERANCES[first.tolerances].items():
+        found = [check for rank in ranks for check in rank.checks if check.quantity == quantity]
         missing = Check(quantity=quantity, error=math.inf, tolerance=tolerance, worst="no rank reported it")
         checks.append(max(found, key=lambda check: check.error, default=missing))
     return replace(first, checks=tuple(checks))

@@ -1,7 +1,7 @@
 """Parity phases side by side: while nothing is timed, several cells may share the GPUs.
 
 Most of a parity phase is start-up and compilation, on a few cores of the host, and its batches are small; one after
-another they would leave the GPUs idle for most of a sitting.
+another they would leave the GPUs idle for most of a session.
 """
 
 from __future__ import annotations

@@ -16,16 +16,15 @@ from typing import Any, Literal
 
 from harness import workloads
 from harness.machine.devices import Machine
-from harness.planning import request as asking
-from harness.planning import settings as tracks
-from harness.planning.request import PRECISIONS, Request, TrainingRequest
+from harness.planning import run_request, track_settings
+from harness.planning.run_request import PRECISIONS, Request, TrainingRequest
 from harness.spec import (
     LOCAL_STEPS_IN_PARITY,
-    Band,
     FrameworkSpec,
     Normalization,
     Platform,
     StrategySpec,
+    ToleranceSet,
     Track,
     TrainingSpec,
     TrialSpec,
@@ -37,7 +36,7 @@ from harness.spec.errors import UsageError, check_name
 from harness.workloads import Workload
 
 LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # so that local training ends with a meeting, after several
-ALWAYS_TOLD = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
+ALWAYS_SHOWN = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
 LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
 MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial's 120 images by 20
 
@@ -73,7 +72,7 @@ class Plan:
     platform: Platform
     preset: str
     interpreters: dict[str, str]
-    compile_cache: str = ""  # a folder, "none", or "" for one that lasts as long as a sitting
+    compile_cache: str = ""  # a folder, "none", or "" for one that lasts as long as a session
     launches: int = 1  # of each cell
 
     def runnable(self) -> list[TrialSpec]:
@@ -87,26 +86,26 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     Launches of all cells are interleaved: each round runs every cell once, in a seeded random order, so that a machine
     that drifts hits all alike. Raises UsageError for a request that cannot be met, MachineUnfit for a broken driver.
     """
-    frameworks = asking.expand("--framework", request.frameworks, registry.packages())
-    names = asking.expand("--workload", request.workloads, workloads.names())
+    frameworks = run_request.expand("--framework", request.frameworks, registry.packages())
+    names = run_request.expand("--workload", request.workloads, workloads.names())
     check_name("--precision", request.precision or "fp32", PRECISIONS)
     for track in request.tracks:
-        check_name("--track", track, asking.TRACKS)
-    platform = asking.platform(request, machine)
-    devices = asking.device_counts(request, machine, platform)
+        check_name("--track", track, run_request.TRACKS)
+    platform = run_request.platform(request, machine)
+    devices = run_request.device_counts(request, machine, platform)
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
     check_name("--preset", preset, PRESETS)
-    asking.check_numbers(request)
+    run_request.check_numbers(request)
     if request.training:
-        asking.check_training(request.training)
+        run_request.check_training(request.training)
         if request.launches is not None:
             raise UsageError(f"--launches {request.launches}: under train, --seeds says how many trainings a cell has")
     specs = [registry.framework(name) for name in frameworks]
-    asking.check_strategies(request.strategies, specs)
-    asking.check_options(request, specs)
-    asking.check_settings(request, specs)
-    check_name("--batch-norm", request.batch_norm or "per_device", asking.NORMALIZATIONS)
-    check_name("--learning-rate-scaling", request.learning_rate_scaling, asking.SCALINGS)
+    run_request.check_strategies(request.strategies, specs)
+    run_request.check_options(request, specs)
+    run_request.check_settings(request, specs)
+    check_name("--batch-norm", request.batch_norm or "per_device", run_request.NORMALIZATIONS)
+    check_name("--learning-rate-scaling", request.learning_rate_scaling, run_request.SCALINGS)
     check_names(request.interpreters)
     interpreters = {
         spec.name: request.interpreters.get(spec.name) or registry.default_interpreter(spec) for spec in specs
@@ -115,12 +114,12 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     absent = {spec.name: registry.missing(spec, interpreters[spec.name], beside=needed) for spec in specs}
 
     cells: list[Planned] = []
-    for workload in asking.chosen_workloads(names, request):
+    for workload in run_request.chosen_workloads(names, request):
         for spec in specs:
             for strategy in spec.strategies:
                 if "all" in request.strategies or strategy.name in request.strategies:
                     for track in dict.fromkeys(request.tracks):
-                        known = (workload, spec, strategy, asking.track(track), platform, devices, preset)
+                        known = (workload, spec, strategy, run_request.track(track), platform, devices, preset)
                         cells += _cells(request, *known, absent[spec.name])
     if not cells:
         raise UsageError("nothing to do: no strategy of the chosen frameworks was named")
@@ -191,7 +190,7 @@ def _cells(
 ) -> list[Planned]:
     """The cells of one strategy on one track and workload: one for each number of devices and value of its options."""
     counts = [1] if strategy.parallelism == "none" else list(devices)
-    strategy = tracks.strategy_on(strategy, track)
+    strategy = track_settings.strategy_on(strategy, track)
     chosen_optimizer = optimizers.parse(request.optimizer, workload.optimizer)
     normalization, why_not_normalized = _normalization(strategy, request, platform)
     cells = []
@@ -224,8 +223,8 @@ def _cells(
         if request.learning_rate_scaling == "linear" and data_parallel:
             optimizer = optimizers.scaled(optimizer, count)
         known: Any = {"strategy": strategy, "workload": workload, "platform": platform, "optimizer": optimizer}
-        barred = partial(tracks.barred, norm=normalization, **known)
-        settings = tracks.resolve(framework, strategy, track, request, barred)
+        not_applicable = partial(track_settings.not_applicable, norm=normalization, **known)
+        settings = track_settings.resolve(framework, strategy, track, request, not_applicable)
         # what the phase's batch must be a multiple of
         unit = math.lcm(parts, options.get("micro_batches") or 1, 1 if data_parallel else count)
         spec = TrialSpec(
@@ -240,14 +239,14 @@ def _cells(
             track=track,
             settings=settings,
             chosen_settings={name: settings[name] for name in request.settings if name in settings},
-            precision=asking.precision(request, track, platform),
+            precision=run_request.precision(request, track, platform),
             optimizer=optimizer,
             seed=request.seed,
             variant=_variant(options, chosen, strategy, settings, request),
             algorithm=strategy.algorithm,
             normalization=normalization,
             accumulation_steps=request.accumulation_steps,
-            band=_band(strategy, options),
+            tolerances=_tolerances(strategy, options),
             parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
             parity_batch=unit * math.ceil(min(workload.parity_batch, batch) / unit),
             timeout_seconds=request.timeout_seconds,
@@ -275,7 +274,7 @@ def _variant(
     told = {
         name: value
         for name, value in options.items()
-        if name in chosen or name in ALWAYS_TOLD or value != strategy.options[name]
+        if name in chosen or name in ALWAYS_SHOWN or value != strategy.options[name]
     }
     if request.accumulation_steps > 1:
         told["accumulation_steps"] = request.accumulation_steps
@@ -294,7 +293,7 @@ def _trainings(
         return [None]
     unit = parts if strategy.parallelism in ("data", "none") else 0 if strategy.fixed_batch else 1
     counts = request.training.workers
-    return [asking.training_of(workload, request.training, batch_unit=unit, workers=count) for count in counts]
+    return [run_request.training_of(workload, request.training, batch_unit=unit, workers=count) for count in counts]
 
 
 def _option_values(request: Request, strategy: StrategySpec) -> list[dict[str, Any]]:
@@ -360,14 +359,14 @@ def _normalization(strategy: StrategySpec, request: Request, platform: Platform)
     if wanted not in strategy.other_normalizations:
         return own, f"its BatchNorm is {own}; --batch-norm {wanted} is not offered for it"
     needs_gpu = strategy.other_normalizations[wanted]  # pyright: ignore[reportArgumentType] -- checked by make_plan
-    return asking.normalization(wanted), needs_gpu if platform == "cpu" else ""
+    return run_request.normalization(wanted), needs_gpu if platform == "cpu" else ""
 
 
-def _band(strategy: StrategySpec, options: dict[str, Any]) -> Band:
-    """The band of the parity gate: a looser one where an option asks for it."""
+def _tolerances(strategy: StrategySpec, options: dict[str, Any]) -> ToleranceSet:
+    """The tolerances of the parity gate: looser ones where an option asks for them."""
     for option in _texts(options):
-        if option in strategy.bands:
-            return strategy.bands[option]
+        if option in strategy.tolerances:
+            return strategy.tolerances[option]
     return "exact"
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from harness import workloads
 from harness.machine.devices import Machine
 from harness.planning.matrix import Plan, Planned, make_plan
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.spec import FROM_HOST_VERSION
 from harness.spec.errors import UsageError, check_name
 

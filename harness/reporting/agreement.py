@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.reporting.summary import NORMALIZED_OVER, Cell, at_most, normalizes, same_algorithm
-from harness.results.judge import LOSS_BANDS
+from harness.results.judge import LOSS_TOLERANCES
 from harness.spec import CHECKED_LOSSES, TrialSpec
 from harness.spec.partition import normalization_groups
 
@@ -50,7 +50,7 @@ def departures(cells: Sequence[Cell]) -> list[str]:
     for peers in _sets(cells):
         for cell in peers:
             for step in range(_steps(peers)):
-                off, allowed = distance(peers, step, of=cell), band(cell.spec, step)
+                off, allowed = distance(peers, step, of=cell), tolerance(cell.spec, step)
                 if not off <= allowed:
                     lines.append(
                         f"{cell.title} departs: its timed loss {step + 1} is {off:.0e} from the median of the "
@@ -66,10 +66,10 @@ def compared(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for peers in _sets(cells) if len(peers) > 1 for cell in peers]
 
 
-def band(spec: TrialSpec, step: int) -> float:
+def tolerance(spec: TrialSpec, step: int) -> float:
     """How far a loss may be from its peers', relative. The first is before any gradient; the next hold their errors
     too, and ten times as much is allowed, as of golden, but never over what shows a wrong update: LATER_LOSSES."""
-    first = LOSS_BANDS["bf16" if spec.band == "bf16_gradients" else spec.precision]
+    first = LOSS_TOLERANCES["bf16" if spec.tolerances == "bf16_gradients" else spec.precision]
     return first if step == 0 else max(first, min(10 * first, LATER_LOSSES))
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.gate.parity import MOST_ALLOWED, NOISE_FACTOR, TOLERANCES
+from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
 from harness.planning.matrix import PRESETS
 from harness.reporting import agreement, sweep, timelines, training, tuned_settings, tutorial
+from harness.reporting.escaping import code, escape, from_to, table
 from harness.reporting.summary import (
     NORMALIZED_OVER,
     Cell,
@@ -31,7 +32,6 @@ from harness.reporting.summary import (
     result_table,
     same_training,
 )
-from harness.reporting.text import code, escape, from_to, table
 from harness.spec import FAILURES, TrialResult, optimizers
 
 CPU_NOTE = (
@@ -140,8 +140,8 @@ def verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
 def _proved(ran: Sequence[Cell]) -> list[str]:
     """What the gate showed of the cells that ran: the same training, nearly the same, or another algorithm."""
     same = [cell for cell in ran if same_training(cell.spec)]
-    exact = [cell for cell in same if cell.spec.band == "exact"]
-    nearly = [cell for cell in same if cell.spec.band != "exact"]
+    exact = [cell for cell in same if cell.spec.tolerances == "exact"]
+    nearly = [cell for cell in same if cell.spec.tolerances != "exact"]
     different = [cell for cell in ran if cell not in same]
     lines = []
     if exact:
@@ -297,7 +297,7 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     judged = [cell.first.parity for cell in cells if cell.first.parity]
     if not judged:
         return ["No cell reached the parity gate."]
-    limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in TOLERANCES.items())
+    limits = ", ".join(f"{quantity} {limit:.0e}" for quantity, limit in EXACT.items())
     text = (
         f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
         f"{from_to([parity.batch for parity in judged])} samples in float64 (split_size and learning rate scaled with "
@@ -365,10 +365,10 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
 
 def _sittings(results: Sequence[TrialResult]) -> str:
     """When it was measured, and on how many machines of the same kind, as far as their GPUs have numbers."""
-    times = dict.fromkeys(result.run.get("sitting") or result.run.get("started", "") for result in results)
+    times = dict.fromkeys(result.run.get("session") or result.run.get("started", "") for result in results)
     numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
     hosts = {uuids for uuids in numbered if any(uuids)}
-    beside = f", in {len(times)} sittings" if len(times) > 1 else ""
+    beside = f", in {len(times)} sessions" if len(times) > 1 else ""
     return ", ".join(times) + beside + (f" on {len(hosts)} machines with equal hardware" if len(hosts) > 1 else "")
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness import workloads
 from harness.planning import traffic
-from harness.reporting.text import table
+from harness.reporting.escaping import table
 from harness.spec import FrameworkSpec, StrategySpec, registry
 
 EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # of the column of bytes

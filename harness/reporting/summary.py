@@ -372,7 +372,7 @@ def parity_table(cells: Sequence[Cell]) -> pd.DataFrame:
         if parity is None:
             continue
         worst = max(parity.checks, key=lambda check: check.error / check.tolerance)
-        row = {"cell": cell.title, "verdict": "passed" if parity.passed else "FAILED"}
+        row = {"cell": cell.title, "parity": "passed" if parity.passed else "FAILED"}
         row |= {check.quantity: f"{check.error:.1e} of {_tolerance(check.tolerance)}" for check in parity.checks}
         rows.append(row | {"nearest to its tolerance": f"{worst.quantity}: {worst.worst}"})
     return pd.DataFrame(rows)
@@ -388,8 +388,8 @@ def parity_word(result: TrialResult) -> str:
     if result.parity is None:
         return "-"
     worst = max(check.error for check in result.parity.checks)
-    band = "" if result.parity.band == "exact" else f" (larger tolerances: {result.parity.band})"
-    return f"{at_most(worst)}{band}" if result.parity.passed else f"FAILED ({at_most(worst)})"
+    named = "" if result.parity.tolerances == "exact" else f" (larger tolerances: {result.parity.tolerances})"
+    return f"{at_most(worst)}{named}" if result.parity.passed else f"FAILED ({at_most(worst)})"
 
 
 def at_most(error: float) -> str:

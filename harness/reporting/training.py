@@ -29,7 +29,7 @@ from harness.results.intervals import median_interval
 from harness.spec import Epoch, TrialResult
 
 TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "input", "parity", "status")
-REPORT_ONLY_COLUMNS = ("first step s", "telling %", "target %", "samples to it")
+REPORT_ONLY_COLUMNS = ("first step s", "reporting %", "target %", "samples to it")
 
 
 def trained(cells: Sequence[Cell]) -> list[Cell]:
@@ -103,7 +103,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
             f"{cell.first.unit}s/s": number(_median(rates)),
             **({"waiting %": _percent(_shares(good, "wait_seconds"))} if loads else {}),
             "first step s": number(_median([result.first_step_seconds or 0.0 for result in good])),
-            "telling %": _percent(_shares(good, "report_seconds")),
+            "reporting %": _percent(_shares(good, "report_seconds")),
             "parity": parity_word(cell.first),
             "status": cell.status,
         }
@@ -165,9 +165,9 @@ def reading(cells: Sequence[Cell]) -> list[str]:
         "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
         "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
         "once. Throughput: without epochs in which a process begins, for it compiles then. Waiting: the share of "
-        "training time in which the host waited for the next batch. Telling: the time for reading losses and saying "
-        f"how far it is, which is not in the training time, as a share of it. {last} The same samples in the same "
-        "order in every cell."
+        "training time in which the host waited for the next batch. Reporting: the time for reading losses and for "
+        f"progress messages, as a share of the training time, of which it is not part. {last} The same samples in the "
+        "same order in every cell."
     ]
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.reporting import timelines
+from harness.reporting.escaping import escape, from_to, table
 from harness.reporting.summary import Cell
 from harness.reporting.sweep import block_steps
-from harness.reporting.text import escape, from_to, table
 from harness.results.intervals import deviation
 
 BATCHES = 3  # a repeat there is three batches

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.gate import parity, precision
+from harness.gate import parity, precision_probe
 from harness.launch.local import Outcome
 from harness.spec import CHECKED_LOSSES, Check, Epoch, Parity, Precision, Span, TrialResult, TrialSpec
 
-LOSS_BANDS: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
+LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
 """How far the timed run's first loss may be from golden, relative; the next few may be ten times as far. What the
 parity phase cannot see, a wrong path for another precision or batch, shows here. Measured: fp32 1e-7, bf16 2e-3."""
 TOO_GOOD = 1e-5
@@ -20,7 +20,7 @@ ASYNCHRONOUS_BAND = 0.25
 
 
 def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
-    """The result of a parity phase: what went wrong, or the merged verdict of all ranks."""
+    """The result of a parity phase: what went wrong, or the merged gate results of all ranks."""
     if outcome.status != "ok":
         result = replace(result, reason=f"in the parity phase: {result.reason}")
         found = [
@@ -29,12 +29,12 @@ def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
         if wrong := _wrong(found):  # that counts, however other ranks ended: no second try may hide it
             return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}")
         return result
-    if off := precision.wrong(precision_errors(outcome), "fp64"):
+    if off := precision_probe.wrong(precision_errors(outcome), "fp64"):
         return replace(result, status="parity_failed", reason=off)
-    verdict = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
-    if verdict.passed:
-        return replace(result, parity=verdict)
-    return replace(result, status="parity_failed", reason=_wrong(verdict.checks), parity=verdict)
+    merged = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
+    if merged.passed:
+        return replace(result, parity=merged)
+    return replace(result, status="parity_failed", reason=_wrong(merged.checks), parity=merged)
 
 
 def _wrong(checks: Sequence[Check]) -> str:
@@ -46,11 +46,11 @@ def _wrong(checks: Sequence[Check]) -> str:
     )
 
 
-def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
     """The result of a timing phase, raw times of every rank included."""
     first = next((answer for answer in outcome.answers if answer), {})
     known: dict[str, Any] = {
-        "parity": verdict,
+        "parity": proof,
         "golden_losses": curve,
         "losses": tuple(first.get("losses", ())),
     }
@@ -70,7 +70,7 @@ def timed(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: 
     return replace(result, **known)
 
 
-def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve: tuple[float, ...]) -> TrialResult:
+def trained(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
     """The result of a training phase: what it came to, also where it ended early."""
     answers = [answer for answer in outcome.answers if answer]
     first = next(iter(answers), {})
@@ -80,7 +80,7 @@ def trained(result: TrialResult, outcome: Outcome, verdict: Parity | None, curve
     for same in zip(*(answer.get("epochs", ()) for answer in answers), strict=False):
         epochs.append(Epoch(**same[0] | {name: max(epoch[name] for epoch in same) for name in clocks}))
     known: dict[str, Any] = {
-        "parity": verdict,
+        "parity": proof,
         "golden_losses": curve,
         "losses": tuple(first.get("losses", ())),
         "epochs": tuple(epochs),
@@ -106,7 +106,7 @@ def _voided(outcome: Outcome, losses: Sequence[float], curve: Sequence[float], s
         return known
     if off := off_golden(losses, curve, spec):
         return known | {"status": "diverged", "reason": off}
-    if off := precision.wrong(found, spec.precision):
+    if off := precision_probe.wrong(found, spec.precision):
         return known | {"status": "parity_failed", "reason": off}
     return known
 
@@ -122,9 +122,9 @@ def precision_errors(outcome: Outcome) -> dict[str, float]:
 
 def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:
     """How the timed run's first losses leave the golden curve, or "" if they follow it."""
-    named = "bf16" if spec.band == "bf16_gradients" else spec.precision
+    named = "bf16" if spec.tolerances == "bf16_gradients" else spec.precision
     for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
-        allowed = LOSS_BANDS[named] * (1 if step == 0 else 10)
+        allowed = LOSS_TOLERANCES[named] * (1 if step == 0 else 10)
         if spec.algorithm == "asynchronous":
             allowed = max(allowed, ASYNCHRONOUS_BAND)
         if not abs(loss - right) <= allowed * abs(right):

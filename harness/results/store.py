@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.machine.environment import other_hardware
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
+from harness.results.older_records import with_current_names
 from harness.spec import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, TrialSpec, registry
 from harness.spec.errors import MachineUnfit, UsageError
 
@@ -91,10 +92,11 @@ def read(folder: Path) -> list[TrialResult]:
         if number == len(lines) and not line.endswith(b"\n"):
             break
         try:
-            version = json.loads(line).get("schema_version")
+            row = json.loads(line)
+            version = row.get("schema_version")
             if isinstance(version, int) and version > SCHEMA_VERSION:
                 raise UsageError(f"{path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
-            result = _ADAPTER.validate_json(line)
+            result = _ADAPTER.validate_json(json.dumps(with_current_names(row)))
             if any(not seconds > 0 for rank in result.block_seconds for seconds in rank):
                 raise UsageError(f"{path} line {number}: block_seconds must be greater than 0")
             results.append(result)
@@ -168,7 +170,8 @@ def read_proofs(folder: Path) -> dict[str, TrialResult]:
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         with contextlib.suppress(ValidationError):  # of another version: what has no proof is proved again
             proof = _ADAPTER.validate_json(line)
-            found[proof.spec.computation] = proof
+            if proof.schema_version == SCHEMA_VERSION:
+                found[proof.spec.computation] = proof
     return found
 
 
@@ -197,7 +200,7 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
 
     `interpreters` go before the run's own, and those before the ones that a new run would take.
 
-    Raises UsageError for a run of another version.
+    Raises UsageError for a run whose schema has another version.
     """
     path = folder / RUN
     try:
@@ -206,9 +209,11 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
         raise UsageError(
             f"--resume {path}: cannot be read as a run of this version: {error.errors()[0]['msg']}"
         ) from error
-    if intent.schema_version > SCHEMA_VERSION:
-        version = intent.schema_version
-        raise UsageError(f"--resume {path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
+    if intent.schema_version != SCHEMA_VERSION:
+        raise UsageError(
+            f"--resume {path}: has schema version {intent.schema_version}, but this program resumes runs of version "
+            f"{SCHEMA_VERSION} only; `report` still reads it, and a new run can repeat its command"
+        )
     check_known(intent.plan)
     check_protocol(intent.plan)
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
@@ -221,7 +226,7 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
 
 
 def cut_short(folder: Path) -> set[tuple[str, int]]:
-    """The trials of a run that were under way when a sitting was over, by cell and launch."""
+    """The trials of a run that were under way when a session was over, by cell and launch."""
     results = read(folder) if (folder / RESULTS).is_file() else []
     return {(each.spec.cell, each.spec.launch) for each in results if each.reason.endswith(CUT_SHORT)}
 

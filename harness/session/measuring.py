@@ -1,6 +1,6 @@
 """One run from plan to report: prove every cell, time those that passed, write each outcome down as it happens.
 
-Long because all that a sitting may keep, do again or leave undone is decided here, in one order.
+Long because all that a session may keep, do again or leave undone is decided here, in one order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Run:
         finished: Sequence[TrialResult] = (),
         budget_seconds: float = math.inf,
     ) -> None:
-        """`finished`: what an earlier sitting in the same folder has measured, and need not be measured again.
+        """`finished`: what an earlier session in the same folder has measured, and need not be measured again.
         `budget_seconds`: no launch is begun that would last longer, by its cell's last one or else the longest."""
         self.plan, self.machine, self.folder, self.display = intent.plan, machine, folder, display
         self.scratch = Scratch()
@@ -72,8 +72,8 @@ class Run:
         self.about = {
             "command": intent.command,
             "recipe": intent.recipe,
-            "started": intent.started,  # names the run; a run that is resumed is measured in several sittings
-            "sitting": datetime.now(UTC).isoformat(timespec="seconds"),
+            "started": intent.started,  # names the run; a run that is resumed is measured in several sessions
+            "session": datetime.now(UTC).isoformat(timespec="seconds"),
             "preset": self.plan.preset,
             "planned": str(len(self.plan.trials)),
             "version": harness.__version__,
@@ -135,14 +135,14 @@ class Run:
         return self.results
 
     def has_time(self, phase: str, spec: TrialSpec | None = None) -> bool:
-        """Whether a launch of this phase, of some cell or this one, can end before the sitting does."""
+        """Whether a launch of this phase, of some cell or this one, can end before the session does."""
         expected = self.longest.get(phase, self.longest.get("ok", 0.0))
         if spec is not None:
             expected = self.last.get((phase, spec.computation), expected)
         return time.monotonic() + expected < self.ends
 
     def keeps_proof(self, spec: TrialSpec) -> bool:
-        """Whether an earlier sitting has proved this cell by the same code on the same samples; its row is then kept.
+        """Whether an earlier session has proved this cell by the same code on the same samples; its row is then kept.
 
         Versions and variables are compared when it has been launched: until then nobody knows them.
         """
@@ -151,11 +151,11 @@ class Run:
             return False
         self.proofs[spec.computation] = proof
         self.display.advance()
-        self.display.done(f"parity of {spec.computation}: proved in an earlier sitting", "ok")
+        self.display.done(f"parity of {spec.computation}: proved in an earlier session", "ok")
         return True
 
     def proved_by(self, spec: TrialSpec) -> dict[str, str]:
-        """What a proof in this sitting is made with, beside what its launch tells. Read once: samples can be large."""
+        """What a proof in this session is made with, beside what its launch tells. Read once: samples can be large."""
         made_with = (spec.framework, spec.workload, spec.size)
         if made_with not in self.made_with:
             samples = str(self.references.batches(spec).fingerprint())
@@ -214,24 +214,24 @@ class Run:
         if proof.status == "ok":
             if spec.options.get("cut") == "time":  # every launch is cut where the proved program was
                 spec = replace(spec, options=spec.options | {"cut": self.cuts[spec.computation]})
-            phase, verdict = ("training", trained) if spec.training else ("timing", timed)
+            phase, judged = ("training", trained) if spec.training else ("timing", timed)
             self.display.phase(f"{phase} {spec.cell} launch {spec.launch + 1}")
             outcome = self.launch(spec, phase, Path("unused"), 1)
             self.display.advance()
             result = self.result(spec, outcome=outcome)
-            if result.versions and not same_conditions(result, proof):  # as of an earlier sitting's proof
+            if result.versions and not same_conditions(result, proof):  # as of an earlier session's proof
                 self.prove(spec)
                 proof = self.proofs[spec.computation]
                 if proof.status != "ok":
                     return
-            self.record(verdict(result, outcome, proof.parity, self.references.golden_losses(spec)))
+            self.record(judged(result, outcome, proof.parity, self.references.golden_losses(spec)))
         else:
             self.display.advance()
 
     def launch(
         self, spec: TrialSpec, phase: Any, reference: Path, groups: int, stop: threading.Event | None = None
     ) -> Outcome:
-        """Launch one phase and keep its logs. When the sitting is over it is ended, and has not yet run."""
+        """Launch one phase and keep its logs. When the session is over it is ended, and has not yet run."""
         name = f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
         folder = self.work / f"{name}-{time.monotonic_ns()}"  # what could not be removed is in no second try's way
         fresh = self.plan.compile_cache == "none"  # every launch compiles anew, into a folder of its own

@@ -48,11 +48,11 @@ def prove(
         # what an asynchronous run computes depends on who came when: its own history is repeated
         repeated = replay(job.workload, job.params, samples, optimizer=job.optimizer, pushes=program.pushes())
         golden = replace(repeated, noise=golden.noise)
-    verdict = parity.compare(
+    found = parity.compare(
         golden, losses=losses, gradients=gradients, replicas=replicas, batch=spec.parity_batch, groups=groups,
-        band=spec.band,
+        tolerances=spec.tolerances,
     )  # fmt: skip
-    answer["parity"] = asdict(verdict)
+    answer["parity"] = asdict(found)
 
 
 class Agreement:

@@ -1,7 +1,7 @@
 """What a worker does under `train` with a built program: epochs, evaluations, checkpoints, whatever the framework.
 
 The clock runs over chunks of steps between two synchronizations of all ranks, as over the blocks of a timed run. What
-is done between chunks (reading losses, telling how far it is) and epochs (evaluation, checkpoints) is not in it.
+is done between chunks (reading losses, reporting progress) and epochs (evaluation, checkpoints) is not in it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.planning.request import TrainingRequest
+from harness.planning.run_request import TrainingRequest
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ GUARANTEES = (
                 tests=("test_processes::test_nothing_is_left_after_sigkill[watcher of the scratch folder]",),
             ),
             Break(
-                fault="a sitting ends without removing its scratch folder",
+                fault="a session ends without removing its scratch folder",
                 edits=(("harness/session/measuring.py", "            self.scratch.remove()\n", ""),),
                 tests=("test_processes::test_nothing_is_left_of_a_golden_run_that_is_killed",),
             ),
@@ -267,7 +267,7 @@ GUARANTEES = (
                         "if True:  # of all launches",
                     ),
                 ),
-                tests=("test_sittings::test_a_wrong_result_counts_for_all_launches_though_a_signal_comes",),
+                tests=("test_sessions::test_a_wrong_result_counts_for_all_launches_though_a_signal_comes",),
             ),
             Break(
                 fault="signals are not held while a row is written",

@@ -7,7 +7,7 @@ from guarantee import Break, Guarantee
 
 TITLE = "The gate, and what is timed"
 
-REPEATED = "test_sittings::test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same"
+REPEATED = "test_sessions::test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same"
 EVERY_FILE = "test_workers::test_every_file_on_the_workers_side_counts_for_a_proof"
 DOUBLED_RATE = (
     "torch_impl/optim.py",
@@ -148,8 +148,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/gate/parity.py",
-                        "    verdicts = list(verdicts)\n",
-                        "    verdicts = list(verdicts)[:1]\n",
+                        "    ranks = list(ranks)\n",
+                        "    ranks = list(ranks)[:1]\n",
                     ),
                 ),
                 tests=("test_parity::test_merge_takes_the_worst_rank_and_wants_every_quantity",),
@@ -248,7 +248,11 @@ GUARANTEES = (
             Break(
                 fault="nobody looks which precision was at work",
                 edits=(
-                    ("harness/results/judge.py", "if off := precision.wrong(found, spec.precision):", 'if off := "":'),
+                    (
+                        "harness/results/judge.py",
+                        "if off := precision_probe.wrong(found, spec.precision):",
+                        'if off := "":',
+                    ),
                 ),
                 tests=("test_precision::test_a_trial_in_another_precision_counts_for_nothing",),
                 error="KeyError",  # it looks for times, which such a trial has none of
@@ -257,7 +261,7 @@ GUARANTEES = (
                 fault="TF32 passes for float32",
                 edits=(
                     (
-                        "harness/gate/precision.py",
+                        "harness/gate/precision_probe.py",
                         'if precision == "fp32" and not error < ROUGH:',
                         'if precision == "fp32" and not error < COARSE:',
                     ),
@@ -286,7 +290,7 @@ GUARANTEES = (
                     ),
                 ),
                 tests=(
-                    "test_sittings::test_a_proof_is_kept_for_the_very_same_code_and_samples_alone",
+                    "test_sessions::test_a_proof_is_kept_for_the_very_same_code_and_samples_alone",
                     REPEATED,
                 ),
             ),
@@ -321,7 +325,7 @@ GUARANTEES = (
                         'for package in ("harness",):',
                     ),
                 ),
-                tests=(EVERY_FILE, "test_sittings::test_the_code_of_a_plug_in_counts_too"),
+                tests=(EVERY_FILE, "test_sessions::test_the_code_of_a_plug_in_counts_too"),
             ),
             Break(
                 fault="a worker imports a module of the reports, which do not count",
@@ -329,7 +333,7 @@ GUARANTEES = (
                     (
                         "harness/worker/main.py",
                         "from harness.contract import",
-                        "from harness.reporting import text as _text\nfrom harness.contract import",
+                        "from harness.reporting import escaping as _escaping\nfrom harness.contract import",
                     ),
                 ),
                 tests=(EVERY_FILE,),
@@ -366,7 +370,7 @@ GUARANTEES = (
                         'zlib.crc32(self._arrays["y"].tobytes())',
                     ),
                 ),
-                tests=("test_sittings::test_every_sample_counts_in_the_key_of_a_proof", REPEATED),
+                tests=("test_sessions::test_every_sample_counts_in_the_key_of_a_proof", REPEATED),
             ),
             Break(
                 fault="versions do not count",
@@ -377,7 +381,7 @@ GUARANTEES = (
                         "return ours == theirs",
                     ),
                 ),
-                tests=("test_sittings::test_other_versions_are_proved_again",),
+                tests=("test_sessions::test_other_versions_are_proved_again",),
             ),
             Break(
                 fault="variables do not count",
@@ -388,7 +392,7 @@ GUARANTEES = (
                         "return result.versions == proof.versions",
                     ),
                 ),
-                tests=("test_sittings::test_under_other_variables_it_is_proved_again",),
+                tests=("test_sessions::test_under_other_variables_it_is_proved_again",),
             ),
         ),
     ),

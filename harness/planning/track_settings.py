@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.planning.request import Request
+from harness.planning.run_request import Request
 from harness.spec import FrameworkSpec, OptimizerSpec, Platform, Setting, StrategySpec, Track, optimizers
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
@@ -25,16 +25,16 @@ def resolve(
     strategy: StrategySpec,
     track: Track,
     request: Request,
-    barred: Callable[[Setting], str],
+    not_applicable: Callable[[Setting], str],
 ) -> dict[str, bool]:
     """All of a framework's settings as a cell has them: as asked for, else as strategy and track have them.
 
-    `barred`: why a setting cannot be on in this cell, or "". Raises UsageError where it is asked for by name all the
-    same; in a matrix of all strategies it stays off, unless none could have it.
+    `not_applicable`: why a setting cannot be on in this cell, or "". Raises UsageError if the user asks for such a
+    setting by name; in a matrix of all strategies it stays off instead, unless no strategy can have it.
     """
     found = {}
     for setting in framework.settings:
-        why = barred(setting)
+        why = not_applicable(setting)
         on = strategy.tuned.get(setting.name, True) if track == "tuned" else False
         if setting.name in request.settings:
             on = request.settings[setting.name] == "true"
@@ -44,7 +44,7 @@ def resolve(
     return found
 
 
-def barred(
+def not_applicable(
     setting: Setting,
     strategy: StrategySpec,
     workload: Workload,

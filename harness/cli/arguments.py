@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from harness.checkpoints import find
-from harness.planning.request import Request, TrainingRequest
+from harness.planning.run_request import Request, TrainingRequest
 from harness.spec.errors import UsageError, check_name
 
 
@@ -31,7 +31,7 @@ WholeNumber = Annotated[int, Parameter(converter=whole_number)]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RunArguments:
     """What `run` and `plan` have in common. Names can be given as comma lists."""
 
     framework: list[str] = field(default_factory=lambda: ["all"])
@@ -79,12 +79,12 @@ class Options:
 
     compile_cache: Annotated[str, HIDDEN_DEFAULT] = ""
     "A folder that keeps what frameworks compile, also for other runs; none: every launch compiles anew. Default: the "
-    "launches of a sitting share it, so that the first of a cell is cold and the others are warm."
+    "launches of a session share it, so that the first of a cell is cold and the others are warm."
 
     def arguments(self) -> list[str]:
         """The command-line form of what differs from the defaults, wherever it came from, for others to repeat: without
         the interpreters, which lie elsewhere on their machines."""
-        return _typed(replace(self, interpreter=[]), Options())
+        return _typed(replace(self, interpreter=[]), RunArguments())
 
     def request(self) -> Request:
         """The request that these options make. Raises UsageError."""
@@ -120,7 +120,7 @@ class Options:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainArguments:
     """What `train` has beside them."""
 
     epochs: WholeNumber | None = None
@@ -141,10 +141,10 @@ class TrainOptions:
     "A checkpoint, or the folder of a run with one, of any framework and strategy: begin with its weights."
 
     def arguments(self) -> list[str]:
-        """As Options.arguments."""
-        return _typed(self, TrainOptions())
+        """As RunArguments.arguments."""
+        return _typed(self, TrainArguments())
 
-    def request(self, options: Options) -> Request:
+    def request(self, options: RunArguments) -> Request:
         """The request that these and the shared options make. Raises UsageError."""
         workers = tuple(dict.fromkeys(integer("--num-workers", value) for value in split(self.num_workers)))
         training = TrainingRequest(
@@ -242,7 +242,7 @@ def read_toml(path: Path) -> dict:
         raise UsageError(f"--config {path}: not TOML: {error}") from error
     if len(found) < len(read):
         raise UsageError(f"--config {path}: an option is given twice, with - and with _; leave one out")
-    known = {item.name for kind in (Options, TrainOptions) for item in fields(kind)}
+    known = {item.name for kind in (RunArguments, TrainArguments) for item in fields(kind)}
     for key, value in found.items():
         if isinstance(value, dict) and key in known:
             raise UsageError(f"--config {path}: {key} is a table; write its value as on the command line, as a string")
@@ -253,7 +253,7 @@ def read_toml(path: Path) -> dict:
 
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises UsageError for a HARNESS_ variable that names no option: a typo must not go unnoticed."""
-    known = [item.name for kind in (Options, TrainOptions) for item in fields(kind)]
+    known = [item.name for kind in (RunArguments, TrainArguments) for item in fields(kind)]
     known += ["out", "data", "config", "values", "json", "resume", "budget_minutes"]
     for name in environment:
         if name.startswith("HARNESS_"):

@@ -1,4 +1,4 @@
-"""A run in several sittings: what fits into a budget, what is kept, what is done again."""
+"""A run in several sessions: what fits into a budget, what is kept, what is done again."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from harness.gate import runs
 from harness.launch import golden_pool, local
 from harness.launch.interrupts import install_signal_handlers
 from harness.planning.matrix import make_plan
-from harness.planning.request import Request, TrainingRequest
 from harness.planning.resume import as_here, check_machine
+from harness.planning.run_request import Request, TrainingRequest
 from harness.results import store
-from harness.session import measuring as running
+from harness.session import measuring
 from harness.spec import CUT_SHORT, OUT_OF_TIME, registry
 from harness.spec.errors import Interrupted, UsageError
 
@@ -88,7 +88,8 @@ def test_a_budget_is_a_time(value, tmp_path):
         ('"size": "base"', '"size": "gone"', ["fake single", "toy gone"]),
         ('"options": {}', '"options": {"gone": 1}', ["fake single", "toy base"]),
         ('"settings": {}', '"settings": {"gone": true}', ["fake single", "toy base"]),
-        ('"schema_version": 1', '"schema_version": 99', ["99", "1"]),
+        ('"schema_version": 2', '"schema_version": 99', ["99", "2"]),
+        ('"schema_version": 2', '"schema_version": 1', ["1", "2"]),
     ],
 )
 def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, before, after, facts):
@@ -133,29 +134,31 @@ def test_a_run_goes_on_under_a_python_that_is_here(tmp_path):
 
 
 @pytest.fixture
-def sitting(tmp_path, fakes, monkeypatch):
-    """One sitting of a small run in the same folder, by code and on samples of these digests; returns the phases that
+def session(tmp_path, fakes, monkeypatch):
+    """One session of a small run in the same folder, by code and on samples of these digests; returns the phases that
     were launched, and before them those for which something golden was computed."""
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
     intent = store.Intent(plan=plan, command="", started="")
     done = []
-    local, compute = running.launch, runs.compute
-    monkeypatch.setattr(running, "launch", lambda order, *a, **k: (done.append(order.phase), local(order, *a, **k))[1])
+    local, compute = measuring.launch, runs.compute
+    monkeypatch.setattr(
+        measuring, "launch", lambda order, *a, **k: (done.append(order.phase), local(order, *a, **k))[1]
+    )
     monkeypatch.setattr(
         runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
     )
 
-    def sit(code="abc", samples=1):
+    def run_session(code="abc", samples=1):
         done.clear()
-        monkeypatch.setattr(running, "code_digest", lambda framework: code)
+        monkeypatch.setattr(measuring, "code_digest", lambda framework: code)
         monkeypatch.setattr(Batches, "fingerprint", lambda self: samples)
-        results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+        results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert [result.status for result in results] == ["ok"]
         return list(done)
 
-    return sit
+    return run_session
 
 
 class Terminating(PlainDisplay):
@@ -174,7 +177,7 @@ def test_a_wrong_result_counts_for_all_launches_though_a_signal_comes(tmp_path, 
     restore = install_signal_handlers()
     try:
         with pytest.raises(Interrupted):
-            running.Run(intent, make_machine(), tmp_path, display=Terminating()).execute()
+            measuring.Run(intent, make_machine(), tmp_path, display=Terminating()).execute()
     finally:
         restore()
     assert [result.status for result in store.read(tmp_path)] == ["parity_failed"] * 3
@@ -187,17 +190,17 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
-    now, begun, local = [0.0], [], running.launch
+    now, begun, local = [0.0], [], measuring.launch
 
     def last(order, *arguments, **known):
         begun.append(order.phase)
         now[0] += 60
         return local(order, *arguments, **known)
 
-    monkeypatch.setattr(running, "launch", last)
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(measuring, "launch", last)
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
     intent = store.Intent(plan=plan, command="", started="")
-    run = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=budget)
+    run = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=budget)
     (result,) = run.execute()
     assert begun == phases
     assert result.status == ("ok" if "timing" in phases else "pending")
@@ -206,17 +209,17 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
 def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypatch):
     known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
     plan = make_plan(Request(**known, launches=2), make_machine())
-    now, local = [0.0], running.launch
+    now, local = [0.0], measuring.launch
 
     def last(order, *arguments, **known):
         now[0] += 100 if (order.spec.strategy, order.phase) == ("single", "timing") else 10
         return local(order, *arguments, **known)
 
-    monkeypatch.setattr(running, "launch", last)
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(measuring, "launch", last)
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
     intent = store.Intent(plan=plan, command="", started="")
     # two proofs of 10 s and the first launches of both end after 130 s
-    run = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
+    run = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
     found = {(result.spec.strategy, result.spec.launch): result.status for result in run.execute()}
     assert found.pop(("single", 1)) == "pending"
     assert set(found.values()) == {"ok"}
@@ -244,7 +247,7 @@ def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes,
     plan = next(plan for plan in plans if [trial.spec.strategy for trial in plan.trials[:2]] == ["single", strategy])
     intent = store.Intent(plan=plan, command="", started="")
     store.write_intent(tmp_path, intent)
-    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15).execute()
+    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15).execute()
     found = {(result.spec.strategy, result.spec.launch): (result.status, result.reason) for result in results}
     assert found["single", 0][0] == "ok"
     assert found[strategy, 0] == ("pending", CUT_SHORT)
@@ -268,7 +271,7 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
     monkeypatch.setattr(golden_pool, "start", start)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
+    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
     assert begun
     assert [(result.status, result.reason) for result in results] == [("pending", OUT_OF_TIME)] * 2
 
@@ -341,7 +344,7 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
     assert len(results) == 4
     assert {(result.spec.workload, result.status) for result in results} == {("toy", "killed"), ("classifier", "ok")}
     for result in results:
@@ -352,24 +355,24 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
 GOLDEN = ["golden parity", "golden timing"]
 
 
-def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(sitting):
-    assert sitting("abc") == [*GOLDEN, "parity", "timing"]
-    assert sitting("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
-    assert sitting("def") == [*GOLDEN, "parity", "timing"]
-    assert sitting("def", samples=2) == [*GOLDEN, "parity", "timing"]
-    assert sitting("def", samples=2) == ["golden timing", "timing"]
+def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(session):
+    assert session("abc") == [*GOLDEN, "parity", "timing"]
+    assert session("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
+    assert session("def") == [*GOLDEN, "parity", "timing"]
+    assert session("def", samples=2) == [*GOLDEN, "parity", "timing"]
+    assert session("def", samples=2) == ["golden timing", "timing"]
 
 
 def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, fakes, monkeypatch):
     """As above, with the real digests: one number of one sample is another."""
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
-    plan, local, toy = make_plan(request, make_machine()), running.launch, workloads.sizes("toy")
+    plan, local, toy = make_plan(request, make_machine()), measuring.launch, workloads.sizes("toy")
     phases = []
     monkeypatch.setattr(
-        running, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
+        measuring, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
     )
 
-    def sit(change=0.0):
+    def run_session(change=0.0):
         def load(split, source):
             arrays = own.load(split, source)
             arrays["x"][7, 3] += change
@@ -379,15 +382,15 @@ def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, f
         with monkeypatch.context() as patched:
             patched.setitem(toy, "base", replace(own, load=load))
             intent = store.Intent(plan=plan, command="", started="")
-            (result,) = running.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+            (result,) = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
         assert result.status == "ok"
         done = list(phases)
         phases.clear()
         return done
 
-    assert sit() == ["parity", "timing"]
-    assert sit() == ["timing"]
-    assert sit(change=1e-9) == ["parity", "timing"]
+    assert run_session() == ["parity", "timing"]
+    assert run_session() == ["timing"]
+    assert run_session(change=1e-9) == ["parity", "timing"]
 
 
 def test_every_sample_counts_in_the_key_of_a_proof():
@@ -417,24 +420,24 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     assert local.code_digest("fake") != local.code_digest("torch")
 
 
-def test_other_versions_are_proved_again(sitting, tmp_path):
-    sitting()
+def test_other_versions_are_proved_again(session, tmp_path):
+    session()
     path = tmp_path / store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
-    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
-    assert sitting() == ["golden timing", "timing"]
+    assert session() == ["golden timing", "timing", "golden parity", "parity"]
+    assert session() == ["golden timing", "timing"]
 
 
-def test_under_other_variables_it_is_proved_again(sitting, monkeypatch):
-    sitting()
+def test_under_other_variables_it_is_proved_again(session, monkeypatch):
+    session()
     monkeypatch.setenv("XLA_FLAGS", "--xla_allow_excess_precision=false")
-    assert sitting() == ["golden timing", "timing", "golden parity", "parity"]
-    assert sitting() == ["golden timing", "timing"]
+    assert session() == ["golden timing", "timing", "golden parity", "parity"]
+    assert session() == ["golden timing", "timing"]
 
 
 def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
     proof = replace(timed, environment=timed.environment | shared)
-    assert running.same_conditions(timed, proof)
-    assert not running.same_conditions(timed, replace(proof, environment=shared))
+    assert measuring.same_conditions(timed, proof)
+    assert not measuring.same_conditions(timed, replace(proof, environment=shared))

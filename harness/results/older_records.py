@@ -1,0 +1,23 @@
+"""Rows of results.jsonl that an earlier version wrote, under today's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+RENAMED_IN_2 = {
+    "spec": {"band": "tolerances"},
+    "parity": {"band": "tolerances"},
+    "run": {"sitting": "session"},
+}
+"""By part of a row: the names of version 1, and those that replaced them in version 2."""
+
+
+def with_current_names(row: Any) -> Any:
+    """The row as today's version would have written it. What is not a row of version 1 comes back as it is."""
+    if not isinstance(row, dict) or row.get("schema_version") != 1:
+        return row
+    current = row | {"schema_version": 2}
+    for part, names in RENAMED_IN_2.items():
+        if isinstance(row.get(part), dict):
+            current[part] = {names.get(name, name): value for name, value in row[part].items()}
+    return current

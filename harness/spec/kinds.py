@@ -1,0 +1,40 @@
+"""Names with a fixed set of values: precisions, platforms, statuses and the like."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Processes = Literal["one", "per_device"]
+Normalization = Literal["global", "per_device", "per_microbatch"]
+Algorithm = Literal["synchronous", "local", "asynchronous"]
+ToleranceSet = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/gate/parity.py
+# what crosses devices in a step: harness/planning/traffic.py
+Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "every_tick", "push_pull"]
+Schedule = Literal["constant", "step", "cosine"]
+LastBatch = Literal[
+    "exact", "pad", "drop"
+]  # what is done with an epoch's short last batch: harness/datasets/__init__.py
+Input = Literal["resident", "loader"]
+Platform = Literal["cpu", "gpu"]
+Protocol = Literal["resident", "from_host"]  # see TrialSpec
+Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Track = Literal["defaults", "tuned"]
+# whether the compile cache held what was needed; "none": nothing was compiled; "": unknown
+CompileCache = Literal["cold", "warm", "none", ""]
+Quantity = Literal["losses", "gradients", "parameters"]
+Status = Literal[
+    "ok",  # parity proved and timed
+    "parity_failed",  # computes something else: never timed
+    "oom",
+    "timeout",  # still making progress when its time was up
+    "hung",  # alive, but no progress
+    "crashed",
+    "killed",  # ended by a signal
+    "diverged",  # a loss that is not finite, explodes, or leaves the golden curve: speed void
+    "unavailable",  # the framework is missing or broken
+    "skipped",  # cannot run here, for a stated reason
+    "pending",  # not yet run: the session's time was up
+]
+FAILURES: tuple[Status, ...] = (
+    "parity_failed", "oom", "timeout", "hung", "crashed", "killed", "diverged", "unavailable",
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""What a framework offers, as its manifest declares it: settings, strategies, and the framework itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.spec.kinds import Algorithm, Normalization, Platform, Processes, ToleranceSet, Traffic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A choice of how a framework executes a step. It never changes what is computed.
+
+    A setting is off on the track "defaults" and on on the track "tuned", except where it cannot apply:
+
+    - on CPU devices, if it `needs_gpu`;
+    - with any optimizer but SGD at a constant rate, if it needs a `constant_update`;
+    - where BatchNorm communicates in the middle of a step, unless it supports `synchronized` BatchNorm;
+    - in a strategy that is not listed in `strategies`, if any are listed.
+
+    `source`: who says that it makes the framework faster (documentation or a measurement).
+    `environment`: variables that workers get while it is on; one that the user has set keeps the user's value.
+    """
+
+    name: str
+    summary: str
+    source: str
+    needs_gpu: bool = False
+    constant_update: bool = False
+    synchronized: bool = True
+    strategies: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategySpec:
+    """What the planner must know of one parallel strategy without importing its framework.
+
+    `processes`: "one" process drives all devices, or each device has its own ("per_device").
+    `normalization`: which samples share BatchNorm statistics. `other_normalizations`: what --batch-norm may choose
+    instead; each has the reason why it needs GPUs, or "".
+    `options`: the strategy's own options and their defaults. 0 and "" stand for a default that depends on the workload;
+    the planner fills it in. `choices`: the values that a text option may have.
+    `options_need_gpu`, `options_need_even_devices`: option values ("cross_device=nccl") with the reason why they need
+    GPUs, or an even number of devices. `tolerances`: option values ("compression=bf16") with looser tolerances in the
+    parity gate.
+    `tuned`: what the tuned track sets differently here than for the framework's other strategies: settings, and options
+    of this strategy. `tuned_because` says why; `tuned_source` says where that is documented.
+    `without`: settings that this strategy cannot have, with reasons.
+
+    Model and pipeline strategies have one stage per device. The last six fields are the strategy's row in
+    docs/strategies.md.
+    """
+
+    name: str
+    summary: str
+    processes: Processes
+    parallelism: Literal["none", "data", "model", "pipeline"] = "data"
+    min_devices: int = 1
+    needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
+    algorithm: Algorithm = "synchronous"  # the others train differently, and are never ranked with these
+    normalization: Normalization = "per_device"
+    other_normalizations: dict[Normalization, str] = field(default_factory=dict)
+    accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
+    fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
+    options: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    options_need_gpu: dict[str, str] = field(default_factory=dict)
+    options_need_even_devices: dict[str, str] = field(default_factory=dict)
+    tolerances: dict[str, ToleranceSet] = field(default_factory=dict)
+    tuned: dict[str, Any] = field(default_factory=dict)
+    tuned_because: str = ""
+    tuned_source: str = ""
+    without: dict[str, str] = field(default_factory=dict)
+    replicated: str = ""
+    sharded: str = ""
+    crosses: str = ""
+    waits: str = ""
+    use: str = ""
+    traffic: Traffic = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkSpec:
+    """One framework, as its manifest describes it."""
+
+    name: str  # as given to --framework
+    title: str  # as printed
+    package: str  # holds runtime.py, models/ and strategies/
+    modules: tuple[str, ...]  # all must be importable, else the framework is unavailable
+    distributions: tuple[str, ...]  # whose versions are recorded
+    install_hint: str
+    execution: str  # how steps are executed in both tracks, in words
+    untuned: str = ""  # what the "defaults" track runs, as reports name it
+    settings: tuple[Setting, ...] = ()  # in which the tracks differ
+    compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
+    sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
+    strategies: tuple[StrategySpec, ...]
+    workloads: tuple[str, ...] = ()  # that it has models for; () means those in its folder models/
+    environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
+
+    def strategy(self, name: str) -> StrategySpec:
+        """The strategy of that name. Raises KeyError."""
+        for strategy in self.strategies:
+            if strategy.name == name:
+                return strategy
+        raise KeyError(name)

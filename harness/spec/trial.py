@@ -1,0 +1,156 @@
+"""What is measured: one cell of the matrix, one launch of it, with all that decides what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from harness.spec.kinds import (
+    Algorithm,
+    Input,
+    LastBatch,
+    Normalization,
+    Platform,
+    Precision,
+    Protocol,
+    Schedule,
+    ToleranceSet,
+    Track,
+)
+
+FROM_HOST_VERSION = 2  # the version of the protocol that is measured now; version 1 made its batches with NumPy
+LOCAL_STEPS_IN_PARITY = 2  # in the parity phase, local SGD averages at least this often
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSpec:
+    """An update rule and its learning-rate schedule, defined in harness/spec/optimizers.py as in torch.optim.
+
+    Every framework computes exactly this rule. `RULES` and `SCHEDULES` there list the fields that each one reads.
+    """
+
+    name: Literal["sgd", "adam", "adamw", "adagrad"]
+    learning_rate: float
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0  # coupled (added to the gradient), but decoupled in adamw
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    schedule: Schedule = "constant"
+    warmup_steps: int = 0  # updates before the schedule begins, at rates that rise linearly
+    step_size: int = 1  # "step": the rate is multiplied by gamma after every so many updates
+    gamma: float = 0.1
+    total_steps: int = 0  # "cosine": all updates, warm-up included; afterwards the rate is 0
+    scaled_by: int = 1  # the factor of the linear scaling rule that learning_rate already contains
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec:
+    """What `train` does with a cell instead of timing blocks of steps."""
+
+    epochs: int  # at most
+    target_accuracy: float  # on the test set; the time to it is reported
+    stop_at_target: bool = False  # after the first epoch that reaches it
+    last_batch: LastBatch = "exact"
+    batch_unit: int = 1  # every batch size must be a multiple of it; 0: all batches have the size of the first
+    input: Input = "resident"
+    workers: int = 0  # of the loader: processes or threads that read ahead
+    save_every: int = 0  # epochs between checkpoints; 0: none
+    init_from: str = ""  # a checkpoint whose weights training begins from
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One planned measurement: a cell of the matrix, and which launch of it."""
+
+    framework: str
+    workload: str
+    size: str
+    strategy: str
+    platform: Platform
+    devices: int
+    global_batch: int
+    precision: Precision
+    optimizer: OptimizerSpec
+    seed: int
+    options: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""  # the options that tell this cell from others: those chosen, or dependent on the workload
+    algorithm: Algorithm = "synchronous"
+    normalization: Normalization = "global"
+    accumulation_steps: int = 1  # a step's batch comes in so many parts, synchronized once
+    tolerances: ToleranceSet = "exact"
+    track: Track = "defaults"
+    settings: dict[str, bool] = field(default_factory=dict)  # all of the framework's, by name
+    chosen_settings: dict[str, bool] = field(default_factory=dict)  # those of --setting, whatever the track
+    # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
+    # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
+    protocol: Protocol = "resident"
+    # of from_host. 1: NumPy made the batches (NHWC, then transposed). 2: the framework does, as the tutorial's code
+    protocol_version: int = 1
+    launch: int = 0
+    # parity phase: float64, this many steps of this many samples
+    parity_steps: int = 5
+    parity_batch: int = 16
+    # timing phase: a loss curve from the initial weights; a warm-up of so many seconds; then blocks of steps, each of
+    # at least so many steps and seconds (the number of steps is fixed by a pilot before the first block)
+    curve_steps: int = 20
+    warmup_seconds: float = 0.0
+    blocks: int = 5
+    steps_per_block: int = 10
+    block_seconds: float = 0.0
+    timeout_seconds: float = 600.0
+    training: TrainingSpec | None = None  # in place of the timing phase
+
+    @property
+    def parity_options(self) -> dict[str, Any]:
+        """The options of the parity phase: a split_size keeps its share of the phase's smaller batch, and workers that
+        train on their own meet in time for it."""
+        options = dict(self.options)
+        if "split_size" in options:
+            share = round(options["split_size"] * self.parity_batch / self.global_batch)
+            options["split_size"] = min(max(share, 1), self.parity_batch)
+        if "sync_every" in options:
+            options["sync_every"] = min(options["sync_every"], LOCAL_STEPS_IN_PARITY)
+        return options
+
+    @property
+    def parity_optimizer(self) -> OptimizerSpec:
+        """The optimizer of the parity phase. Its rate follows the phase's smaller batch by the linear scaling rule
+        (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. A schedule is
+        squeezed, so that its warm-up and what follows both take part."""
+        optimizer = self.optimizer
+        updates = self.parity_steps * (self.devices if self.algorithm == "asynchronous" else 1)
+        return replace(
+            optimizer,
+            learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),
+            warmup_steps=min(optimizer.warmup_steps, 2),
+            step_size=min(optimizer.step_size, 2),
+            total_steps=min(optimizer.total_steps, updates + 1),
+        )
+
+    @property
+    def conditions(self) -> tuple:
+        """What two cells must have in common for a ratio of their speeds to mean anything but this."""
+        protocol = (self.protocol, self.protocol_version)
+        return (self.workload, self.size, *protocol, self.track, self.precision, *self.chosen_settings.items())
+
+    @property
+    def cell(self) -> str:
+        """Names the cell whatever the launch: safe as a file name and unique in a plan."""
+        if self.training and self.training.input == "loader":
+            return f"{self.computation}-loader-workers={self.training.workers}"
+        return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol_name}"
+
+    @property
+    def protocol_name(self) -> str:
+        """The protocol with its version, of which the first is not named: "resident", "from_host", "from_host-2"."""
+        return self.protocol if self.protocol_version == 1 else f"{self.protocol}-{self.protocol_version}"
+
+    @property
+    def computation(self) -> str:
+        """Names what is computed, however it is timed: cells that share it share their proof."""
+        variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
+        kind = f"-train-{self.training.last_batch}" if self.training else ""
+        track = "-tuned" if self.track == "tuned" else ""
+        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{track}{kind}"
