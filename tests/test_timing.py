@@ -8,7 +8,7 @@ from conftest import make_spec
 
 from harness.datasets import Batches
 from harness.results import rates
-from harness.worker import phases, timing
+from harness.worker import agreement, measure, timing
 
 
 class FakeProgram:
@@ -79,13 +79,13 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
     batches = Batches(arrays, seed=0, transform=np.asarray)
     answer = {}
-    agree = phases.Agreement(tmp_path, 0, program.barrier)
-    phases.measure(program, make_spec(**known), batches, agree, answer, progress, bare)
+    agree = agreement.Agreement(tmp_path, 0, program.barrier)
+    measure.measure(program, make_spec(**known), batches, agree, answer=answer, progress=progress, bare=bare)
     order = order[order.index("block 1/8") :]
     own, by_hand = ("own", 3), ("bare", 3)
     pairs = [[own, by_hand], [by_hand, own]] * 3 + [[own]] * 2
     assert order == [x for number, pair in enumerate(pairs, 1) for x in (f"block {number}/8", *pair)]
-    assert (len(answer["block_seconds"]), len(answer["bare_block_seconds"])) == (8, phases.BARE_BLOCKS) == (8, 6)
+    assert (len(answer["block_seconds"]), len(answer["bare_block_seconds"])) == (8, measure.BARE_BLOCKS) == (8, 6)
 
 
 def time_blocks(program, **known):

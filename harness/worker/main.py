@@ -1,9 +1,9 @@
-"""One rank of one trial: builds the program, and proves it or times it. Runs under the framework's own interpreter.
+"""One rank of one trial: builds the program, and proves, times or trains it, under the framework's own interpreter.
 
     python -m harness.worker.main FOLDER --rank R
 
-FOLDER/job.json says what to do; FOLDER/rank<R>.json is the answer, whatever happens; FOLDER/rank<R>.progress says how
-far it is. Standard output and error belong to the frameworks: they go to a log that nobody parses.
+FOLDER/job.json says what to do. FOLDER/rank<R>.json is the answer, whatever happens. FOLDER/rank<R>.progress holds the
+latest progress message. Standard output and error belong to the frameworks: they go to a log that nobody parses.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from harness import checkpoints, workloads
+from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.reference.loops import Golden
-from harness.spec import TrialSpec, locks
+from harness.spec import Precision, TrialSpec, locks
 from harness.spec.codec import trial_spec
 from harness.spec.optimizers import scheduled
 from harness.spec.processes import die_with_parent
 from harness.spec.variables import recorded
 from harness.worker import compile_cache, libraries
-from harness.worker.phases import Agreement, Diverged, measure, measure_from_host, prove
-from harness.worker.training import Position, Trainer
+from harness.worker.agreement import Agreement
+from harness.worker.divergence import Diverged
+from harness.worker.measure import measure, measure_from_host
+from harness.worker.prove import prove
+from harness.worker.train import train
 
 
 class Unavailable(Exception):
@@ -63,7 +66,7 @@ def main() -> None:
 
 
 def run(folder: Path, rank: int) -> dict[str, Any]:
-    """Do the job; the one place where every error is caught, so that it becomes a row and not silence."""
+    """Do the job. The one place that catches every error, so that it becomes a row of the report."""
     answer: dict[str, Any] = {"rank": rank, "status": "ok", "reason": "", "traceback": ""}
     try:
         work(folder, rank, answer)
@@ -81,29 +84,83 @@ def run(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
-    """Build the program and run the phase that job.json names, filling `answer` as results come."""
+    """Build the program and run the phase that job.json names. `answer` is filled as results come."""
 
     def progress(text: str) -> None:
         (folder / f"rank{rank}.progress").write_text(text)
 
-    orders = json.loads((folder / "job.json").read_text())
-    spec = trial_spec(orders["spec"])
-    in_parity = orders["phase"] == "parity"
+    order = json.loads((folder / "job.json").read_text())
+    spec = trial_spec(order["spec"])
+    in_parity = order["phase"] == "parity"
     precision = "fp64" if in_parity else spec.precision
-    world = World(rank=rank, **orders["world"])
-    workload = workloads.get(spec.workload, spec.size)
+    world = World(rank=rank, **order["world"])
 
-    answer["environment"] = recorded(os.environ)  # as this process has it, whatever its interpreter's wrapper added
+    runtime = start_framework(order, world, precision, spec, answer, progress)
+    progress("building")
+    job = make_job(spec, world, precision, in_parity=in_parity)
+    with np.load(order["inputs"], allow_pickle=False) as inputs:
+        batches = Batches(dict(inputs), seed=spec.seed, transform=job.workload.transform)
+    started = time.perf_counter()
+    build = importlib.import_module(f"{order['package']}.strategies.{spec.strategy}").build
+    program = build(job)
+    program.sync()
+    answer["build_seconds"] = time.perf_counter() - started
+    answer["cut"] = getattr(program, "cut_after", "")
+
+    cached = compile_cache.files(order["compile_cache"])
+    agree = Agreement(folder, rank, lambda: runtime.barrier(world))
+    save = partial(write_json, folder / so_far(rank))
+    if in_parity:
+        golden = Golden.load(Path(order["golden"]))
+        groups = order["groups"]
+        prove(program, spec, job, batches, golden=golden, groups=groups, answer=answer, progress=progress)
+        save(answer)  # a wrong result counts even if another rank fails before the end
+    elif order["phase"] == "training":
+        train(program, spec, job, batches, order, agree=agree, answer=answer, progress=progress, save=save)
+    elif spec.protocol == "from_host":
+        make_batches = importlib.import_module(f"{order['package']}.from_host").make_batches
+        measure_from_host(
+            partial(build, job),
+            make_batches,
+            spec,
+            batches,
+            barrier=agree.barrier,
+            answer=answer,
+            progress=progress,
+        )
+    else:
+        bare = bare_loop(order["package"], spec, job)
+        measure(program, spec, batches, agree, answer=answer, progress=progress, bare=bare)
+    answer["compile_cache"] = compile_cache.state(cached, compile_cache.files(order["compile_cache"]))
+    inspect_process(runtime, world, precision, spec, answer, progress)
+    progress("finishing")
+    runtime.barrier(world)  # no rank leaves while another still needs it
+
+
+def start_framework(
+    order: dict[str, Any],
+    world: World,
+    precision: Precision,
+    spec: TrialSpec,
+    answer: dict[str, Any],
+    progress: Callable[[str], None],
+) -> Any:
+    """Import the framework and start it; returns its runtime module. Records variables, versions and lock file."""
+    answer["environment"] = recorded(os.environ)  # as this process sees it, after its interpreter's wrapper, if any
     progress("importing")
-    runtime = import_runtime(orders["package"])
-    answer["versions"] = {name: version(name) for name in orders["distributions"]}
+    runtime = import_runtime(order["package"])
+    answer["versions"] = {name: version(name) for name in order["distributions"]}
     answer["lock"] = locks.matching()
     progress("starting")
     runtime.start(world, precision, spec.settings)
     answer["versions"] |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)
+    return runtime
 
-    progress("building")
-    job = Job(
+
+def make_job(spec: TrialSpec, world: World, precision: Precision, *, in_parity: bool) -> Job:
+    """What the strategy is asked to build: the timed program, or in the parity phase its small float64 twin."""
+    workload = workloads.get(spec.workload, spec.size)
+    return Job(
         world=world,
         workload=workload,
         params=workload.init_params(spec.seed),
@@ -116,83 +173,31 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         settings=spec.settings,
         keep_gradients=in_parity,
     )
-    with np.load(orders["inputs"], allow_pickle=False) as inputs:
-        batches = Batches(dict(inputs), seed=spec.seed, transform=workload.transform)
-    started = time.perf_counter()
-    build = importlib.import_module(f"{orders['package']}.strategies.{spec.strategy}").build
-    program = build(job)
-    program.sync()
-    answer["build_seconds"] = time.perf_counter() - started
-    answer["cut"] = getattr(program, "cut_after", "")
 
-    cached = compile_cache.files(orders["compile_cache"])
-    agree = Agreement(folder, rank, lambda: runtime.barrier(world))
-    if orders["phase"] == "training":
-        train(program, spec, job, batches, orders, agree, answer, progress, partial(write_json, folder / so_far(rank)))
-    elif not in_parity and spec.protocol == "from_host":
-        make_batches = importlib.import_module(f"{orders['package']}.from_host").make_batches
-        measure_from_host(partial(build, job), make_batches, spec, batches, runtime, world, answer, progress)
-    elif in_parity:
-        prove(program, spec, job, batches, Golden.load(Path(orders["golden"])), orders["groups"], answer, progress)
-        write_json(folder / so_far(rank), answer)  # a wrong result counts, though another rank fail before the end
-    else:
-        measure(program, spec, batches, agree, answer, progress, bare_loop(orders["package"], spec, job))
+
+def inspect_process(
+    runtime: Any,
+    world: World,
+    precision: Precision,
+    spec: TrialSpec,
+    answer: dict[str, Any],
+    progress: Callable[[str], None],
+) -> None:
+    """Record memory, precision and libraries after the phase. Raises RuntimeError if a setting had no effect."""
     idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""
     if idle:
         raise RuntimeError(f"a setting is not at work: {idle}")
-    answer["compile_cache"] = compile_cache.state(cached, compile_cache.files(orders["compile_cache"]))
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     answer["peak_bytes"], answer["peak_kind"] = (resident, "process") if peak is None else (peak, "device")
-    if hasattr(runtime, "probe"):  # after all that is measured: not even its memory counts
+    if hasattr(runtime, "probe"):  # after everything that is measured, so that its memory is not counted either
         progress("probing the precision")
         answer["precision_errors"] = runtime.probe(world, precision, spec.settings)
     answer["libraries"] = libraries.loaded() if world.platform == "gpu" else {}
-    progress("finishing")
-    runtime.barrier(world)  # no rank leaves while another still needs it
-
-
-def train(
-    program: Any,
-    spec: TrialSpec,
-    job: Job,
-    batches: Batches,
-    orders: dict[str, Any],
-    agree: Agreement,
-    answer: dict[str, Any],
-    progress: Callable[[str], None],
-    keep: Callable[[dict[str, Any]], None],
-) -> None:
-    """The training phase: from a checkpoint where there is one, to its end. `keep`: writes the answer so far."""
-    assert spec.training is not None
-    position = None
-    if orders["checkpoint"]:
-        state, about = checkpoints.read(Path(orders["checkpoint"]))
-        if about["samples"] != batches.fingerprint():
-            raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
-        program.load_state(state)
-        position = Position(**about["position"])
-    elif orders["init_from"]:
-        shapes = {name: array.shape for name, array in job.params.items()}
-        program.load_state(checkpoints.weights(Path(orders["init_from"]), shapes))
-    with np.load(orders["test"], allow_pickle=False) as held:
-        test = Batches(dict(held), seed=spec.seed, transform=job.workload.transform)
-    known = {"train": batches, "test": test, "unit": job.workload.unit, "agree": agree, "progress": progress}
-    trainer = Trainer(program, spec, position=position, note=lambda: keep(answer), **known)
-    folder = Path(orders["run_folder"]) if spec.training.save_every else None
-    if spec.training.input == "resident":
-        trainer.run(loader=None, folder=folder, answer=answer)
-        return
-    room = importlib.import_module(f"{orders['package']}.input")
-    loader = room.make_loader(program, job, trainer.epochs, workers=spec.training.workers)
-    try:
-        trainer.run(loader=loader, folder=folder, answer=answer)
-    finally:
-        loader.close()
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> Any:
-    """The framework's bare loop for a cell on GPUs, if it has one. (On CPU devices no hundredth could be told.)"""
+    """The framework's bare loop for a cell on GPUs, if it has one. CPU timings are too noisy to show a difference."""
     plain = spec.accumulation_steps == 1 and not scheduled(job.optimizer)
     if spec.platform == "cpu" or not plain or importlib.util.find_spec(f"{package}.bare") is None:
         return None
@@ -200,12 +205,12 @@ def bare_loop(package: str, spec: TrialSpec, job: Job) -> Any:
 
 
 def so_far(rank: int) -> str:
-    """The file in which a rank keeps what it has found while it still works."""
+    """The file in which a rank saves its results while it still works."""
     return f"rank{rank}.so-far.json"
 
 
 def version(distribution: str) -> str:
-    """Its installed version, or "?": a package may be installed under another name, and that fails no trial."""
+    """The installed version, or "?": a package installed under another name must not fail the trial."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -221,16 +226,16 @@ def import_runtime(package: str) -> Any:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says, in one of the frameworks' ways, that a device or the host has no memory left."""
+    """Whether `error` is one of the frameworks' ways of saying that a device or the host is out of memory."""
     named = type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError")
     if named or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower():
         return True
-    # the end of a CUDA graph's capture that failed raises an error of its own
+    # a CUDA graph's capture that fails raises a second error when it ends
     return error.__context__ is not None and is_out_of_memory(error.__context__)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write so that a reader sees all or nothing. Python writes NaN and Infinity, and the reader takes them back."""
+    """Write so that a reader sees all or nothing. NaN and Infinity are written as Python does, and read back so."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content))
     temporary.replace(path)

@@ -212,14 +212,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="a training goes on from new weights",
-                edits=(("harness/worker/main.py", "        program.load_state(state)\n", ""),),
+                edits=(("harness/worker/train.py", "        program.load_state(state)\n", ""),),
                 tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
             ),
             Break(
                 fault="a checkpoint is taken up on other samples",
                 edits=(
                     (
-                        "harness/worker/main.py",
+                        "harness/worker/train.py",
                         'if about["samples"] != batches.fingerprint():',
                         'if about["samples"] is None:',
                     ),

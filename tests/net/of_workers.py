@@ -219,8 +219,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/main.py",
-                        'np.load(orders["inputs"], allow_pickle=False)',
-                        'np.load(orders["inputs"], allow_pickle=True)',
+                        'np.load(order["inputs"], allow_pickle=False)',
+                        'np.load(order["inputs"], allow_pickle=True)',
                     ),
                 ),
                 tests=(

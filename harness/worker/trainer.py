@@ -1,7 +1,7 @@
-"""What a worker does under `train` with a built program: epochs, evaluations, checkpoints, whatever the framework.
+"""The training phase: epochs, evaluations and checkpoints of a built program, the same for every framework.
 
-The clock runs over chunks of steps between two synchronizations of all ranks, as over the blocks of a timed run. What
-is done between chunks (reading losses, reporting progress) and epochs (evaluation, checkpoints) is not in it.
+The clock runs over chunks of steps between two synchronizations of all ranks, like the blocks of a timed run. It stands
+still between chunks (reading losses, reporting progress) and between epochs (evaluation, checkpoints).
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from harness.contract import Loader, Program
 from harness.datasets import Batches, Step, epochs_of, evaluation_batches
 from harness.spec import CHECKED_LOSSES, Epoch, TrialSpec
 from harness.worker import timing
-from harness.worker.phases import Agreement, check_loss
+from harness.worker.agreement import Agreement
+from harness.worker.divergence import check_loss
 
 CHUNK_SECONDS = 1.0  # of training between two looks at the losses
-LEAST_STEPS = 10  # of a chunk: its last step's wait must hardly count
-CHUNK_BYTES = 2**30  # of a chunk's inputs, which wait on the devices where there is no loader
+LEAST_STEPS = 10  # of a chunk, so that the wait for its last step hardly counts
+CHUNK_BYTES = 2**30  # at most for a chunk's inputs, which wait on the devices if there is no loader
 
 
 @dataclass
 class Position:
-    """How far a training is: what a checkpoint keeps beside the program's state."""
+    """The progress of a training: what a checkpoint keeps in addition to the program's state."""
 
-    epochs: list[dict[str, Any]] = field(default_factory=list)  # specs.Epoch of each, from number 0 on
-    losses: list[float] = field(default_factory=list)  # of the very first steps
+    epochs: list[dict[str, Any]] = field(default_factory=list)  # each as harness.spec.Epoch, from number 0
+    losses: list[float] = field(default_factory=list)  # of the first CHECKED_LOSSES steps
 
     @property
     def steps(self) -> int:
@@ -41,7 +42,7 @@ class Position:
 
 
 class Trainer:
-    """One rank's training of one program. All ranks do the same in the same order."""
+    """Trains one program on one rank. All ranks do the same in the same order."""
 
     def __init__(
         self,
@@ -56,8 +57,8 @@ class Trainer:
         note: Callable[[], None] = lambda: None,
         position: Position | None = None,
     ) -> None:
-        """`unit`: what a sample is called. `note`: keeps the answer so far, should this process be killed. `position`:
-        where a training that `program` has the state of left off."""
+        """`unit`: what a sample is called. `note`: saves the answer so far, in case this process is killed. `position`:
+        where the training whose state `program` holds left off; None to start from the beginning."""
         assert spec.training is not None
         self.program, self.spec, self.training, self.unit = program, spec, spec.training, unit
         self.epochs, self.test = epochs_of(spec, train, batch=spec.global_batch), test
@@ -65,10 +66,10 @@ class Trainer:
         self.dtype = np.float64 if spec.precision == "fp64" else np.float32
         self.position = position or Position()
         self.chunk_steps = 1  # the first step compiles
-        self.steps_here, self.seconds_here = 0, 0.0  # of this process, for the time that is left
+        self.steps_here, self.seconds_here = 0, 0.0  # of this process: they predict the time that is left
 
     def run(self, *, loader: Loader | None, folder: Path | None, answer: dict[str, Any]) -> None:
-        """All epochs that are left; `answer` gets what was found, as it is found. Checkpoints go to `folder`."""
+        """Train all epochs that are left. `answer` grows with each epoch. Checkpoints go to `folder`, if given."""
         position = self.position
         answer["epochs"], answer["losses"] = position.epochs, position.losses  # as they grow
         if not position.epochs:
@@ -82,17 +83,17 @@ class Trainer:
                 self.save(folder, number)
 
     def over(self) -> bool:
-        """Whether all epochs are, or the target is reached and the training asked to stop there."""
+        """Whether all epochs are done, or the target is reached and the training was asked to stop there."""
         last = self.position.epochs[-1]
         reached = last["test_accuracy"] >= self.training.target_accuracy
         return last["number"] >= self.training.epochs or (self.training.stop_at_target and reached)
 
     def train_epoch(self, loader: Loader | None) -> None:
-        """One epoch, and the evaluation behind it."""
+        """One epoch, and the evaluation after it."""
         number = len(self.position.epochs) - 1
         steps = self.epochs.steps(number)
         feed = loader.epoch(number) if loader else None
-        seconds = first_step = waited = told = total = 0.0
+        seconds = first_step = waited = reporting = total = 0.0
         done = samples = 0
         while done < len(steps):
             chunk = steps[done : done + self.chunk_steps]
@@ -109,19 +110,24 @@ class Trainer:
                 total += loss * len(step.chosen)
                 samples += len(step.chosen)
             done += len(chunk)
-            self.tell(done, steps=len(steps), loss=total / samples, rate=samples / seconds)
-            told += time.perf_counter() - before
+            self.report(done, steps=len(steps), loss=total / samples, rate=samples / seconds)
+            reporting += time.perf_counter() - before
         self.finish_epoch(
-            steps=len(steps), samples=samples, seconds=seconds, first_step_seconds=first_step, wait_seconds=waited,
-            report_seconds=told, train_loss=total / samples,
-        )  # fmt: skip
+            steps=len(steps),
+            samples=samples,
+            seconds=seconds,
+            first_step_seconds=first_step,
+            wait_seconds=waited,
+            report_seconds=reporting,
+            train_loss=total / samples,
+        )
 
     def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:
         """The chunk's batches, on the devices before its clock starts."""
         return iter([self.program.place(self.epochs.whole(step, dtype=self.dtype)) for step in chunk])
 
     def train_chunk(self, placed: Iterator[Any]) -> tuple[float, float, list[Any]]:
-        """Seconds of a chunk, those of them in which the host waited for input, and the steps' losses, not yet read."""
+        """Seconds of a chunk, the part of them in which the host waited for input, and the losses (on the devices)."""
         losses, waited = [], 0.0
         self.program.sync()
         self.agree.barrier()
@@ -131,11 +137,14 @@ class Trainer:
             losses.append(self.program.step(batch))
             asked = time.perf_counter()
         self.program.sync()
-        self.agree.barrier()  # over when the slowest rank's devices are idle
+        self.agree.barrier()  # the chunk ends when the slowest rank's devices are idle
         return time.perf_counter() - start, waited, losses
 
     def adapt_chunk(self, seconds: float, steps: int) -> None:
-        """After the step that compiles comes a short chunk, and by its time all others: the same on every rank."""
+        """The first chunk is the step that compiles, the second is short, and its time sets the length of all others.
+
+        The length is the same on every rank.
+        """
         self.steps_here, self.seconds_here = self.steps_here + steps, self.seconds_here + seconds
         if self.chunk_steps == 1:
             self.chunk_steps = self.most_steps(LEAST_STEPS)
@@ -144,7 +153,7 @@ class Trainer:
             self.chunk_steps = int(self.agree.on("chunk_steps", self.most_steps(wanted)))
 
     def most_steps(self, wanted: int) -> int:
-        """So many steps as fit into CHUNK_BYTES; with one alone a chunk would end before it had begun."""
+        """`wanted` steps, or as many as fit into CHUNK_BYTES, but no fewer than two."""
         sample = self.epochs.batches.gather(np.zeros(1, np.int64), dtype=self.dtype)["x"].nbytes
         return min(wanted, max(2, CHUNK_BYTES // (sample * self.spec.global_batch)))
 
@@ -155,8 +164,8 @@ class Trainer:
             losses.append(loss)
         check_loss([losses[0], loss], step)
 
-    def tell(self, done: int, *, steps: int, loss: float, rate: float) -> None:
-        """Say how far it is."""
+    def report(self, done: int, *, steps: int, loss: float, rate: float) -> None:
+        """Write a progress message."""
         epoch = len(self.position.epochs)
         left = (self.training.epochs - epoch) * steps + steps - done
         seconds = left * self.seconds_here / self.steps_here
@@ -166,7 +175,7 @@ class Trainer:
         )
 
     def finish_epoch(self, *, samples: int, **found: Any) -> None:
-        """Evaluate, and write the epoch down."""
+        """Evaluate, and record the epoch."""
         epochs = self.position.epochs
         start = time.perf_counter()
         loss, accuracy = self.evaluate()
@@ -175,7 +184,7 @@ class Trainer:
             number=len(epochs),
             samples=samples + (epochs[-1]["samples"] if epochs else 0),
             test_loss=loss,
-            # rank 0's for all: on it depends whether training goes on
+            # rank 0's value on all ranks: it decides whether training goes on
             test_accuracy=self.agree.on(f"accuracy{len(epochs)}", accuracy),
             evaluation_seconds=time.perf_counter() - start,
             **found,
@@ -189,12 +198,12 @@ class Trainer:
             self.progress(f"evaluating after epoch {len(self.position.epochs)}/{self.training.epochs}, sample {seen}")
             mean_loss, accuracy = self.program.evaluate(self.program.place(batch))
             loss += count * mean_loss
-            right += round(count * accuracy)  # a whole number, whatever a mean in float32 makes of it
+            right += round(count * accuracy)  # a whole number again, although a float32 mean is rounded
             seen += count
         return loss / seen, right / seen
 
     def save(self, folder: Path, number: int) -> None:
-        """A checkpoint, written by rank 0; the others go on when it is there."""
+        """Rank 0 writes a checkpoint; the other ranks wait until it exists."""
         state, spec = self.program.state(), self.spec
         if self.agree.rank == 0:
             assert state is not None
