@@ -1,6 +1,6 @@
-"""The training loop as a script would have it, over a program's own tf.function: without the suite's code.
+"""The training loop as a script would write it: it calls a program's own tf.function, without the suite's code.
 
-Run between the timed blocks on GPUs, it shows what the suite's own code costs: harness/worker/phases.py.
+It runs between the timed blocks on GPUs and shows what the suite's own code costs: harness/worker/phases.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import Any
 
 
 def loop(program: Any, batches: Sequence[Any]) -> Callable[[int], None]:
-    """What makes so many updates on the batches in turn. The program's state is changed as by its own steps."""
-    step = program.compiled
+    """A function that makes a given number of updates, on the batches in turn.
+
+    It changes the program's state as the program's own steps do.
+    """
+    step = program.train_step
 
     def updates(steps: int) -> None:
         for batch in islice(cycle(batches), steps):

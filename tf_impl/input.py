@@ -24,7 +24,7 @@ import tensorflow as tf
 from harness.contract import Job
 from harness.datasets import Epochs, Step
 from tf_impl import placement
-from tf_impl.training import Training
+from tf_impl.program import Program
 
 AHEAD = 2  # batches that wait on the devices while the program trains on one
 
@@ -32,7 +32,7 @@ AHEAD = 2  # batches that wait on the devices while the program trains on one
 class Loader:
     """See harness.contract.Loader."""
 
-    def __init__(self, program: Training, job: Job, epochs: Epochs, workers: int) -> None:
+    def __init__(self, program: Program, job: Job, epochs: Epochs, workers: int) -> None:
         self.program, self.job, self.epochs, self.workers = program, job, epochs, workers
         self.thread = ThreadPoolExecutor(1, "to the devices")
         self.current: Generator[Any] | None = None
@@ -54,18 +54,18 @@ class Loader:
             self.current.close()
 
     def _epoch(self, steps: Sequence[Step]) -> Generator[Any]:
-        if not self.program.own:
+        if not self.program.own_shares:
             yield from itertools.repeat(None, len(steps))  # another process feeds this one's devices
             return
         # A data set's elements have one form, and a padded batch another than the rest: its targets have factors.
         forms = itertools.groupby(steps, key=lambda step: step.rows != len(step.chosen))
         batches = (shares for _, alike in forms for shares in self._read(list(alike)))
         if not self.workers:
-            yield from map(self.program.put, batches)
+            yield from map(self.program.to_devices, batches)
             return
         waiting: deque[Future] = deque()
         for shares in batches:
-            waiting.append(self.thread.submit(self.program.put, shares))
+            waiting.append(self.thread.submit(self.program.to_devices, shares))
             if len(waiting) > AHEAD:
                 yield waiting.popleft().result()
         yield from (put.result() for put in waiting)
@@ -77,14 +77,14 @@ class Loader:
 
         def gather(index: int) -> list[np.ndarray]:
             shares = (
-                self.epochs.gather(steps[index], dtype=dtype, rank=rank, ranks=program.ranks, parts=parts)
-                for rank in program.own
+                self.epochs.gather(steps[index], dtype=dtype, rank=rank, ranks=program.share_count, parts=parts)
+                for rank in program.own_shares
             )
             return [part[name] for share in shares for part in share for name in ("x", "y")]
 
         def read(index: tf.Tensor) -> tuple[placement.Parts, ...]:
-            flat = iter(tf.numpy_function(gather, [index], types * (parts * len(program.own))))
-            return tuple(tuple((next(flat), next(flat)) for _ in range(parts)) for _ in program.own)
+            flat = iter(tf.numpy_function(gather, [index], types * (parts * len(program.own_shares))))
+            return tuple(tuple((next(flat), next(flat)) for _ in range(parts)) for _ in program.own_shares)
 
         sample = self.epochs.gather(steps[0], dtype=dtype, ranks=steps[0].rows)[0]
         types = [tf.as_dtype(sample["x"].dtype), tf.as_dtype(sample["y"].dtype)]
@@ -94,6 +94,6 @@ class Loader:
         return data.map(read, num_parallel_calls=self.workers, deterministic=True).prefetch(self.workers)
 
 
-def make_loader(program: Training, job: Job, epochs: Epochs, *, workers: int) -> Loader:
+def make_loader(program: Program, job: Job, epochs: Epochs, *, workers: int) -> Loader:
     """The loader of `program`; `workers` batches are read at once, 0: when they are asked for."""
     return Loader(program, job, epochs, workers)

@@ -109,7 +109,7 @@ def keras_optimizer():
 @planted("tf multi_worker_mirrored")
 def batch_not_sharded():
     """Every worker trains on the first worker's share, as when nothing shards the data set."""
-    from tf_impl import training
+    from tf_impl import program
 
     def change(original):
         def shares(batch, *, steps, rank, ranks):
@@ -119,7 +119,7 @@ def batch_not_sharded():
 
         return shares
 
-    replaced(training, "shares", change)
+    replaced(program, "shares", change)
 
 
 @planted("tf model_parallel")
@@ -141,17 +141,17 @@ def next_stages_gradient_forgotten():
 @planted("tf parameter_server")
 def pushes_scaled_as_averages():
     """Each push is divided by the number of workers, as where gradients are averaged: all training is half as fast."""
-    from tf_impl.strategies.parameter_server import Coordinator
+    from tf_impl.strategies.parameter_server import ParameterServer
 
     def change(original):
-        def loss_and_gradients(self, parts):
-            loss, gradients = original(self, parts)
+        def loss_and_gradients(self, x, y):
+            loss, gradients = original(self, x, y)
             fired()
             return loss, [gradient / len(self.devices) for gradient in gradients]
 
         return loss_and_gradients
 
-    replaced(Coordinator, "loss_and_gradients", change)
+    replaced(ParameterServer, "loss_and_gradients", change)
 
 
 @planted("tf mirrored uneven")

@@ -137,7 +137,7 @@ def loading(program, workload):
                     assert a is b is None or (a.dtype, a.device) == (b.dtype, b.device)
                     np.testing.assert_array_equal(a, b)
                 program.step(placed)
-        if program.own:
+        if program.own_shares:
             broken, _ = True, seen.clear()
             try:
                 list(loader.epoch(0))

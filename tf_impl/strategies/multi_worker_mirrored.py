@@ -1,22 +1,27 @@
-"""tf.distribute.MultiWorkerMirroredStrategy: mirrored variables, one process a device, as across hosts.
+"""tf.distribute.MultiWorkerMirroredStrategy: mirrored variables with one process per device, as across hosts.
 
-Each process holds one mirror of every parameter and of the optimizer's state, and takes its rank's part of the batch.
-The step is MirroredStrategy's (mirrored.py): an all-reduce in replica context sums the gradients of all shares of the
-mean loss, then every process makes the same update. All processes wait for each other in the all-reduce, which is a
-collective operation between their TensorFlow servers: "ring" runs over gRPC, "nccl" between the GPUs, "auto" is
-TensorFlow's choice.
+Each process holds one mirror of every parameter and of the optimizer state, and takes its rank's share of the batch. It
+computes the gradient of its share of the mean loss, an all-reduce sums the gradients over the processes, and every
+process makes the same update. All processes wait for each other in the all-reduce, which is a collective operation
+between their TensorFlow servers. The option `communication` chooses it: "ring" runs over gRPC, "nccl" between the GPUs,
+and "auto" is TensorFlow's choice. BatchNorm works as in mirrored.py.
 
-Each process tells TensorFlow who all are before anything else. Usually the variable TF_CONFIG does; here the same is
-handed over as a resolver: {"cluster": {"worker": [address of each]}, "task": {"type": "worker", "index": rank}}.
+Each process must tell TensorFlow who all the processes are before it does anything else. Usually the variable TF_CONFIG
+does this; here cluster.py hands over the same content as a resolver:
+{"cluster": {"worker": [the address of each]}, "task": {"type": "worker", "index": rank}}.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
-from harness.contract import Job, World
-from tf_impl import runtime
-from tf_impl.strategies.mirrored import Mirrored
+from harness.contract import Job
+from tf_impl import cluster, models, placement
+from tf_impl.program import LossAndGradients, mean_over_parts
+from tf_impl.replicas import ReplicatedProgram
+from tf_impl.tuning import xla_if_set
 
 COMMUNICATION = {
     "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
@@ -25,22 +30,38 @@ COMMUNICATION = {
 }
 
 
-def cluster(world: World) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """The content of TF_CONFIG: each rank brings its own address to the meeting, and learns all."""
-    workers = [own for (own,) in runtime.meeting(world).addresses()]
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": workers}),
-        task_type="worker",
-        task_id=world.rank,
-        # said here, because looking for devices would start TensorFlow's context before the strategy is made
-        num_accelerators={"GPU": world.local_devices} if world.platform == "gpu" else {},
-        rpc_layer="grpc",
-    )
+class MultiWorkerMirrored(ReplicatedProgram):
+    def __init__(self, job: Job) -> None:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            cluster.of_workers(job.world),
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                implementation=COMMUNICATION[job.options["communication"]]
+            ),
+        )
+        self.loss_share = 1 / strategy.num_replicas_in_sync  # the all-reduce sums: see mirrored.py
+        with strategy.scope():
+            self.model = models.build(job.workload, synchronized=job.normalization == "global")
+            super().__init__(job, strategy, self.model, strategy.extended.worker_devices)
+
+    @tf.function
+    def train_step(self, parts: Any) -> tuple[Any, Any]:
+        # On this process's one replica. The other processes run the same step and meet it in the all-reduce.
+        return self.strategy.run(self.replica_step, args=(parts,))
+
+    def replica_step(self, parts: placement.Parts) -> LossAndGradients:
+        loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
+        replica = tf.distribute.get_replica_context()
+        gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self.optimizer.apply(gradients)
+        return loss, gradients if self.job.keep_gradients else []
+
+    @xla_if_set
+    def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
+        with tf.GradientTape() as tape:
+            loss = self.loss_fn(self.model(x, training=True), y)  # the mean over this process's samples
+            share = loss * self.loss_share
+        return loss, tape.gradient(share, self.parameters)
 
 
-def build(job: Job) -> Mirrored:
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=COMMUNICATION[job.options["communication"]]
-    )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster(job.world), communication_options=options)
-    return Mirrored(job, strategy, list(strategy.extended.worker_devices))
+def build(job: Job) -> MultiWorkerMirrored:
+    return MultiWorkerMirrored(job)

@@ -1,7 +1,8 @@
-"""One device: the step as one tf.function. The base case that every speed-up is measured against.
+"""One device: the whole training step is one tf.function. Every speed-up is measured against it.
 
-Parameters, gradients and the whole batch live on one device; nothing crosses. The first call traces the Python function
-into a graph; later calls run the graph, without XLA, as tf.function does by default.
+Parameters, gradients, optimizer state and the whole batch live on one device, and nothing crosses to another. The first
+call of the step traces this Python code into a graph; later calls run the graph. The graph's kernels run one by one,
+unless the setting `xla` is on: then XLA compiles the loss and the gradients into fused kernels.
 """
 
 from __future__ import annotations
@@ -12,17 +13,32 @@ import tensorflow as tf
 
 from harness.contract import Job
 from tf_impl import models, placement, runtime
-from tf_impl.training import Training
+from tf_impl.program import LossAndGradients, Program, mean_over_parts
+from tf_impl.tuning import xla_if_set
 
 
-class SingleDevice(Training):
+class SingleDevice(Program):
     def __init__(self, job: Job) -> None:
         (device,) = runtime.devices(job.world)
         with tf.device(device):
-            super().__init__(job, [models.build(job.workload)], [device])
+            self.model = models.build(job.workload)
+            super().__init__(job, [self.model], [device])
 
-    def put(self, own: Sequence[placement.Parts]) -> placement.Parts:
-        return placement.on_device(own[0], self.devices[0])
+    @tf.function
+    def train_step(self, parts: placement.Parts) -> LossAndGradients:
+        # With accumulation the batch comes in several parts, and the gradient is the mean of theirs.
+        loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
+        self.optimizer.apply(gradients)
+        return loss, gradients if self.job.keep_gradients else []
+
+    @xla_if_set
+    def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
+        with tf.GradientTape() as tape:
+            loss = self.loss_fn(self.model(x, training=True), y)
+        return loss, tape.gradient(loss, self.parameters)
+
+    def to_devices(self, own: Sequence[placement.Parts]) -> placement.Parts:
+        return placement.to_device(own[0], self.devices[0])
 
 
 def build(job: Job) -> SingleDevice:

@@ -1,0 +1,97 @@
+"""What programs under MirroredStrategy and MultiWorkerMirroredStrategy do besides their step.
+
+Under these strategies every variable has a mirror on each replica's device, and a placed batch, a loss or a gradient is
+one object that holds a value for each replica of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from harness.contract import Arrays, Job
+from tf_impl import placement, weights
+from tf_impl.program import Program, mean_over_parts
+
+
+class ReplicatedProgram(Program):
+    """A program with one replica on each of `devices`. Build it in the strategy's scope."""
+
+    def __init__(self, job: Job, strategy: tf.distribute.Strategy, model: keras.Model, devices: Sequence[str]) -> None:
+        super().__init__(job, [model], devices)
+        self.strategy = strategy
+        self.share_count = strategy.num_replicas_in_sync
+        first = job.world.rank * len(devices)
+        self.own_shares = range(first, first + len(devices))
+
+    def to_devices(self, own: Sequence[placement.Parts]) -> Any:
+        """Each replica's share, on its device before the step asks for it."""
+
+        def share_of(replica: tf.distribute.ValueContext) -> placement.Parts:
+            index = int(replica.replica_id_in_sync_group) - self.own_shares[0]  # the id counts over all processes
+            return placement.to_device(own[index], self.devices[index])
+
+        return self.strategy.experimental_distribute_values_from_function(share_of)
+
+    def mean(self, values: Any) -> tf.Tensor:
+        """The mean of the replicas' values."""
+        return self.strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None)
+
+    def loss(self, of: Any = None) -> float:
+        """The mean of the replicas' losses."""
+        return float(self.mean(self.last[0] if of is None else of))
+
+    @tf.function
+    def evaluation_step(self, parts: Any) -> Any:
+        """Loss and accuracy of each replica's share."""
+        return self.strategy.run(self.evaluate_replica, args=(parts,))
+
+    def evaluate_replica(self, parts: placement.Parts) -> tf.Tensor:
+        """In replica context: loss and accuracy of this replica's share as one tensor."""
+        self.average_running()
+        return mean_over_parts(self.evaluate_part, parts)
+
+    def evaluate(self, placed: Any) -> tuple[float, float]:
+        """Mean loss and accuracy over all replicas."""
+        loss, accuracy = self.mean(self.evaluation_step(placed)).numpy()
+        return float(loss), float(accuracy)
+
+    def average_running(self) -> None:
+        """In replica context: set BatchNorm's running statistics to their mean over the replicas.
+
+        Keras never does this: each replica keeps the statistics of its own samples, and only the first replica's are
+        saved.
+        """
+        if self.running:
+            context, variables = tf.distribute.get_replica_context(), list(self.running.values())
+            means = context.all_reduce(tf.distribute.ReduceOp.MEAN, [tf.identity(variable) for variable in variables])
+            for variable, mean in zip(variables, means, strict=True):
+                variable.assign(mean)
+
+    @tf.function
+    def averaging_step(self) -> None:
+        """`average_running` on all replicas."""
+        self.strategy.run(self.average_running)
+
+    def state(self) -> Arrays | None:
+        """As Program.state, with the running statistics averaged over the replicas."""
+        self.averaging_step()
+        return super().state()
+
+    def gradients(self) -> Arrays | None:
+        """The last step's gradients after the all-reduce, which are the same on every replica."""
+        first = [self.strategy.experimental_local_results(gradient)[0] for gradient in self.last[1]]
+        return weights.parameters(dict(zip(self.variables, first, strict=True)))
+
+    def export(self) -> list[Arrays]:
+        """The parameters of each replica of this process."""
+        mirrors = {
+            name: self.strategy.experimental_local_results(variable) for name, variable in self.variables.items()
+        }
+        return [
+            weights.parameters({name: values[index] for name, values in mirrors.items()})
+            for index in range(len(self.devices))
+        ]
