@@ -1,1 +1,1 @@
-"""The workloads and strategies in TensorFlow, with Keras layers and update rules of our own."""
+"""The workloads and strategies in TensorFlow, with Keras layers and our own update rules."""

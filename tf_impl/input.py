@@ -1,13 +1,14 @@
-"""TensorFlow's input pipeline: tf.data reads and transforms, a thread brings to the devices, the program trains.
+"""TensorFlow's input pipeline: tf.data reads and transforms, a thread copies to the devices, the program trains.
 
-    tf.data | read steps 5, 6, ...   `workers` at once, in order, the shares of this process's devices
-    thread  | put step 4             from host memory to where the program wants them
+    tf.data | read steps 5, 6, ...   `workers` at once, in order: the shares of this process's devices
+    thread  | copy step 4            from host memory to the devices that train on it
     program | train on step 3
 
-`strategy.distribute_datasets_from_function`, the usual way to the devices, is not taken: under several processes it has
-them agree at every step whether each still has data, which here all know; and model_parallel has no strategy to ask. So
-batches go where `place` brings them, by the `put` that it ends in. That has a thread of its own, since whoever asks
-TensorFlow for a copy to a GPU waits until it is made: in the training loop the next step would be launched late.
+The usual way to the devices is `strategy.distribute_datasets_from_function`. It is not used here for two reasons. With
+several processes, they would agree at every step on whether each still has data, although all of them know that. And
+model_parallel has no tf.distribute strategy. So batches go to the devices by the program's `to_devices`, as in `place`.
+The copies have a thread of their own because a call that copies to a GPU returns only when the copy is done: made in
+the training loop, it would delay the launch of the next step.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Loader:
         self.current: Generator[Any] | None = None
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of an epoch; one that was left early ends here."""
+        """The batches of an epoch. An earlier epoch that is still open ends here."""
         self.leave()
         self.current = self._epoch(self.epochs.steps(number))
         return self.current
@@ -49,15 +50,15 @@ class Loader:
         self.thread.shutdown(cancel_futures=True)
 
     def leave(self) -> None:
-        """End the current epoch: what it has read ahead is let go."""
+        """End the current epoch and discard what it has read ahead."""
         if self.current is not None:
             self.current.close()
 
     def _epoch(self, steps: Sequence[Step]) -> Generator[Any]:
         if not self.program.own_shares:
-            yield from itertools.repeat(None, len(steps))  # another process feeds this one's devices
+            yield from itertools.repeat(None, len(steps))  # another process puts the shares on this one's devices
             return
-        # A data set's elements have one form, and a padded batch another than the rest: its targets have factors.
+        # All elements of a tf.data.Dataset have the same form, and a padded batch differs: its targets have factors.
         forms = itertools.groupby(steps, key=lambda step: step.rows != len(step.chosen))
         batches = (shares for _, alike in forms for shares in self._read(list(alike)))
         if not self.workers:
@@ -71,7 +72,7 @@ class Loader:
         yield from (put.result() for put in waiting)
 
     def _read(self, steps: Sequence[Step]) -> tf.data.Dataset:
-        """For each step this process's shares, in host memory: a tuple of placement.Parts."""
+        """For each step, this process's shares in host memory: a tuple of placement.Parts."""
         program, parts = self.program, self.job.accumulation_steps
         dtype = tf.as_dtype(program.dtype).as_numpy_dtype
 
@@ -95,5 +96,5 @@ class Loader:
 
 
 def make_loader(program: Program, job: Job, epochs: Epochs, *, workers: int) -> Loader:
-    """The loader of `program`; `workers` batches are read at once, 0: when they are asked for."""
+    """The loader of `program`. It reads `workers` batches at once; with 0 it reads each batch when it is asked for."""
     return Loader(program, job, epochs, workers)

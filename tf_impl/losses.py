@@ -1,7 +1,7 @@
-"""Losses: each takes outputs and targets, and gives the mean over the samples it sees.
+"""Losses: each takes outputs and targets and returns the mean over the samples it sees.
 
-Targets may say in a last column what each sample's loss is multiplied with (harness.data.padded); their shape tells
-which they are while the step is traced, so plain targets cost nothing.
+Targets may have a last column with a factor for each sample's loss (harness.datasets.padded). Their shape tells whether
+they do while the step is traced, so plain targets cost nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 LOSSES: dict[Loss, LossFn] = {"mse": tf.math.squared_difference, "cross_entropy": _cross_entropy, "nll": _nll}
-"""Before the mean: of each sample, or for mse of each of its outputs."""
+"""Before the mean is taken: one value per sample, for mse one per output of each sample."""
 
 
 def get(name: Loss) -> LossFn:
-    """The loss of that name."""
+    """The loss called `name`."""
 
     def loss(outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         targets, factors = _split(name, outputs, targets)
@@ -41,7 +41,7 @@ def get(name: Loss) -> LossFn:
 
 
 def accuracy(name: Loss, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """The share of samples whose largest output is their class's: for mse, that of the largest target."""
+    """The share of samples whose largest output is that of their class. For mse, the largest target marks the class."""
     targets, factors = _split(name, outputs, targets)
     classes = tf.argmax(targets, axis=1) if name == "mse" else targets
     right = tf.cast(tf.argmax(outputs, axis=1) == classes, outputs.dtype)
@@ -49,7 +49,7 @@ def accuracy(name: Loss, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
 
 
 def _split(name: Loss, outputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Targets as the loss takes them, and each sample's factor if they have any."""
+    """The targets as the loss takes them, and each sample's factor or None."""
     if name == "mse":
         plain = targets.shape[1] == outputs.shape[1]
         return (targets, None) if plain else (targets[:, :-1], targets[:, -1])

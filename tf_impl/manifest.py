@@ -1,10 +1,10 @@
-"""What TensorFlow offers here. Read by the planner, so it imports no framework."""
+"""What the suite offers for TensorFlow. The planner reads it, so it imports no framework."""
 
 from harness.spec import FrameworkSpec, Setting, StrategySpec
 
 ENVIRONMENT = {
-    "TF_CPP_MIN_LOG_LEVEL": "2",  # only errors: start-up notices would bury the rest of the log
-    "KERAS_BACKEND": "tensorflow",  # whatever ~/.keras/keras.json says
+    "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only: notices at start-up would bury the rest of the log
+    "KERAS_BACKEND": "tensorflow",  # overrides ~/.keras/keras.json
 }
 
 FRAMEWORK = FrameworkSpec(

@@ -1,7 +1,7 @@
-"""Where the processes of a trial meet: TCP on this host, because TensorFlow offers no barrier between its processes.
+"""Where the processes of a trial meet: over TCP on this host, because TensorFlow has no barrier between processes.
 
-Rank 0 listens and writes its port into the rendezvous file; every other rank connects once. A meeting is then one line
-from each of them to rank 0 and one line back: nobody polls, so the ranks leave it within microseconds of each other.
+Rank 0 listens and writes its port to the rendezvous file; every other rank connects once. After that, each exchange is
+one line from every rank to rank 0 and one line back. Nobody polls, so all ranks leave within microseconds.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from urllib.parse import urlparse
 
 from harness.contract import World
 
-WAIT_SECONDS = 120.0  # for the other ranks to come at the start: some import slower than others
+WAIT_SECONDS = 120.0  # for the other ranks to arrive at the start: some import more slowly than others
 POLL_SECONDS = 0.02
 
 
 class Meeting:
-    """This rank's connections: rank 0 has one to each other rank, each other rank one to rank 0."""
+    """This rank's connections: rank 0 has one to every other rank, every other rank has one to rank 0."""
 
     def __init__(self, world: World) -> None:
-        """Raises TimeoutError if a rank does not come."""
+        """Connect to the other ranks. Raises TimeoutError if one does not arrive."""
         self.world, self.deadline = world, time.monotonic() + WAIT_SECONDS
         path = Path(urlparse(world.rendezvous).path)
         self.peers = self._accept(path) if world.rank == 0 else [self._connect(path)]
         for peer in self.peers:
-            peer.settimeout(None)  # the harness ends trials that hang; a rank that dies closes its connection
+            peer.settimeout(None)  # the harness ends trials that hang, and a rank that dies closes its connection
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.lines = [peer.makefile("rw") for peer in self.peers]
 
     def exchange(self, own: Any = None) -> list:
-        """What every rank brought, in the order of the ranks: anything that JSON can hold. Returns when all have come.
+        """Give `own`, anything that JSON can hold, and get what every rank gave, in the order of the ranks.
 
-        Raises ConnectionError if one will never come.
+        Returns when all ranks have arrived. Raises ConnectionError if one has ended.
         """
         try:
             return self._exchange(own)
-        except OSError as error:  # a closed connection shows in several ways
+        except OSError as error:  # a closed connection appears as one of several errors
             raise ConnectionError("another rank has ended") from error
 
     def addresses(self, count: int = 1) -> list[list[str]]:
-        """Every rank's free addresses, `count` of this rank's, for servers of their own.
+        """Free addresses of every rank for its servers; `count` is how many this rank wants.
 
-        Ports are held until each rank has its own, so that none is handed out twice.
+        Each rank holds its ports until all ranks have theirs, so that no port is given out twice.
         """
         held = [socket.create_server(("", 0)) for _ in range(count)]
         try:
@@ -70,7 +70,7 @@ class Meeting:
         with socket.create_server(("127.0.0.1", 0)) as server:
             unfinished = path.with_suffix(".tmp")
             unfinished.write_text(str(server.getsockname()[1]))
-            unfinished.replace(path)  # others see the whole number or no file
+            unfinished.replace(path)  # the other ranks see the whole number or no file
             server.settimeout(WAIT_SECONDS)
             return [server.accept()[0] for _ in range(1, self.world.processes)]
 

@@ -1,8 +1,8 @@
-"""Update rules written out, because Keras' optimizers are not torch.optim's.
+"""Update rules written out, because the optimizers of Keras differ from those of torch.optim.
 
 Keras keeps the learning rate inside the momentum, adds Adam's epsilon before the bias correction, and passes its
-hyperparameters through float32 even for float64 variables. Constants here are made in the variables' own dtype; what
-depends on the number of updates is computed in the graph, in float64, as torch computes it in Python floats.
+hyperparameters through float32 even for float64 variables. Here constants have the variables' own dtype. Whatever
+depends on the number of updates is computed in the graph in float64, as torch computes it in Python floats.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import tensorflow as tf
 from harness.spec import OptimizerSpec, optimizers
 
 Rule = Callable[[OptimizerSpec, tf.Tensor, Sequence[tf.Variable], Any], tf.Tensor]
-"""From a gradient, the slots of its variable and the number of this update to the direction of w = w - rate direction.
-It assigns the slots."""
+"""(spec, gradient, slots of its variable, number of this update) to the direction d of the update w = w - rate d.
+
+A rule also assigns the slots: the tensors that it remembers for each variable from one update to the next."""
 
 
 def _sgd(spec: OptimizerSpec, g: tf.Tensor, slots: Sequence[tf.Variable], t: Any) -> tf.Tensor:
@@ -52,7 +53,7 @@ SLOTS = {"sgd": ("velocity",), "adam": ("mean", "square"), "adamw": ("mean", "sq
 
 
 class Optimizer:
-    """The rule of `spec` over `variables`; make it in the scope that these were made in."""
+    """The update rule of `spec` for `variables`. Create it in the scope in which they were created."""
 
     def __init__(self, spec: OptimizerSpec, variables: Sequence[tf.Variable], *, fused: bool) -> None:
         self.spec, self.variables = spec, variables
@@ -60,16 +61,16 @@ class Optimizer:
         self.kinds = SLOTS[spec.name] if spec.momentum or spec.name != "sgd" else ()
         self.slots = [[_zeros_like(w) for _ in self.kinds] for w in variables]
         self.updates: tf.Variable | None = None
-        if optimizers.scheduled(spec) or spec.name.startswith("adam"):  # nothing else depends on it
+        if optimizers.scheduled(spec) or spec.name.startswith("adam"):  # nothing else depends on the number of updates
             self.updates = tf.Variable(tf.zeros((), tf.float64), trainable=False)
 
     def state(self) -> list[tf.Variable]:
-        """All that an update assigns."""
+        """All variables that an update assigns."""
         counter = [] if self.updates is None else [self.updates]
         return [*self.variables, *(slot for slots in self.slots for slot in slots), *counter]
 
     def remembered(self, names: Sequence[str]) -> dict[str, tf.Variable]:
-        """What passes from update to update, by the names of the variables: "fc.weight/velocity"; and "updates"."""
+        """What passes from one update to the next: "fc.weight/velocity", by the variables' `names`; "updates"."""
         slots = {
             f"{name}/{kind}": slot
             for name, own in zip(names, self.slots, strict=True)
@@ -78,7 +79,7 @@ class Optimizer:
         return slots if self.updates is None else slots | {"updates": self.updates}
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        """Update the variables in place, each on its own device; call it inside a tf.function."""
+        """Update the variables in place, each on its own device. Call it inside a tf.function."""
         t, rate = None, tf.constant(self.spec.learning_rate, tf.float64)
         if self.updates is not None:
             with tf.device(self.updates.device):
@@ -100,15 +101,14 @@ class Optimizer:
 
 
 def build(spec: OptimizerSpec, variables: Sequence[tf.Variable], *, fused: bool = False) -> Optimizer:
-    """The optimizer of `spec`; call it in the scope that `variables` were made in. `fused`: see the setting
-    fused_update."""
+    """The optimizer of `spec`. Call it in the scope of `variables`. `fused`: the setting `fused_update`."""
     return Optimizer(spec, variables, fused=fused)
 
 
 def _sgd_at_once(spec: OptimizerSpec, w: tf.Variable, g: tf.Tensor, slots: Sequence[tf.Variable], rate: Any) -> None:
-    """_sgd and the update by one operation: v = momentum v + g; w -= rate v, or with Nesterov rate (g + momentum v).
+    """_sgd and its update as one operation: v = momentum v + g; w -= rate v, or with Nesterov rate (g + momentum v).
 
-    Under a strategy a variable's handle is that of this replica's own.
+    In replica context, a mirrored variable's `handle` is that of this replica's copy.
     """
     known = {"var": w.handle, "delta" if not slots else "grad": g, "use_locking": False}
     rate = tf.cast(rate, g.dtype)
@@ -120,14 +120,14 @@ def _sgd_at_once(spec: OptimizerSpec, w: tf.Variable, g: tf.Tensor, slots: Seque
 
 
 def scheduled_rate(spec: OptimizerSpec, step: tf.Tensor) -> tf.Tensor:
-    """The rate of update `step`, counted from 0: harness.optimizers.rate as a graph; float64 in, float64 out."""
+    """The learning rate of update `step`, counted from 0: harness.spec.optimizers.rate as a graph, in float64."""
     if not optimizers.scheduled(spec):
         return tf.constant(spec.learning_rate, tf.float64)
     one = tf.constant(1.0, tf.float64)
     after = step - spec.warmup_steps
     factor = one
     if spec.schedule == "step":
-        # Half a step more, since a graph may multiply by 1 / step_size instead, and 49 * (1 / 49) is less than 1.
+        # Half a step is added because a graph may multiply by 1 / step_size instead, and 49 * (1 / 49) is below 1.
         factor = tf.constant(spec.gamma, tf.float64) ** tf.floor((after + 0.5) / spec.step_size)
     elif spec.schedule == "cosine":
         share = tf.minimum(after / (spec.total_steps - spec.warmup_steps), one)

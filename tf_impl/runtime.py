@@ -1,4 +1,4 @@
-"""Starting TensorFlow in a worker, meeting the other ranks, and what it says of itself."""
+"""Start TensorFlow in a worker process, meet the other ranks, and report versions, precision and memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-# Keras and TensorFlow import these where they are installed, for parts that nothing here uses: a third of their start,
-# and another framework in this process.
+# Where these are installed, Keras and TensorFlow import them for parts that nothing here uses. That takes a third of
+# their start-up time and brings another framework into this process.
 for unused in ("jax", "matplotlib", "sklearn"):
     sys.modules.setdefault(unused, None)  # pyright: ignore[reportArgumentType]
 
@@ -20,18 +20,18 @@ from harness.spec import Precision  # noqa: E402
 from tf_impl.meeting import Meeting  # noqa: E402
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
-"""What parameters and inputs are stored in. bf16 is Keras' mixed_bfloat16: it computes in bfloat16."""
+"""The dtype of parameters and inputs. bf16 is Keras' mixed_bfloat16: float32 parameters, computed in bfloat16."""
 
 
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
-    """Threads, devices and number formats. All of these are process-wide and must precede the first operation."""
+    """Set threads, devices and number formats. They hold for the whole process and must precede its first operation."""
     tf.config.threading.set_intra_op_parallelism_threads(world.cores)
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-    keras.config.set_image_data_format("channels_last")  # whatever ~/.keras/keras.json says
+    keras.config.set_image_data_format("channels_last")  # overrides ~/.keras/keras.json
     keras.config.set_floatx(DTYPES[precision])
     keras.config.set_dtype_policy("mixed_bfloat16" if precision == "bf16" else DTYPES[precision])
-    # Nothing here may make TensorFlow list its logical devices: that starts its context, and a strategy of several
-    # processes must be made before.
+    # Nothing here may list TensorFlow's logical devices. That starts its context, and a strategy with several processes
+    # must be created before the context starts.
     physical = tf.config.list_physical_devices("GPU")
     if world.platform == "cpu":
         tf.config.set_visible_devices([], "GPU")
@@ -46,7 +46,7 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
         own = physical[world.rank * world.local_devices :][: world.local_devices]
         tf.config.set_visible_devices(own, "GPU")
         for gpu in own:
-            tf.config.experimental.set_memory_growth(gpu, True)  # else one process takes all memory at once
+            tf.config.experimental.set_memory_growth(gpu, True)  # otherwise one process takes all memory at once
     barrier(world)
 
 
@@ -56,9 +56,9 @@ def devices(world: World) -> list[str]:
 
 
 def sync(names: Sequence[str]) -> None:
-    """Wait until these devices are idle: on GPUs operations return before they are done.
+    """Wait until these devices are idle. On GPUs, operations return before they are done.
 
-    tf.test.experimental.sync_devices() does so for all devices, but fails where other processes' are among them.
+    tf.test.experimental.sync_devices() waits for all devices, but fails if some of them belong to other processes.
     """
     for name in names:
         with tf.device(name):
@@ -67,7 +67,7 @@ def sync(names: Sequence[str]) -> None:
 
 @cache
 def meeting(world: World) -> Meeting:
-    """Where this process meets the others of its trial."""
+    """The place where this process meets the others of its trial."""
     return Meeting(world)
 
 
@@ -78,7 +78,7 @@ def barrier(world: World) -> None:
 
 
 def peak_bytes(world: World) -> int | None:
-    """Most memory that tensors took on one of this process's GPUs so far, in bytes; None on the CPU."""
+    """Peak memory of tensors so far, in bytes, on the GPU of this process where it is largest; None on the CPU."""
     if world.platform == "cpu":
         return None
     indices = range(world.local_devices)
@@ -86,7 +86,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/gate/precision_probe.py."""
+    """The errors of products as they are computed here: harness/gate/precision_probe.py."""
     with tf.device(devices(world)[0]):
         a, b, x, k = (tf.constant(array, DTYPES[precision]) for array in precision_probe.operands().values())
         found = []
@@ -96,13 +96,13 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
         ):
             layer.build(given.shape)
             layer.set_weights([kernel])
-            compute = tf.function(layer, jit_compile=settings.get("xla", False))  # as the step is
+            compute = tf.function(layer, jit_compile=settings.get("xla", False))  # as in the step
             found.append(tf.cast(compute(given), DTYPES[precision]).numpy())
         return precision_probe.errors(*found)
 
 
 def versions(world: World) -> dict[str, str]:
-    """Versions beside those of the packages."""
+    """Versions in addition to those of the packages."""
     if world.platform == "cpu":
         return {}
     info = tf.sysconfig.get_build_info()

@@ -1,4 +1,4 @@
-"""Where a network is cut into stages, as the option `cut` says."""
+"""Where the option `cut` cuts a network into stages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.contract import Job
 from harness.spec import partition
 from tf_impl import models, runtime
 
-TIMED_RUNS = 3  # each block's time is the smallest of so many
+TIMED_RUNS = 3  # each block's time is the smallest of this many
 
 
 def cut_points(job: Job) -> tuple[int, ...]:
-    """The index of the first block of each stage after the first, one stage a device.
+    """The index of the first block of each stage after the first; there is one stage per device.
 
-    "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
-    harness.partition.cut_points. Raises UsageError for names that are none.
+    "parameters" balances the number of parameters, "time" the measured time of forward and backward. Anything else is a
+    list of block names: harness.spec.partition.cut_points. Raises UsageError for an unknown name.
     """
     blocks, how = job.workload.blocks, job.options["cut"]
     if how == "parameters":
@@ -32,7 +32,7 @@ def cut_points(job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(job: Job) -> list[float]:
-    """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
+    """Seconds that forward and backward of each block take alone on the first device, for a whole batch of zeros."""
     device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
     seconds = []
     for block in models.build_stages(job.workload, range(1, count), [device] * count):
@@ -46,7 +46,7 @@ def block_seconds(job: Job) -> list[float]:
 
         with tf.device(device):
             x = tf.zeros((job.global_batch, *block.input_shape[1:]), runtime.DTYPES[job.precision])
-            run(x)  # traces it
+            run(x)  # traces the function
             times = []
             for _ in range(TIMED_RUNS):
                 runtime.sync([device])

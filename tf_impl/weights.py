@@ -1,4 +1,4 @@
-"""Canonical weights to Keras variables and back. The layouts are the same; only the names differ."""
+"""From canonical weights to Keras variables and back. The layouts are the same; only the names differ."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAMES = {
 
 
 def variables(model: keras.Model) -> dict[str, tf.Variable]:
-    """The model's trainable tf.Variables by canonical name (under MirroredStrategy, the mirrored variables)."""
+    """The model's trainable tf.Variables by canonical name; under MirroredStrategy these are mirrored variables."""
     return _named(model, "trainable_variables")
 
 
 def running(model: keras.Model) -> dict[str, tf.Variable]:
-    """BatchNorm's running statistics likewise: "bn1.mean" and "bn1.var"."""
+    """BatchNorm's running statistics by canonical name: "bn1.mean" and "bn1.var"."""
     return _named(model, "non_trainable_variables")
 
 
@@ -32,7 +32,7 @@ def _named(model: keras.Model, which: str) -> dict[str, tf.Variable]:
 
 
 def load(targets: dict[str, tf.Variable], params: Arrays) -> None:
-    """Copy canonical `params` into the variables. Raises KeyError or ValueError where names or shapes do not match."""
+    """Copy canonical `params` into the variables. Raises KeyError or ValueError if names or shapes do not match."""
     if targets.keys() != params.keys():
         raise KeyError(f"variables {sorted(targets)} cannot take arrays named {sorted(params)}: give one of each name")
     for name, variable in targets.items():
@@ -40,5 +40,5 @@ def load(targets: dict[str, tf.Variable], params: Arrays) -> None:
 
 
 def parameters(tensors: dict[str, tf.Variable] | dict[str, tf.Tensor]) -> Arrays:
-    """Canonical arrays from variables or gradients."""
+    """NumPy arrays of variables or gradients."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}

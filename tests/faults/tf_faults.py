@@ -1,6 +1,6 @@
-"""Mistakes that people make, planted into TensorFlow's implementation in the smallest way.
+"""Common mistakes, each planted in TensorFlow's implementation by the smallest change.
 
-Functions import the framework themselves: the tests read this file without one.
+The functions import TensorFlow themselves, because the tests read this file without any framework.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def adam_epsilon_misplaced():
 
 @planted("tf single")
 def rate_through_float32():
-    """The learning rate passes through float32, as every hyperparameter of a Keras optimizer does."""
+    """The learning rate is cast to float32 on the way, as Keras does with every hyperparameter of an optimizer."""
     import tensorflow as tf
 
     from tf_impl import optim
@@ -56,7 +56,7 @@ def rate_through_float32():
 
 @planted("tf mirrored")
 def replicas_summed():
-    """Gradients summed over the replicas, where each replica's loss is the mean of its part with its full weight."""
+    """Gradients are summed over the replicas, although each replica's loss is the mean of its own share."""
     from tf_impl.strategies import mirrored
 
     def change(original):
@@ -72,7 +72,7 @@ def replicas_summed():
 
 @planted("tf mirrored")
 def mean_taken_twice():
-    """Gradients of shares of the mean loss averaged over the replicas, where they are to be summed."""
+    """Gradients of shares of the mean loss are averaged over the replicas; they must be summed."""
     import tensorflow as tf
 
     class Reduce:
@@ -88,7 +88,7 @@ def mean_taken_twice():
 
 @planted("tf mirrored")
 def keras_optimizer():
-    """Updates by Keras' SGD, which sums over replicas."""
+    """Keras' SGD makes the updates, and sums the gradients over the replicas a second time."""
     import keras
 
     from tf_impl import optim
@@ -108,7 +108,7 @@ def keras_optimizer():
 
 @planted("tf multi_worker_mirrored")
 def batch_not_sharded():
-    """Every worker trains on the first worker's share, as when nothing shards the data set."""
+    """Every worker trains on the first worker's share, as if nothing sharded the data set."""
     from tf_impl import program
 
     def change(original):
@@ -124,7 +124,7 @@ def batch_not_sharded():
 
 @planted("tf model_parallel")
 def next_stages_gradient_forgotten():
-    """The tape of the first stage is not told the gradient that comes back: it takes that of its output's sum."""
+    """The first stage's tape does not get the gradient that comes back, and differentiates the sum of its output."""
     import tensorflow as tf
 
     def change(original):
@@ -140,7 +140,7 @@ def next_stages_gradient_forgotten():
 
 @planted("tf parameter_server")
 def pushes_scaled_as_averages():
-    """Each push is divided by the number of workers, as where gradients are averaged: all training is half as fast."""
+    """Each push is divided by the number of workers, as if gradients were averaged: training is half as fast."""
     from tf_impl.strategies.parameter_server import ParameterServer
 
     def change(original):
@@ -156,7 +156,7 @@ def pushes_scaled_as_averages():
 
 @planted("tf mirrored uneven")
 def padding_lowers_the_mean():
-    """Padding has no loss, but the mean is taken over all rows: the short batch's gradients come out too small."""
+    """Padded rows have no loss, but the mean is over all rows, so the gradients of the short batch are too small."""
     import numpy as np
 
     from tf_impl import placement

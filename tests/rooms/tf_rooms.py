@@ -1,4 +1,4 @@
-"""TensorFlow's rooms, called with numpy arrays in float64."""
+"""The modules of tf_impl, called with NumPy arrays in float64."""
 
 from functools import cache
 

@@ -1,6 +1,6 @@
-"""python tf_training.py FOLDER RANK PROCESSES STRATEGY...: what TensorFlow's programs make of evaluation and states.
+"""python tf_training.py FOLDER RANK PROCESSES STRATEGY...: checks how TensorFlow's programs evaluate, save and load.
 
-float32, two devices (`single` one). Asserts; a process that ends well has found all as it should be.
+In float32 on two devices (`single` on one). All checks are assertions: a process that returns 0 has passed them.
 """
 
 import importlib
@@ -42,7 +42,7 @@ def build(strategy, world, workload):
 
 @dataclass(frozen=True)
 class Inference:
-    """BatchNorm with its running statistics."""
+    """BatchNorm that normalizes with its running statistics."""
 
     norm: layers.BatchNorm
 
@@ -63,13 +63,13 @@ def in_inference(chain):
 
 
 def states(program, strategy, workload, batches):
-    """Running statistics are the mean over the devices, part of the state, and what evaluation normalizes with; and a
-    program that goes back to an earlier state goes on bit-equal."""
+    """Running statistics are the mean over the devices and part of the state, and evaluation normalizes with them. A
+    program that loads an earlier state continues bit for bit as it did before."""
     whole = [batches.batch(step, BATCH, dtype=np.float32) for step in range(2)]
     handles = [program.step(program.place(whole[0]))]
     state = program.state()
     devices = 1 if strategy in ("single", "model_parallel") else 2
-    if state is not None and strategy != "parameter_server":  # whose second worker does not begin with these weights
+    if state is not None and strategy != "parameter_server":  # its second worker starts from other weights
         seen = []
         for rank in range(devices):
             mean, var = 0, 1
@@ -111,7 +111,7 @@ def states(program, strategy, workload, batches):
 
 
 def loading(program, workload):
-    """The loader's batches are those of the epoch, on the same devices, whoever reads them; errors come through."""
+    """The loader yields the epoch's batches on the right devices, for any number of workers, and passes errors on."""
     arrays = {name: array[:43] for name, array in workload.load("train", None).items()}
     seen = []
 
@@ -124,7 +124,7 @@ def loading(program, workload):
 
     broken = False
     epochs = Epochs(batches=Batches(arrays, seed=0, transform=transform), global_batch=BATCH, unit=4)
-    assert [step.rows for step in epochs.steps(0)] == [16, 16, 12]  # the last one with factors
+    assert [step.rows for step in epochs.steps(0)] == [16, 16, 12]  # the last batch has factors
     for workers in (0, 3):
         loader = input.make_loader(program, program.job, epochs, workers=workers)
         next(loader.epoch(2))
@@ -161,7 +161,7 @@ class Workload(NamedTuple):
 
 
 def losses_and_accuracy():
-    """Targets with and without factors, by the definition."""
+    """Losses and accuracy match their definition, for targets with and without factors."""
     rng = np.random.default_rng(0)
     outputs = rng.standard_normal((8, 3))
     for name in ("mse", "cross_entropy", "nll"):
@@ -180,7 +180,7 @@ if __name__ == "__main__":
         rendezvous=f"file://{Path(folder).absolute()}/rendezvous",
     )  # fmt: skip
     runtime.start(world, "fp32", {})
-    workload = resnet50._sized(  # a stem and one bottleneck: what takes long here is to trace graphs
+    workload = resnet50._sized(  # a stem and one bottleneck: tracing takes most of the time here
         "one", "", image=16, classes=10, width=4, depths=(1,), samples=48, loss="mse", global_batch=BATCH,
         optimizer=ADAM,
     )  # fmt: skip
@@ -190,6 +190,6 @@ if __name__ == "__main__":
         program = build(strategy, world, workload)
         states(program, strategy, workload, batches)
         loading(program, workload)
-    losses_and_accuracy()  # last: a strategy of several processes must come before any operation
+    losses_and_accuracy()  # last: a strategy with several processes must be created before any operation
     runtime.barrier(world)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""The networks, as Keras models. Number formats come from Keras' global policy, which runtime.start sets.
+"""The networks as Keras models. Their number formats come from Keras' global policy, which runtime.start sets.
 
-Each network is an ordered mapping from the names in `workload.blocks` to functions of a symbolic tensor, such as Keras
-layers are: calling them makes the variables, on the device and in the scope of the call.
+Each network is an ordered mapping from the names in `workload.blocks` to functions of a symbolic tensor. Keras layers
+are such functions: the call creates their variables, on the device and in the scope of the call.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Blocks = dict[str, Callable[[Any], Any]]
 
 
 def build(workload: Workload, *, synchronized: bool = False) -> keras.Model:
-    """The network of `workload`; its output is in the parameters' dtype.
+    """The network of `workload`. Its output has the parameters' dtype.
 
-    `synchronized`: BatchNorm takes its statistics from the samples of all replicas, by all-reduces of its own.
+    `synchronized`: BatchNorm computes its statistics over the samples of all replicas, by its own all-reduces.
     """
     found = _blocks(workload, synchronized)
     return _model(list(found.values()), workload.input_shape, last=True)
 
 
 def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[str]) -> list[keras.Model]:
-    """The same network cut before the blocks `points`, each stage's variables on its own device."""
+    """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device."""
     functions, shape = list(_blocks(workload, synchronized=False).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
@@ -46,7 +46,7 @@ def _blocks(workload: Workload, synchronized: bool) -> Blocks:
 
 
 def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:
-    """The functions in a row. The last stage ends in the parameters' dtype, whatever its layers compute in."""
+    """The functions one after another. The last stage converts its output to the parameters' dtype."""
     inputs = x = keras.Input(shape)
     for function in functions:
         x = function(x)

@@ -17,10 +17,10 @@ def blocks(*, channels1: int, channels2: int, hidden: int, classes: int) -> Bloc
         "conv2": layers.Conv2D(channels2, 5, name="conv2"),
         "relu2": layers.ReLU(),
         "pool2": layers.MaxPool2D(2),
-        "flatten": layers.Flatten(),  # (height, width, channel) order: canonical
+        "flatten": layers.Flatten(),  # in the canonical order: height, width, channel
         "fc1": layers.Dense(hidden, name="fc1"),
         "relu3": layers.ReLU(),
         "fc2": layers.Dense(classes, name="fc2"),
-        # the logarithm needs the parameters' precision, also where the layers compute in bfloat16
+        # the logarithm needs the parameters' precision even when the layers compute in bfloat16
         "log_softmax": layers.Activation("log_softmax", dtype=keras.config.floatx()),
     }

@@ -15,7 +15,7 @@ EXPANSION = 4
 def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Blocks:
     """(batch, height, width, 3) to logits (batch, classes). `depths`: bottlenecks in each of the four stages.
 
-    `synchronized`: BatchNorm takes its statistics from all replicas' samples.
+    `synchronized`: BatchNorm computes its statistics over the samples of all replicas.
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
@@ -25,7 +25,7 @@ def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Bl
         return layers.Conv2D(channels, kernel, stride, padding, use_bias=False, name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
-        # Keras' defaults differ
+        # torchvision's values; Keras has other defaults
         return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, synchronized=synchronized, name=name)(x)
 
     def bottleneck(x: Any, name: str, planes: int, stride: int) -> Any:
@@ -40,7 +40,7 @@ def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Bl
         "conv1": partial(conv, name="conv1", channels=width, kernel=7, stride=2),
         "bn1": partial(norm, name="bn1"),
         "relu": layers.ReLU(),
-        "maxpool": lambda x: layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x)),  # zero is as good behind a ReLU
+        "maxpool": lambda x: layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x)),  # no ReLU output is below zero
     }
     for stage, depth in enumerate(depths.values(), 1):
         for index in range(depth):

@@ -1,4 +1,4 @@
-"""Two linear layers, with or without ReLU between."""
+"""Two linear layers, with or without a ReLU between them."""
 
 from __future__ import annotations
 
