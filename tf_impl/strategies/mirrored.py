@@ -15,8 +15,8 @@ BatchNorm normalizes over each device's share. `--batch-norm global` uses Keras'
 and sums of squares in every forward pass, and their gradients in every backward pass. The running statistics are
 averaged over the replicas before an evaluation and before they are saved.
 
-The update is plain assignments in replica context. A Keras optimizer would all-reduce a second time, and its update
-rules differ from torch.optim's (optim.py).
+The update is plain assignments in replica context. A Keras optimizer would all-reduce by itself, and its update rules
+differ from torch.optim's (optim.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One device: the whole training step is one tf.function. Every speed-up is measured against it.
 
 Parameters, gradients, optimizer state and the whole batch live on one device, and nothing crosses to another. The first
-call of the step traces this Python code into a graph; later calls run the graph. The graph's kernels run one by one,
-unless the setting `xla` is on: then XLA compiles the loss and the gradients into fused kernels.
+call of the step traces this Python code into a graph; later calls run the graph. With the setting `xla`, which the
+tuned track turns on, XLA compiles the loss and the gradients; the update stays outside XLA, in the graph.
 """
 
 from __future__ import annotations
