@@ -1,6 +1,6 @@
 """The training loop as a script would write it: it calls a program's own tf.function, without the suite's code.
 
-It runs between the timed blocks on GPUs and shows what the suite's own code costs: harness/worker/phases.py.
+It runs between the timed blocks on GPUs and shows what the suite's own code costs: harness/worker/measure.py.
 """
 
 from __future__ import annotations
