@@ -27,7 +27,7 @@ from harness.reference import loops
 from harness.reference.loops import Golden
 from harness.spec import OptimizerSpec, TrialSpec
 from harness.spec.arrays import Arrays
-from harness.spec.codec import trial_spec
+from harness.spec.codec import decode
 from harness.spec.errors import UsageError
 from harness.spec.partition import normalization_groups
 from harness.spec.processes import die_with_parent
@@ -158,7 +158,7 @@ def main() -> None:
     die_with_parent()
     folder = Path(sys.argv[1])
     order = json.loads((folder / "run.json").read_text())
-    spec = trial_spec(order["spec"])
+    spec = decode(TrialSpec, order["spec"])
     run = GoldenRun(spec=spec, phase=order["phase"], steps=order["steps"], inputs=Path(order["inputs"]), folder=folder)
     with np.load(run.inputs, allow_pickle=False) as inputs:
         batches = Batches(dict(inputs), seed=spec.seed, transform=workloads.get(spec.workload, spec.size).transform)

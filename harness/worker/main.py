@@ -32,7 +32,7 @@ from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.reference.loops import Golden
 from harness.spec import Precision, TrialSpec, locks
-from harness.spec.codec import trial_spec
+from harness.spec.codec import decode
 from harness.spec.optimizers import scheduled
 from harness.spec.processes import die_with_parent
 from harness.spec.variables import recorded
@@ -90,7 +90,7 @@ def work(folder: Path, rank: int, answer: dict[str, Any]) -> None:
         (folder / f"rank{rank}.progress").write_text(text)
 
     order = json.loads((folder / "job.json").read_text())
-    spec = trial_spec(order["spec"])
+    spec = decode(TrialSpec, order["spec"])
     in_parity = order["phase"] == "parity"
     precision = "fp64" if in_parity else spec.precision
     world = World(rank=rank, **order["world"])
