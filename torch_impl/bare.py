@@ -1,6 +1,6 @@
-"""The training loop as a script would have it, over a program's own network and optimizer: without the suite's code.
+"""The training loop as a plain script would have it, over a program's own network and optimizer.
 
-Run between the timed blocks on GPUs, it shows what the suite's own code costs: harness/worker/phases.py.
+It runs between the timed blocks on GPUs (harness/worker/phases.py), and shows what the suite's own code costs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ LOSSES: dict[str, Any] = {
 
 
 def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
-    """What makes so many updates on the batches in turn. The program's state is changed as by its own steps."""
-    model, optimizer = program.forward, program.optimizer
+    """A function that makes the given number of updates, on the batches in turn.
+
+    It changes the program's state just as the program's own steps do.
+    """
+    network, optimizer = program.network, program.optimizer
     loss_fn = LOSSES[program.job.workload.loss]
     device, bf16 = program.device.type, program.job.precision == "bf16"
 
     def update(x: torch.Tensor, y: torch.Tensor) -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=bf16):
-            loss = loss_fn(model(x), y)
+            loss = loss_fn(network(x), y)
         loss.backward()
         optimizer.step()
 
@@ -42,7 +45,7 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
     if not program.job.settings.get("cuda_graphs"):
         return eager
 
-    # a script's graph of its own update; only the batch is read where the program's graph reads it
+    # The graph that a script would capture of its update. It reads the batch from the program's graph's own tensors.
     (((own_x, own_y),),) = [inputs for _, inputs, _ in program.run.graphs.values()]
     with tuning.on_capture_stream():
         update(own_x, own_y)

@@ -1,6 +1,6 @@
 """Batches as PyTorch's model-parallel tutorial makes them: on the host, by torch.randn, one for each step.
 
-For `reproduce tutorial` alone, which times the making of batches along with the steps, as the tutorial does
+Only for `reproduce tutorial`, which times the making of batches together with the steps, as the tutorial does
 (https://pytorch.org/tutorials/intermediate/model_parallel_tutorial.html).
 """
 
@@ -12,14 +12,14 @@ import torch
 
 from harness.contract import Arrays
 from torch_impl import placement, tuning
-from torch_impl.strategies.single import SingleDevice
+from torch_impl.program import Program
 
 
-def make_batches(program: SingleDevice, like: Arrays, *, seed: int) -> Iterator[list[placement.Batch]]:
-    """Endless batches in the shapes of `like`, each made when it is asked for and then copied to the devices.
+def make_batches(program: Program, like: Arrays, *, seed: int) -> Iterator[list[placement.Batch]]:
+    """Endless batches in the shapes of `like`, each made on demand and then copied to the devices.
 
-    Inputs are normal noise, drawn in torch's own layout (images NCHW) by one thread. Targets are those of `like` in
-    another order each time.
+    Inputs are normal noise, drawn in torch's own layout (images NCHW) by one thread. Targets are those of `like`, in a
+    new order each time.
     """
     generator = torch.Generator().manual_seed(seed)
     x, y = placement.on_host(like, program.dtype)

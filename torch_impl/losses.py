@@ -1,7 +1,8 @@
-"""Losses and accuracy: each takes outputs and targets, and gives the mean over the samples it sees.
+"""Losses and accuracy: functions of outputs and targets that return the mean over the samples they are given.
 
-Targets are those of harness.data: class labels or, for "mse", rows like the outputs'. Those of harness.data.padded have
-one column more, the factor that each sample's loss is multiplied with before the mean: labels then are a column too.
+Targets are those of harness.datasets: class labels of shape (batch,) or, for "mse", rows like the outputs. Padded
+targets (harness.datasets.padded) have one more column, a factor for each sample's loss before the mean is taken; labels
+are then a column too, so the shape is (batch, 2).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOSSES: dict[Loss, Callable[..., torch.Tensor]] = {
 
 
 def get(name: Loss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The loss of that name."""
+    """The loss `name`, for targets with or without factors."""
     plain = LOSSES[name]
 
     def mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -35,14 +36,14 @@ def get(name: Loss) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
 
 
 def accuracy(name: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The share of samples whose largest output is their class's: for "mse", that of the largest target."""
+    """The share of samples whose largest output is that of their class; for "mse", of their largest target."""
     known, factors = split_targets(name, outputs, targets)
     right = outputs.argmax(1) == (known.argmax(1) if name == "mse" else known)
     return torch.mean(right.double() if factors is None else factors * right)
 
 
 def split_targets(name: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Targets as torch's losses take them, and each sample's factor, None where there are none."""
+    """Targets as torch's losses take them, and each sample's factor, or None if there are none."""
     if name == "mse":
         plain = targets.shape == outputs.shape
         return (targets, None) if plain else (targets[:, :-1], targets[:, -1])

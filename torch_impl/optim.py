@@ -1,4 +1,7 @@
-"""Optimizers: torch.optim defines them for the whole suite, so here they are simply torch's. And what they remember."""
+"""Optimizers, learning-rate schedules, and their state.
+
+torch.optim defines the optimizers for the whole suite, so here they are simply torch's own.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +21,28 @@ from torch_impl import weights
 def build(
     spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter], *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of `spec` over `parameters`. `fused`: in one kernel, but for Adagrad; else as torch chooses."""
+    """The optimizer of `spec` over `parameters`. `fused`: one kernel, except for Adagrad; otherwise torch chooses."""
     rate, decay = spec.learning_rate, spec.weight_decay
-    in_one = fused or None  # None, not False: that would also switch foreach off, torch's own choice on GPUs
+    one_kernel = fused or None  # None, not False, which would also switch off foreach, torch's own choice on GPUs
     if spec.name == "sgd":
         return torch.optim.SGD(
-            parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=in_one
+            parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=one_kernel
         )
     if spec.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
-    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=in_one)
+    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel)
 
 
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
-    """What sets the optimizer's rate after each update; None where it never changes."""
+    """The scheduler that sets the learning rate after each update; None if the rate is constant."""
     if spec.schedule == "constant" and not spec.warmup_steps:
         return None
     return LambdaLR(optimizer, partial(rate_factor, spec))
 
 
 def rate_factor(spec: OptimizerSpec, step: int) -> float:
-    """What the learning rate of update `step` (from 0) is multiplied with: a linear warm-up, then the schedule."""
+    """The factor of the learning rate in update `step` (from 0): a linear warm-up, then the schedule."""
     after_warmup = step - spec.warmup_steps
     if after_warmup < 0:
         return (step + 1) / (spec.warmup_steps + 1)
@@ -52,11 +55,12 @@ def rate_factor(spec: OptimizerSpec, step: int) -> float:
 
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer, schedule: LambdaLR | None) -> dict[str, torch.Tensor]:
-    """What the optimizer remembers of each parameter that is held here, by torch's names and in its layout, and how
-    many updates the schedule has seen. Of momentum nothing before the first step: torch makes it of a gradient.
+    """The optimizer's state of each parameter that this rank holds, by torch's names and in torch's layout, and the
+    number of updates that the schedule has counted.
 
-    Not torch's get_optimizer_state_dict: before the first step it makes momentum by a step of its own, at rate 0 but
-    with weight decay in it.
+    Momentum has no state before the first step; torch creates it from the first gradient. torch's own
+    get_optimizer_state_dict is not used because, before the first step, it creates momentum by a step at rate 0, which
+    includes weight decay.
     """
     found = {
         f"optimizer/{name}/{key}": value
@@ -71,7 +75,7 @@ def state(model: nn.Module, optimizer: torch.optim.Optimizer, schedule: LambdaLR
 def load_state(
     model: nn.Module, optimizer: torch.optim.Optimizer, schedule: LambdaLR | None, spec: OptimizerSpec, arrays: Arrays
 ) -> None:
-    """Take up what `state` gave. What is missing is as new: all that these optimizers remember begins at 0."""
+    """Load what `state` returned. State that is missing is set to 0, which is where all these optimizers start."""
     for name, parameter in model.named_parameters():
         held, begin = optimizer.state[parameter], f"optimizer/{name}/"
         for value in held.values():
@@ -80,11 +84,11 @@ def load_state(
             value = torch.from_numpy(arrays[begin + key])
             if value.ndim:
                 value = weights.like(parameter, value)
-                # as the parameter lies: a fused kernel takes both in the order of their memory
+                # In the parameter's memory format: a fused kernel walks through both in the order of memory.
                 new = torch.empty_like(parameter, dtype=value.dtype)
-            else:  # Adam's and Adagrad's counts are single numbers, and stay on the host, but for a fused kernel
+            else:  # the step counts of Adam and Adagrad: on the host, except for a fused kernel
                 new = torch.empty_like(value, device=parameter.device if optimizer.defaults.get("fused") else None)
-            # in place where there is a tensor: it may be one that other processes map
+            # In place if there is a tensor, because other processes may map it (async_sgd).
             held[key] = held.get(key, new).copy_(value)
     if schedule is not None:
         schedule.last_epoch = int(arrays.get("optimizer/updates", 0))

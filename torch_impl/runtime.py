@@ -1,4 +1,4 @@
-"""Starting PyTorch in a worker, meeting the other ranks, and what it says of itself."""
+"""PyTorch in a worker: starting it, its devices and process group, and what it reports about itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from harness.spec import Precision
 from torch_impl import tuning
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
-"""What parameters and inputs are stored in. bf16 computes in bfloat16 by autocast over float32 parameters."""
+"""The types of parameters and inputs. bf16 computes in bfloat16 by autocast, over float32 parameters."""
 
 
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
-    """Threads, devices, TF32, cuDNN's choices and, with several processes, the process group."""
-    # One device's share, also where this process drives several CPU devices: its stages work one after another.
+    """Set threads, devices, TF32 and cuDNN's autotuner, and join the process group if there are several processes.
+
+    Raises DevicesMissing if PyTorch sees too few GPUs.
+    """
+    # One device's share of the cores, even if this process drives several CPU devices: its stages take turns.
     torch.set_num_threads(max(1, world.cores // world.local_devices))
-    # Each on its own, since torch's defaults differ: convolutions may use TF32, matrix products may not.
+    # Each by itself, because torch's defaults differ: convolutions may use TF32, matrix products may not.
     float32 = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = float32
     torch.backends.cudnn.conv.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,7 +55,7 @@ def device(world: World, index: int = 0) -> torch.device:
 
 
 def sync(world: World) -> None:
-    """Wait until this process's devices are idle. On the CPU every call has returned only when it was done."""
+    """Wait until this process's devices are idle. CPUs always are: there every call returns when it is done."""
     if world.platform == "gpu":
         for index in range(world.local_devices):
             torch.cuda.synchronize(device(world, index))
@@ -73,7 +76,7 @@ def mean_over_ranks(value: torch.Tensor, world: World) -> torch.Tensor:
 
 
 def peak_bytes(world: World) -> int | None:
-    """Most memory that tensors took on one of this process's GPUs so far, in bytes; None on the CPU."""
+    """Peak memory of tensors so far, in bytes, on the fullest of this process's GPUs; None on the CPU."""
     if world.platform == "cpu":
         return None
     return max(torch.cuda.max_memory_allocated(device(world, index)) for index in range(world.local_devices))
@@ -84,16 +87,16 @@ def _why_no_gpu() -> str:
         return "; it is a build without CUDA: install torch's CUDA build"
     try:
         torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:  # no driver, or one too old, in torch's words
+    except (RuntimeError, AssertionError) as error:  # no driver, or an old one: torch's message says which
         return f"; {str(error).splitlines()[0]}"
     return ""
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here, eagerly: harness/gate/precision_probe.py.
+    """The errors of an eager matrix product and convolution in this precision: see harness/gate/precision_probe.py.
 
-    inductor calls the same libraries for products and convolutions under the same switches, and to compile these two
-    would take seconds of every launch.
+    Compiled code calls the same libraries for both under the same switches, and compiling them would take seconds of
+    every launch.
     """
     a, b, x, k = (
         torch.from_numpy(array).to(device(world), DTYPES[precision]) for array in precision_probe.operands().values()
@@ -105,12 +108,12 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
 
 
 def idle_setting(settings: Mapping[str, bool]) -> str:
-    """Which of the settings is on and did nothing, or ""."""
+    """A sentence about a setting that is on and did nothing, or ""."""
     return tuning.idle(settings)
 
 
 def versions(world: World) -> dict[str, str]:
-    """Versions beside those of the packages."""
+    """Versions in addition to those of the packages."""
     if world.platform == "cpu":
         return {}
     return {"built for CUDA": str(torch.version.cuda)}

@@ -11,14 +11,17 @@ import torch.distributed as dist
 from torch import nn
 
 from harness.contract import Job
-from harness.spec import partition
+from harness.spec import Span, partition
 from torch_impl import placement, runtime, tuning
+from torch_impl.placement import Batch
+from torch_impl.program import Program, initial_model
+from torch_impl.timeline import Timeline
 
-TIMED_RUNS = 3  # each block's time is the smallest of so many
+TIMED_RUNS = 3  # of each block; its time is the shortest
 
 
 def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
-    """The model's blocks by name, in order: its children, where a child that is a Sequential counts by its own."""
+    """The model's blocks by name, in order: its children, and instead of a child that is a Sequential its children."""
     found: dict[str, nn.Module] = {}
     for name, child in model.named_children():
         if isinstance(child, nn.Sequential):
@@ -28,11 +31,22 @@ def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
     return found
 
 
-def cut_points(model: nn.Sequential, job: Job) -> tuple[int, ...]:
-    """The index of the first block of each stage after the first, as the option `cut` says.
+def cut(model: nn.Sequential, job: Job) -> tuple[list[nn.Sequential], str]:
+    """The model as one Sequential per stage, and where it is cut (partition.cut_text). Modules are shared, not copied.
 
-    "parameters" balances the number of parameters, "time" the measured time of forward and backward; else names, as in
-    harness.partition.cut_points. Raises UsageError for names that are none.
+    Raises UsageError if the option `cut` names a block that does not exist.
+    """
+    points = cut_points(model, job)
+    modules = list(blocks(model).values())
+    stages = [nn.Sequential(*modules[start:end]) for start, end in pairwise([0, *points, len(modules)])]
+    return stages, partition.cut_text(points, job.workload.blocks)
+
+
+def cut_points(model: nn.Sequential, job: Job) -> tuple[int, ...]:
+    """The index of the first block of each stage after the first, according to the option `cut`.
+
+    "parameters" balances the number of parameters, "time" the measured time of forward and backward; anything else is
+    names of blocks, as in harness.spec.partition.cut_points.
     """
     found = blocks(model)
     stages = job.world.devices * partition.stages_per_device(job.options.get("schedule", ""))
@@ -40,17 +54,11 @@ def cut_points(model: nn.Sequential, job: Job) -> tuple[int, ...]:
     if how == "parameters":
         return partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
     if how == "time":
-        return agreed(partition.balance(block_seconds(list(found.values()), job), stages), job)
+        return of_rank_0(partition.balance(block_seconds(list(found.values()), job), stages), job)
     return partition.cut_points(how, list(found), stages)
 
 
-def split(model: nn.Sequential, points: tuple[int, ...]) -> list[nn.Sequential]:
-    """The model as one Sequential for each stage. Modules are shared, not copied."""
-    modules = list(blocks(model).values())
-    return [nn.Sequential(*modules[start:end]) for start, end in pairwise([0, *points, len(modules)])]
-
-
-def agreed(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
+def of_rank_0(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
     """Rank 0's points on every rank: each has measured its own times."""
     if job.world.processes == 1:
         return points
@@ -60,11 +68,11 @@ def agreed(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
-    """Seconds of forward and backward of each block, by itself, on the first device, for one whole batch of zeros."""
+    """Seconds of forward and backward of each block on its own, on the first device, for a whole batch of zeros."""
     device = runtime.device(job.world)
     shape = (job.global_batch, *job.workload.input_shape)
-    known = runtime.DTYPES[job.precision], tuning.memory_format(job)
-    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, *known)
+    formats = runtime.DTYPES[job.precision], tuning.memory_format(job)
+    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, *formats)
     x = x.to(device)
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []
@@ -75,7 +83,7 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
             given = x.detach().clone().requires_grad_()
             runtime.sync(job.world)
             start = time.perf_counter()
-            output = module(given * 1)  # * 1: an in-place block must not write over a leaf
+            output = module(given * 1)  # * 1: an in-place block must not overwrite a leaf
             output.sum().backward()
             runtime.sync(job.world)
             times.append(time.perf_counter() - start)
@@ -84,13 +92,49 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
         with torch.no_grad():
             x = module(x)
     for buffer, before in statistics:
-        buffer.copy_(before)  # measuring must not leave a trace
+        buffer.copy_(before)  # measuring must not change the running statistics
     return seconds
 
 
-def to_devices(stages: list[nn.Sequential], job: Job) -> list[torch.device]:
-    """Put each stage on its device; returns the devices."""
-    devices = [runtime.device(job.world, index) for index in range(len(stages))]
-    for stage, device in zip(stages, devices, strict=True):
-        stage.to(device, memory_format=tuning.memory_format(job))  # pyright: ignore[reportCallIssue]
-    return devices
+class StagedProgram(Program):
+    """A program whose process holds all stages, one on each of its devices.
+
+    Strategies define `forward`, which calls `run_stage`, and `train_step`. This class places the model and the batches,
+    and traces a step: when each stage worked on which micro-batch.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.model = initial_model(job)
+        self.stages, self.cut_after = cut(self.model, job)
+        self.devices = [runtime.device(job.world, index) for index in range(len(self.stages))]
+        for stage, device in zip(self.stages, self.devices, strict=True):
+            placement.model_to_device(stage, device, tuning.memory_format(job))
+        self.networks = [tuning.compiled(stage, job) for stage in self.stages]
+        self.timeline: Timeline | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs on the last device, for inputs on the first."""
+        raise NotImplementedError
+
+    def run_stage(self, index: int, x: torch.Tensor, micro_batch: int = 0) -> torch.Tensor:
+        """The output of a stage for inputs on its device. While a step is traced, the timeline records it."""
+        if self.timeline is None:
+            return self.networks[index](x)
+        return self.timeline.run(self.networks[index], x, stage=index, micro_batch=micro_batch)
+
+    def trace(self, placed: list[Batch]) -> list[Span]:
+        """One step, with the times at which each stage worked."""
+        self.sync()
+        self.timeline = Timeline(self.devices)
+        self.step(placed)
+        self.sync()
+        spans, self.timeline = self.timeline.spans(), None
+        return spans
+
+    def put(self, parts: list[Batch], *, wait: bool = True) -> list[Batch]:
+        # Targets go to the last device, where the loss is computed.
+        return [placement.to_device(part, self.devices[0], targets=self.devices[-1], wait=wait) for part in parts]
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x)

@@ -1,8 +1,9 @@
-"""When each stage worked on which micro-batch, read off the devices themselves."""
+"""When each stage worked on which micro-batch, read from the devices themselves."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -13,13 +14,16 @@ Phase = Literal["forward", "backward"]
 
 
 class Timeline:
-    """Collects the marks of one step. On GPUs a mark is an event in the device's own queue; on CPU the host's clock.
+    """Collects the marks of one step. On GPUs a mark is an event in the device's queue; on CPUs it is the host's clock.
 
-    Events of different devices cannot be compared directly, so each device gets a first event while all are idle, and
-    its host time is the device's zero: good to the tens of microseconds that recording an event takes.
+    Events of different devices cannot be compared directly. So each device records a first event while all are idle,
+    and the host's clock at that moment is the device's zero. It is accurate to the tens of microseconds that recording
+    an event takes.
     """
 
     def __init__(self, devices: list[torch.device]) -> None:
+        """`devices`: of each stage."""
+        self.devices = devices
         self.marks: dict[tuple[int, int, Phase], dict[str, Any]] = {}
         self.zero: dict[torch.device, tuple[Any, float]] = {}
         for device in dict.fromkeys(devices):
@@ -27,13 +31,31 @@ class Timeline:
                 torch.cuda.synchronize(device)
                 self.zero[device] = (self._event(device), time.perf_counter())
 
-    def mark(self, stage: int, micro_batch: int, phase: Phase, edge: str, device: torch.device) -> None:
-        """Note that the device has come to this edge ("start" or "end") of its queue."""
+    def run(
+        self, network: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, *, stage: int, micro_batch: int
+    ) -> torch.Tensor:
+        """The output of a stage's network, with marks around its forward and its backward.
+
+        Its backward lasts from the gradient of its output to the gradient of its input.
+        """
+        key = stage, micro_batch
+        if not x.requires_grad:  # the first stage's input: its gradient, not needed otherwise, ends the backward
+            x = x.detach().requires_grad_()
+        self.mark(*key, "forward", "start")
+        output = network(x)
+        self.mark(*key, "forward", "end")
+        output.register_hook(lambda _: self.mark(*key, "backward", "start"))
+        x.register_hook(lambda _: self.mark(*key, "backward", "end"))
+        return output
+
+    def mark(self, stage: int, micro_batch: int, phase: Phase, edge: str) -> None:
+        """Record that the stage's device reaches this edge ("start" or "end") of its queue."""
+        device = self.devices[stage]
         now = self._event(device) if device.type == "cuda" else time.perf_counter()
         self.marks.setdefault((stage, micro_batch, phase), {})[edge] = (device, now)
 
     def spans(self) -> list[Span]:
-        """All spans with both edges, in seconds from the first; call when the devices are idle."""
+        """All spans with both edges, in seconds after the first one. Call it when the devices are idle."""
         found = {key: {edge: self._seconds(*at) for edge, at in edges.items()} for key, edges in self.marks.items()}
         complete = {key: edges for key, edges in found.items() if edges.keys() == {"start", "end"}}
         first = min((edges["start"] for edges in complete.values()), default=0.0)

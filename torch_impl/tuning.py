@@ -1,17 +1,19 @@
-"""What the settings of the tracks do here. None changes what is computed: each is proved in float64 like all else.
+"""What the tracks' settings do in PyTorch: memory format, torch.compile, CUDA graphs.
 
-manifest.py names them with their sources, and says which strategies go without one, and why.
+None changes what is computed: each is proved in float64 like everything else. manifest.py names them with their
+sources, and says which strategies go without one, and why. The strategies call these functions where they build their
+network, so that their training step is plain PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
 
 import torch
-import torch._dynamo.utils
+import torch._dynamo.utils  # torch.compile has no public counter of what it compiled, nor these limits
 from torch import nn
 
 from harness.contract import Job
@@ -21,47 +23,55 @@ Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
 Result = TypeVar("Result")
 
 EAGER_STEPS = 11
-"""Steps before the capture: in them cuDNN chooses kernels, the compiler compiles, the optimizer makes its state, and
-DistributedDataParallel times itself, ten times over. None of that can be captured (docs.pytorch.org, "CUDA semantics",
-CUDA Graphs: a few eager iterations, and 11 of DistributedDataParallel, which is made on the stream of the capture; that
-NCCL's watchdog must be told not to look in on a capture is over since PyTorch 2.2: docs.nvidia.com/dl-cuda-graph)."""
+"""Steps before the capture. In them cuDNN chooses kernels, the compiler compiles, the optimizer creates its state, and
+DistributedDataParallel times itself in ten of them. None of that can be captured. docs.pytorch.org, "CUDA semantics",
+CUDA Graphs, asks for a few eager steps, and for 11 of DistributedDataParallel, which must be built on a side stream.
+(Since PyTorch 2.2 NCCL's watchdog no longer disturbs a capture: docs.nvidia.com/dl-cuda-graph.)"""
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """How 4-dimensional tensors lie: NHWC is what tensor cores take; in NCHW cuDNN transposes around them."""
+    """The memory format of 4-dimensional tensors. Tensor cores take NHWC: cuDNN transposes NCHW before and after."""
     return torch.channels_last if job.settings.get("channels_last", False) else torch.contiguous_format
 
 
 def compiled(what: Compilable, job: Job) -> Compilable:
-    """A module, or its forward, compiled, if the track has it so; parameters and their names stay the module's own."""
+    """A module, or its forward, compiled if the track says so. The module keeps its parameters and their names."""
     if not job.settings.get("compile", False):
         return what
-    # All or nothing: what dynamo cannot compile it would leave eager without a word, and so would it after eight shapes
-    # of what it takes for the same function (every nn.Sequential).
+    # All or nothing. By default dynamo silently runs eagerly what it cannot compile, and also what it has compiled for
+    # eight shapes already; it counts every nn.Sequential as the same function.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    # dynamic=False: each shape gets kernels of its own, also that of an epoch's short last batch
+    # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True)  # pyright: ignore[reportReturnType]
 
 
+def compile_forward(block: nn.Module, job: Job) -> None:
+    """Compile the forward of a module in place if the track says so, but not the hooks around it.
+
+    FSDP's hooks, which gather and free the parameters, cannot be compiled; nn.Module.compile would include them.
+    """
+    block.forward = compiled(block.forward, job)
+
+
 def idle(settings: Mapping[str, bool]) -> str:
-    """Which setting is on and did nothing, or ""."""
+    """A sentence about a setting that is on and did nothing, or ""."""
     if settings.get("compile") and not torch._dynamo.utils.counters["stats"]["unique_graphs"]:
         return "compile is on, and torch.compile compiled nothing"
     return ""
 
 
 class Graphed:
-    """A step that is captured as a CUDA graph, and replayed: one launch in place of a thousand.
+    """A step that is captured as a CUDA graph and replayed: one launch instead of a thousand.
 
-    A graph reads its batch from tensors of its own, to which each batch is copied, and writes its loss to one that the
-    next replay overwrites: so the loss is copied out. Each shape of batch has a graph of its own.
+    A graph reads its batch from its own tensors, so each batch is copied to them. It writes its loss to a tensor that
+    the next replay overwrites, so the loss is copied out. Each shape of batch has its own graph.
     """
 
     def __init__(
         self, step: Callable[[list[Batch]], torch.Tensor], module: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
-        """`module` and `optimizer`: all that a step changes."""
+        """`module` and `optimizer` hold everything that a step changes."""
         self.step, self.module, self.optimizer = step, module, optimizer
         self.graphs: dict[tuple, tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]] = {}
 
@@ -77,7 +87,7 @@ class Graphed:
         return loss.clone()
 
     def capture(self, inputs: list[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]:
-        """The step on `inputs` as a graph, after some that are undone. Nothing is computed in the capture itself."""
+        """The step on `inputs` as a graph, after eager steps that are undone. The capture itself computes nothing."""
         with on_capture_stream(), undone(self.module, self.optimizer):
             for _ in range(EAGER_STEPS):
                 self.step(inputs)
@@ -86,9 +96,9 @@ class Graphed:
 
 
 def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """A call as a graph, and what it returned: tensors that each replay writes to. Nothing is computed here."""
+    """A call as a graph, and what the call returned: tensors that each replay writes to. This computes nothing."""
     graph = torch.cuda.CUDAGraph()
-    # thread_local: a loader's threads may go on calling CUDA meanwhile
+    # thread_local: meanwhile, a loader's threads may go on calling CUDA.
     with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
         result = step()
     return graph, result
@@ -96,13 +106,13 @@ def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
 
 @cache
 def capture_stream() -> torch.cuda.Stream:
-    """Where this process captures its steps: the default stream cannot be captured."""
+    """The stream on which this process captures its steps: the default stream cannot be captured."""
     return torch.cuda.Stream()
 
 
 @contextmanager
 def on_capture_stream() -> Iterator[None]:
-    """What is within runs on the stream of the capture, in order with what comes before and after."""
+    """Work inside runs on the capture stream, after what was queued before and ahead of what is queued later."""
     stream = capture_stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -110,12 +120,20 @@ def on_capture_stream() -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
+def building_stream(job: Job) -> AbstractContextManager:
+    """The stream on which DistributedDataParallel is built: the capture stream, if its steps will be captured.
+
+    Its hooks run on the stream on which they were made, and a capture must find them on its own stream.
+    """
+    return on_capture_stream() if job.settings.get("cuda_graphs", False) else nullcontext()
+
+
 @contextmanager
 def undone(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Parameters, buffers and the optimizer's state are afterwards what they were, whatever steps were made within.
+    """Restores parameters, buffers and the optimizer's state at the end, whatever steps were made inside.
 
-    State that was made within stays, as zeros: for SGD's momentum the same as none (at its first step torch takes the
-    gradient itself, which is what zeros and the gradient come to).
+    Optimizer state created inside stays, as zeros. For SGD's momentum this equals no state: in the first step torch
+    takes the gradient itself as momentum, and zeros plus the gradient are the same.
     """
     before = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
     state = {id(tensor): tensor.clone() for tensor in _state(optimizer)}
@@ -128,5 +146,5 @@ def undone(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """All tensors that an optimizer remembers."""
+    """All tensors of an optimizer's state."""
     return [value for each in optimizer.state.values() for value in each.values() if isinstance(value, torch.Tensor)]

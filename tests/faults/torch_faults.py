@@ -51,14 +51,13 @@ def gradients_summed_over_ranks():
         return work.get_future().then(lambda future: future.value()[0])  # pyright: ignore
 
     def change(original):
-        def parallelize(self, model):
-            wrapped = original(self, model)
-            wrapped.register_comm_hook(None, firing(hook))
-            return wrapped
+        def build(self, job):
+            original(self, job)
+            self.network.register_comm_hook(None, firing(hook))
 
-        return parallelize
+        return build
 
-    replaced(DDP, "parallelize", change)
+    replaced(DDP, "__init__", change)
 
 
 @planted("torch ddp")
@@ -87,8 +86,8 @@ def stale_weights_on_rank_1():
 
 @planted("torch ddp")
 def different_shuffle_on_rank_1():
-    """Rank 1 draws its part from another order of the samples, as with a sampler of its own seed."""
-    from torch_impl.strategies import single
+    """Rank 1 draws its share from another order of the samples, as if its sampler had its own seed."""
+    from torch_impl import program
 
     def change(original):
         def shares(batch, *, steps, rank, ranks):
@@ -100,7 +99,7 @@ def different_shuffle_on_rank_1():
 
         return shares
 
-    replaced(single, "shares", change)
+    replaced(program, "shares", change)
 
 
 @planted("torch single")
@@ -223,14 +222,14 @@ def schedule_a_step_late():
     from torch_impl.strategies.single import SingleDevice
 
     def change(original):
-        def prepare(self):
-            original(self)
+        def build(self, job):
+            original(self, job)
             fired()
-            self.schedule.step()
+            self.lr_schedule.step()
 
-        return prepare
+        return build
 
-    replaced(SingleDevice, "prepare_training", change)
+    replaced(SingleDevice, "__init__", change)
 
 
 @planted("torch single adamw")
@@ -274,25 +273,32 @@ def accumulated_gradients_summed():
 
 @planted("torch ddp accumulating")
 def only_the_last_accumulation_step_synchronized():
-    """Ranks exchange the last step's gradient alone; what no_sync has accumulated stays each rank's own."""
+    """Ranks exchange only the last step's gradient; what no_sync has accumulated stays each rank's own."""
     import torch.distributed as dist
 
     from torch_impl.strategies.ddp import DDP
 
-    def change(original):
-        def communication(self, *, last):
-            return self.forward.no_sync()
-
-        return communication
-
-    def exchange(self):
-        for p in self.model.parameters():
+    def exchange(model):
+        for p in model.parameters():
             mean = p.grad / 2
             dist.all_reduce(mean)
             p.grad = 0.5 * p.grad + 0.5 * mean
 
-    replaced(DDP, "communication", change)
-    replaced(DDP, "exchange_gradients", lambda _: firing(exchange))
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.network.require_backward_grad_sync = False  # DDP never exchanges: every step is as under no_sync
+            update = self.optimizer.step
+
+            def exchange_and_update():
+                firing(exchange)(self.model)
+                update()
+
+            self.optimizer.step = exchange_and_update
+
+        return build
+
+    replaced(DDP, "__init__", change)
 
 
 @planted("torch ddp compressed")
@@ -517,15 +523,15 @@ def last_micro_batch_dropped():
     from torch_impl.strategies.pipeline import Pipeline
 
     def change(original):
-        def step(self, placed):
+        def train_step(self, placed):
             ((x, y),) = placed
             fired()
             kept = len(x) - len(x.split(self.job.options["split_size"])[-1])
-            original(self, [(x[:kept], y[:kept])])
+            return original(self, [(x[:kept], y[:kept])])
 
-        return step
+        return train_step
 
-    replaced(Pipeline, "step", change)
+    replaced(Pipeline, "train_step", change)
 
 
 @planted("torch pipeline")
@@ -613,34 +619,33 @@ def shards_of_summed_gradients():
     from torch_impl.strategies.fsdp import FSDP
 
     def change(original):
-        def parallelize(self, model):
-            original(self, model)
-            for module in model.modules():
+        def build(self, job):
+            original(self, job)
+            for module in self.model.modules():
                 if hasattr(module, "set_gradient_divide_factor"):
                     fired()
                     module.set_gradient_divide_factor(1.0)
-            return model
 
-        return parallelize
+        return build
 
-    replaced(FSDP, "parallelize", change)
+    replaced(FSDP, "__init__", change)
 
 
 @planted("torch fsdp accumulating")
 def last_accumulation_step_not_synchronized():
     """Gradients are reduced after the first accumulation step instead of the last: the others come a step too late."""
-    from torch_impl.strategies.fsdp import FSDP
+    from torch_impl.strategies.fsdp import FSDPModule
 
     def change(original):
-        def communication(self, *, last):
-            begun = any(p.grad is not None for p in self.model.parameters())
+        def set_requires_gradient_sync(model, last):
+            begun = any(p.grad is not None for p in model.parameters())
             if last == begun:
                 fired()
-            return original(self, last=not begun)
+            original(model, not begun)
 
-        return communication
+        return set_requires_gradient_sync
 
-    replaced(FSDP, "communication", change)
+    replaced(FSDPModule, "set_requires_gradient_sync", change)
 
 
 @planted("torch pipeline_schedules")
@@ -697,19 +702,12 @@ def mean_of_uneven_means():
 
 @planted("torch average_gradients tuned")
 def gradients_in_another_order_of_memory():
-    """Averages are handed back as parts of a buffer, in NCHW, to parameters in NHWC; the fused optimizer takes both in
-    the order of their memory."""
-    import torch.distributed as dist
-
+    """Parameters in NHWC get parts of a vector, in NCHW, as gradients; the fused optimizer walks through both in the
+    order of memory."""
     from torch_impl.strategies import average_gradients
-    from torch_impl.strategies.average_gradients import AverageGradients
 
-    def exchange_gradients(self):
-        gradients = [p.grad for p in self.model.parameters()]
-        total = average_gradients.flatten(gradients)
-        dist.all_reduce(total)
-        total /= self.job.world.processes
-        for parameter, mean in zip(self.model.parameters(), average_gradients.unflatten(total, gradients), strict=True):
-            parameter.grad = mean
+    def set_gradients(bucket, gradients):
+        for parameter, part in zip(bucket, gradients.split([p.numel() for p in bucket]), strict=True):
+            parameter.grad = part.view(parameter.shape)
 
-    replaced(AverageGradients, "exchange_gradients", lambda original: firing(exchange_gradients))
+    replaced(average_gradients, "set_gradients", lambda _: firing(set_gradients))

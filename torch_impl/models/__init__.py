@@ -1,4 +1,4 @@
-"""The networks. Each is an nn.Sequential: an ordered list of blocks, so that strategies can cut it anywhere."""
+"""The networks. Each is an nn.Sequential: an ordered list of blocks, so that strategies can cut it between any two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResNet-50 from torchvision's own bottleneck, as an ordered list of blocks with torchvision's names."""
+"""ResNet-50 of torchvision's own Bottleneck, as an ordered list of blocks with torchvision's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchvision.models.resnet import Bottleneck, conv1x1
 
 
 def build(*, classes: int, width: int, **depths: int) -> nn.Sequential:
-    """(batch, 3, height, width) to logits (batch, classes). `depths`: bottlenecks in each of the four stages."""
+    """(batch, 3, height, width) to logits (batch, classes). `depths`: the number of bottlenecks in each layer."""
     model = nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),

@@ -1,12 +1,16 @@
-"""Data parallelism by hand: what DistributedDataParallel does, in ten lines, without its overlap.
+"""Data parallelism by hand: what DistributedDataParallel does, without its overlap of communication and computation.
 
-Every rank holds all parameters and optimizer state, and computes the gradient of its own equal part of the batch. When
-backward is over, all ranks add up their gradients by all-reduce and divide by their number; then each makes the same
-update. Nothing is sent at the start either: all ranks load the same initial weights, and equal updates keep them equal.
+Every rank holds all parameters and optimizer state, and computes the gradient of its own equal share of the batch. When
+backward is over, all ranks sum their gradients by all-reduce and divide by the number of ranks; then each makes the
+same update. Nothing is sent at the start: all ranks load the same initial weights, and equal updates keep them equal.
 
-All ranks wait for the slowest one in the all-reduce, and no device computes meanwhile: DDP (ddp.py) starts to send the
-last layers' gradients while the first ones' are still being computed. `bucket_cap_mb`: gradients are copied together
-into buffers of so many MiB, so that many small ones cross as one; 0 sends each by itself.
+    rank 0 | F | B of the last layers | B of the first layers |            | update
+    rank 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
+    links  |                                                  | all-reduce |
+
+All ranks wait for the slowest one in the all-reduce, and no device computes meanwhile. DDP (ddp.py) starts to send the
+last layers' gradients while those of the first layers are still being computed. `bucket_cap_mb`: gradients are copied
+into buckets of up to this many MiB, so that many small ones are sent as one; with 0 each is sent by itself.
 """
 
 from __future__ import annotations
@@ -16,32 +20,45 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._utils import _flatten_dense_tensors as flatten
-from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Job
-from torch_impl import tuning
-from torch_impl.normalization import with_batch_norm_over
-from torch_impl.strategies.single import SingleDevice
+from torch_impl import optim, tuning
+from torch_impl.placement import Batch
+from torch_impl.program import Program
 
 
-class AverageGradients(SingleDevice):
-    def parallelize(self, model: nn.Module) -> nn.Module:
-        return tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job)
+class AverageGradients(Program):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.model = self.build_model()
+        if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        self.network = tuning.compiled(self.model, job)
+        self.optimizer = self.build_optimizer(self.model.parameters())
+        self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
-    def exchange_gradients(self) -> None:
-        ranks = self.job.world.processes
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
-        for bucket in buckets(parameters, cap_bytes=self.job.options["bucket_cap_mb"] * 2**20):
-            gradients = [p.grad for p in bucket]
-            total = flatten(gradients)
-            dist.all_reduce(total)  # a sum
-            total /= ranks
-            for parameter, mean in zip(bucket, unflatten(total, gradients), strict=True):
-                # A part of the buffer, without a copy back. But it lies as NCHW, and a gradient must lie as its
-                # parameter does: torch's fused optimizers on the CPU take both in the order of memory, and ask nothing.
-                alike = mean.stride() == parameter.stride()
-                parameter.grad = mean if alike else torch.empty_like(parameter, requires_grad=False).copy_(mean)
+    def train_step(self, placed: list[Batch]) -> torch.Tensor:
+        losses = []
+        self.optimizer.zero_grad(set_to_none=True)
+        for x, y in placed:  # this rank's share; one part per accumulation step
+            with self.autocast():
+                loss = self.loss_fn(self.network(x), y)
+            if len(placed) > 1:
+                loss = loss / len(placed)
+            loss.backward()
+            losses.append(loss.detach())
+
+        trained = [p for p in self.model.parameters() if p.grad is not None]
+        for bucket in buckets(trained, cap_bytes=self.job.options["bucket_cap_mb"] * 2**20):
+            gradients = as_vector(bucket)
+            dist.all_reduce(gradients)  # the sum over the ranks
+            gradients /= self.job.world.processes
+            set_gradients(bucket, gradients)
+
+        self.optimizer.step()
+        if self.lr_schedule is not None:
+            self.lr_schedule.step()
+        return sum(losses[1:], start=losses[0])
 
 
 def buckets(parameters: list[nn.Parameter], *, cap_bytes: float) -> Iterator[list[nn.Parameter]]:
@@ -55,6 +72,24 @@ def buckets(parameters: list[nn.Parameter], *, cap_bytes: float) -> Iterator[lis
         size += parameter.nbytes
     if bucket:
         yield bucket
+
+
+def as_vector(bucket: list[nn.Parameter]) -> torch.Tensor:
+    """The gradients of a bucket in one vector. A single gradient is not copied."""
+    gradients = [p.grad.reshape(-1) for p in bucket if p.grad is not None]
+    return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+
+
+def set_gradients(bucket: list[nn.Parameter], gradients: torch.Tensor) -> None:
+    """Make the parts of a vector the gradients of a bucket's parameters, without a copy where possible."""
+    parts = gradients.split([p.numel() for p in bucket])
+    for parameter, part in zip(bucket, parts, strict=True):
+        gradient = part.view(parameter.shape)
+        # A part of the vector lies as NCHW, but a gradient must lie in memory as its parameter does: torch's fused
+        # optimizers on the CPU walk through both in the order of memory, without a check.
+        if gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+        parameter.grad = gradient
 
 
 def build(job: Job) -> AverageGradients:

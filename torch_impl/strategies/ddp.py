@@ -1,70 +1,86 @@
-"""DistributedDataParallel: one process a device, no leader.
+"""DistributedDataParallel: one process per device, no leader.
 
-Every rank holds all parameters and optimizer state, and trains on its own equal part of the global batch. While
-backward still runs, gradients that are ready are collected in buckets and averaged over the ranks by all-reduce, so
-that communication hides behind computation. Every rank then makes the same update from the same averaged gradient, and
-the copies of the parameters stay equal without ever being sent again. (BatchNorm's running statistics do not: DDP's
-default sends rank 0's to all before each forward; evaluation and checkpoints take their mean.) The slowest rank sets
-the pace: all wait for it in the last all-reduce. The step itself (forward, loss, backward, update) is that of one
-device, in single.py: DDP works within its backward.
+Every rank holds all parameters and optimizer state, and trains on its own equal share of the global batch. While
+backward is still running, gradients that are ready are collected in buckets and averaged over the ranks by all-reduce,
+so that communication hides behind computation. Every rank then makes the same update from the same averaged gradient,
+and the copies of the parameters stay equal without ever being sent again. The slowest rank sets the pace: all wait for
+it in the last all-reduce.
 
-Averaging the ranks' gradients of their mean losses gives the gradient of the global mean, because the parts are equal.
-DDP fills its buckets anew, in the order in which gradients came, after its first step. From three ranks on a training
-that is resumed from a checkpoint therefore adds up in another order in its first step, and is equal but for rounding.
+    rank 0 | F | B of the last layers | B of the first layers |          | update
+    rank 1 | F | B of the last layers | B of the first layers |          | update      F forward, B backward
+    links  |                          | all-reduce: last      | first    |
+
+The mean of the ranks' gradients, each of a mean loss, is the gradient of the global mean because the shares are equal.
+BatchNorm's running statistics do not stay equal by themselves: by default DDP sends those of rank 0 to all ranks before
+each forward. Evaluation and checkpoints take their mean. DDP rebuilds its buckets after its first step, in the order in
+which gradients arrived. From three ranks on, a training resumed from a checkpoint therefore sums in another order in
+its first step, and is equal up to rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
-`gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, the same
-parameters are used in every step, so that DDP may plan ahead; `find_unused_parameters`, look for parameters without a
-gradient in every step: only for networks that have such, it costs a walk through the graph; `compression` bf16, buckets
-cross in half the bytes, rounded to 8 bits: no longer quite the same training.
+`gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, every
+step uses the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters
+without a gradient, which costs a walk through the graph and is only for networks that have such; `compression=bf16`,
+buckets cross in half the bytes, rounded to 8 significant bits: the training is then no longer quite the same.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 
+import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from harness.contract import Job
-from torch_impl import tuning
-from torch_impl.normalization import with_batch_norm_over
-from torch_impl.strategies.single import SingleDevice
+from torch_impl import optim, tuning
+from torch_impl.placement import Batch
+from torch_impl.program import Program
 
 
-class DDP(SingleDevice):
-    forward: DistributedDataParallel
-    first_step = True
-
-    def parallelize(self, model: nn.Module) -> nn.Module:
-        options = self.job.options
-        # Compiled within: dynamo passes over an nn.Sequential that it does not begin with, as under the wrapper. What
-        # it compiles is cut at the buckets' borders all the same, so that they are sent while backward runs.
-        network = tuning.compiled(with_batch_norm_over(model, self.job.normalization), self.job)
-        # A step that is to be captured must find its hooks on the stream of the capture.
-        with tuning.on_capture_stream() if self.job.settings.get("cuda_graphs", False) else nullcontext():
-            # The wrapper broadcasts rank 0's parameters once, and hooks every parameter's gradient.
-            wrapped = DistributedDataParallel(
-                network,
+class DDP(Program):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.model = self.build_model()
+        if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        with tuning.building_stream(job):
+            # DDP broadcasts rank 0's parameters once, and registers a hook on every parameter's gradient. The network
+            # is compiled before it is wrapped, and the compiled backward is split where a bucket ends, so that buckets
+            # are still sent while backward runs.
+            self.network = DistributedDataParallel(
+                tuning.compiled(self.model, job),
                 device_ids=None if self.device.type == "cpu" else [self.device],
-                bucket_cap_mb=options["bucket_cap_mb"],
-                gradient_as_bucket_view=options["gradient_as_bucket_view"],
-                static_graph=options["static_graph"],
-                find_unused_parameters=options["find_unused_parameters"],
+                bucket_cap_mb=job.options["bucket_cap_mb"],
+                gradient_as_bucket_view=job.options["gradient_as_bucket_view"],
+                static_graph=job.options["static_graph"],
+                find_unused_parameters=job.options["find_unused_parameters"],
             )
-        if options["compression"] == "bf16":
-            wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
-        return wrapped
+        if job.options["compression"] == "bf16":
+            self.network.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        # DDP learns a static graph in its first backward, which must not run under no_sync (its reducer asserts this).
+        self.learning_graph = job.options["static_graph"]
+        self.optimizer = self.build_optimizer(self.model.parameters())
+        self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
-    def communication(self, *, last: bool) -> AbstractContextManager:
-        # Without no_sync every accumulation step would all-reduce, for a result that only the last one needs. A static
-        # graph is learned in the first backward, which must not run under no_sync: an assertion in the reducer fails.
-        learning = self.job.options["static_graph"] and self.first_step
-        return nullcontext() if last or learning else self.forward.no_sync()
-
-    def exchange_gradients(self) -> None:
-        self.first_step = False  # the gradients are exchanged already: each bucket in backward
+    def train_step(self, placed: list[Batch]) -> torch.Tensor:
+        losses = []
+        self.optimizer.zero_grad(set_to_none=True)
+        for number, (x, y) in enumerate(placed, start=1):  # this rank's share; one part per accumulation step
+            # Without no_sync every accumulation step would all-reduce, though only the last one needs the result.
+            communicates = number == len(placed) or self.learning_graph
+            with nullcontext() if communicates else self.network.no_sync():
+                with self.autocast():
+                    loss = self.loss_fn(self.network(x), y)
+                if len(placed) > 1:
+                    loss = loss / len(placed)
+                loss.backward()  # the all-reduces happen here: each starts as soon as its bucket is full
+            losses.append(loss.detach())
+        self.learning_graph = False
+        self.optimizer.step()
+        if self.lr_schedule is not None:
+            self.lr_schedule.step()
+        return sum(losses[1:], start=losses[0])
 
 
 def build(job: Job) -> DDP:

@@ -1,27 +1,27 @@
-"""Fully sharded data parallelism (FSDP2): one process a device, and no device holds the whole model for long.
+"""Fully sharded data parallelism (FSDP2): one process per device, and no device keeps the whole model.
 
-Every parameter is cut along dim 0 over the ranks, and with it its gradient and its optimizer state: each rank holds,
-and updates, its own part. A block of the network borrows the rest when it needs it:
+Every parameter is split along dim 0 over the ranks, and with it its gradient and its optimizer state: each rank holds
+and updates its own shard. A block of the network gathers the rest when it needs it:
 
-    forward of a block    all-gather its parameters, compute, free what was borrowed
-    backward of a block   all-gather them again, compute, reduce-scatter: each rank keeps its part of the mean gradient
+    forward of a block    all-gather its parameters, compute, free what was gathered
+    backward of a block   all-gather them again, compute, reduce-scatter: each rank keeps its shard of the mean gradient
 
-The ranks train on equal parts of the global batch, as in DDP, and all wait for the slowest in every block's
-collectives; the next block's all-gather runs while this one computes. That is half as much traffic again as DDP's
-all-reduce, and 1/n of its memory. With reshard_after_forward=false a block keeps what it borrowed until its backward:
-DDP's traffic, and whole parameters between forward and backward, but still 1/n of the optimizer state.
+The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
+collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
+all-reduce, and 1/n of its memory. With reshard_after_forward=false a block keeps its gathered parameters until its
+backward: the traffic is that of DDP, and whole parameters stay in memory between forward and backward, but each rank
+still holds only 1/n of the optimizer state.
 
-dim 0 need not be divisible: the parts are those of torch.chunk, and a rank whose part is empty still takes part in the
-collectives. The whole tensors that gradients() and export() give are gathered too, so all ranks call them together.
+dim 0 need not be divisible: the shards are those of torch.chunk, and a rank with an empty shard still takes part in the
+collectives. gradients() and export() gather whole tensors too, so all ranks call them together.
 
 bf16 is autocast over float32 parameters, as in every other strategy here, so that it is the same computation.
-MixedPrecisionPolicy(param_dtype=bfloat16) is FSDP's own way and another computation: BatchNorm and the loss would take
-bfloat16 too. It would gather half the bytes, and free what autocast keeps for backward: a bfloat16 copy of each weight.
+MixedPrecisionPolicy(param_dtype=bfloat16) is FSDP's own way and another computation: BatchNorm and the loss would use
+bfloat16 too. It would gather half the bytes, and it would not keep what autocast keeps for backward, a bfloat16 copy of
+each weight.
 """
 
 from __future__ import annotations
-
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -29,43 +29,55 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from harness.contract import Job
-from torch_impl import placement, stages, tuning
-from torch_impl.normalization import with_batch_norm_over
-from torch_impl.strategies.single import SingleDevice
+from torch_impl import optim, stages, tuning
+from torch_impl.placement import Batch
+from torch_impl.program import Program
 
 
-class FSDP(SingleDevice):
-    def parallelize(self, model: nn.Module) -> nn.Module:
-        with_batch_norm_over(model, self.job.normalization)  # in place, as fully_shard: self.model is this model
-        # a mesh of our own: the default mesh is of GPUs wherever torch was built for them
-        mesh = init_device_mesh(self.device.type, (self.job.world.processes,))
-        keep = self.job.options["reshard_after_forward"]
-        for block in stages.blocks(self.model).values():
+class FSDP(Program):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        # fully_shard accepts only contiguous parameters. Images in NHWC are enough: cuDNN then computes in NHWC, and
+        # converts the kernels in each step.
+        model = self.build_model(memory_format=torch.contiguous_format)
+        if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
+            nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        # An explicit mesh: by default fully_shard makes one of GPUs wherever torch was built for them.
+        mesh = init_device_mesh(self.device.type, (job.world.processes,))
+        reshard = job.options["reshard_after_forward"]
+        for block in stages.blocks(model).values():
             if any(True for _ in block.parameters()):
-                # each by itself: the hooks around it, which borrow and give back its parameters, cannot be compiled
-                block.forward = tuning.compiled(block.forward, self.job)
-                fully_shard(block, mesh=mesh, reshard_after_forward=keep)
-        fully_shard(model, mesh=mesh, reshard_after_forward=keep)  # the root last: it orders its blocks' collectives
-        return model
+                tuning.compile_forward(block, job)
+                fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(model, mesh=mesh, reshard_after_forward=reshard)  # the root last: it orders the blocks' collectives
+        self.model = self.network = model  # sharded in place
+        self.optimizer = self.build_optimizer(model.parameters())  # over shards, so its state is sharded too
+        self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
-    @property
-    def kernel_format(self) -> torch.memory_format:
-        # fully_shard takes parameters that lie in their own order alone. Images as NHWC are enough: cuDNN then computes
-        # in NHWC, and lays the kernels out anew in each step.
-        return torch.contiguous_format
-
-    def communication(self, *, last: bool) -> AbstractContextManager:
-        # Else every accumulation step would reduce-scatter. Until the last, each rank adds up whole gradients.
+    def train_step(self, placed: list[Batch]) -> torch.Tensor:
         assert isinstance(self.model, FSDPModule)  # fully_shard has made it one
-        self.model.set_requires_gradient_sync(last)
-        return nullcontext()
+        losses = []
+        self.optimizer.zero_grad(set_to_none=True)
+        for number, (x, y) in enumerate(placed, start=1):  # this rank's share; one part per accumulation step
+            # Otherwise every accumulation step would reduce-scatter. Until the last, each rank sums whole gradients.
+            self.model.set_requires_gradient_sync(number == len(placed))
+            with self.autocast():
+                loss = self.loss_fn(self.network(x), y)  # an all-gather before each block
+            if len(placed) > 1:
+                loss = loss / len(placed)
+            loss.backward()  # an all-gather before each block, a reduce-scatter after it
+            losses.append(loss.detach())
+        self.optimizer.step()  # each rank updates its shards
+        if self.lr_schedule is not None:
+            self.lr_schedule.step()
+        return sum(losses[1:], start=losses[0])
 
-    def evaluate(self, placed: list[placement.Batch]) -> tuple[float, float]:
-        found = super().evaluate(placed)
+    def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
+        evaluated = super().evaluate(placed)
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
-                module.reshard()  # with reshard_after_forward=false that is left to a backward, and there is none
-        return found
+                module.reshard()  # with reshard_after_forward=false a backward would do this, and here is none
+        return evaluated
 
 
 def build(job: Job) -> FSDP:

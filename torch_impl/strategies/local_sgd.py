@@ -1,13 +1,17 @@
-"""Local SGD: every rank trains on its own, and now and then all take the mean of their parameters.
+"""Local SGD: every rank trains on its own, and every few steps all ranks take the mean of their parameters.
 
-Every rank holds parameters and optimizer state of its own and updates them from its own part of each batch alone. After
-every `sync_every` steps the parameters, not the optimizers' states, are averaged over the ranks by all-reduce: K times
-fewer bytes than DDP, and ranks wait for each other K times less often.
+Every rank holds its own parameters and optimizer state, and updates them from its own share of each batch. After every
+K = `sync_every` steps the parameters (not the optimizer states) are averaged over the ranks by all-reduce. Compared
+with DDP, 1/K of the bytes are sent, and ranks wait for each other 1/K as often.
 
-It is a different algorithm: between two meetings the ranks walk apart, and the mean of their places is not where one
-walker with the mean gradient would be (Stich 2019, arXiv:1805.09767). With sync_every=1 and plain SGD it is the same.
-The loss that is shown is the mean of the ranks' own; what is evaluated is the mean of their parameters, which is what
-training is for. A state has these, and for going on each rank's own.
+    rank 0 | step | step | step | step |      | step | ...
+    rank 1 | step | step | step | step | mean | step | ...      sync_every=4
+
+It is a different algorithm: between two averages the ranks' parameters drift apart, and their mean is not where the
+mean gradient would have led (Stich 2019, arXiv:1805.09767). With sync_every=1 and plain SGD it is the same algorithm.
+
+The loss shown is the mean of the ranks' own losses. Evaluation uses the mean of their parameters, which is the result
+of such a training. A checkpoint holds this mean and, to resume from, each rank's own state.
 """
 
 from __future__ import annotations
@@ -17,52 +21,71 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch._utils import _flatten_dense_tensors as flatten
-from torch._utils import _unflatten_dense_tensors as unflatten
 
 from harness.contract import Arrays, Job
-from torch_impl import placement, weights
-from torch_impl.strategies.single import SingleDevice
+from torch_impl import optim, tuning, weights
+from torch_impl.placement import Batch
+from torch_impl.program import Program
 
 
-class LocalSGD(SingleDevice):
+class LocalSGD(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        self.model = self.build_model()
+        self.network = tuning.compiled(self.model, job)
+        self.optimizer = self.build_optimizer(self.model.parameters())
+        self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
         self.steps = 0
 
-    def step(self, placed: list[placement.Batch]) -> torch.Tensor:
-        loss = super().step(placed)
+    def train_step(self, placed: list[Batch]) -> torch.Tensor:
+        losses = []
+        self.optimizer.zero_grad(set_to_none=True)
+        for x, y in placed:  # this rank's share; one part per accumulation step
+            with self.autocast():
+                loss = self.loss_fn(self.network(x), y)
+            if len(placed) > 1:
+                loss = loss / len(placed)
+            loss.backward()
+            losses.append(loss.detach())
+        self.optimizer.step()  # from this rank's own gradient
+        if self.lr_schedule is not None:
+            self.lr_schedule.step()
         self.steps += 1
-        if self.just_met:
+        if self.is_averaged:
             self.average_parameters()
-        return loss
+        return sum(losses[1:], start=losses[0])
 
     @property
-    def just_met(self) -> bool:
+    def is_averaged(self) -> bool:
+        """Whether the parameters are equal on all ranks after this many steps."""
         return self.steps % self.job.options["sync_every"] == 0
 
     @torch.no_grad()
     def average_parameters(self) -> None:
+        """Set the parameters to their mean over the ranks. All are sent as one vector."""
         parameters = list(self.model.parameters())
-        together = flatten(parameters)
-        dist.all_reduce(together)
-        fill(parameters, together / self.job.world.processes)
+        vector = torch.cat([p.reshape(-1) for p in parameters])
+        dist.all_reduce(vector)  # the sum over the ranks
+        vector /= self.job.world.processes
+        for parameter, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
+            parameter.copy_(part.view(parameter.shape))
 
     def gradients(self) -> Arrays | None:
-        """The mean of the ranks' gradients; equal to the global one as long as their parameters are."""
+        """The mean of the ranks' gradients. It is the global one as long as their parameters are equal."""
         mean = weights.gradients(self.model, ranks=self.job.world.processes)
-        return weights.canonical(self.job.workload, self.whole(mean))
+        return weights.canonical(self.job.workload, self.to_host(mean))
 
-    def evaluate(self, placed: list[placement.Batch]) -> tuple[float, float]:
-        if self.just_met:
+    def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
+        """Loss and accuracy of the mean of the ranks' parameters; training goes on with each rank's own."""
+        if self.is_averaged:
             return super().evaluate(placed)
-        with torch.no_grad():
-            own = flatten(list(self.model.parameters()))
+        own = [p.detach().clone() for p in self.model.parameters()]
         self.average_parameters()
-        found = super().evaluate(placed)
-        fill(list(self.model.parameters()), own)
-        return found
+        evaluated = super().evaluate(placed)
+        with torch.no_grad():
+            for parameter, value in zip(self.model.parameters(), own, strict=True):
+                parameter.copy_(value)
+        return evaluated
 
     def state(self) -> Arrays | None:
         own, world = super().state(), self.job.world
@@ -70,31 +93,23 @@ class LocalSGD(SingleDevice):
         dist.gather_object(own, every)
         if every is None:
             return None
-        found: Arrays = {"optimizer/steps": np.array(self.steps)}
+        gathered: Arrays = {"optimizer/steps": np.array(self.steps)}
         for name in every[0]:
             if name.startswith("running/"):
-                found[name] = every[0][name]  # averaged already
+                gathered[name] = every[0][name]  # already averaged
                 continue
             if name.startswith("model/"):
-                # in float64, where the mean of equal float32 numbers is that number
+                # In float64 the mean of equal float32 numbers is that number.
                 mean = np.mean([state[name] for state in every], axis=0, dtype=np.float64)
-                found[name] = mean.astype(every[0][name].dtype)
-            found |= {f"optimizer/rank{rank}/{name}": state[name] for rank, state in enumerate(every)}
-        return found
+                gathered[name] = mean.astype(every[0][name].dtype)
+            gathered |= {f"optimizer/rank{rank}/{name}": state[name] for rank, state in enumerate(every)}
+        return gathered
 
     def load_state(self, state: Arrays) -> None:
-        mark = f"optimizer/rank{self.job.world.rank}/"
-        own = {name.removeprefix(mark): array for name, array in state.items() if name.startswith(mark)}
+        prefix = f"optimizer/rank{self.job.world.rank}/"
+        own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
         super().load_state(state | own)
         self.steps = int(state.get("optimizer/steps", 0))
-
-
-@torch.no_grad()
-def fill(parameters: list[nn.Parameter], together: torch.Tensor) -> None:
-    """The parameters' values from a vector of all, each where and as it lies (vector_to_parameters would put parts of
-    the vector there, which lie as NCHW)."""
-    for parameter, values in zip(parameters, unflatten(together, parameters), strict=True):
-        parameter.copy_(values)
 
 
 def build(job: Job) -> LocalSGD:

@@ -1,0 +1,61 @@
+"""Stages in the form that the runtime of torch.distributed.pipelining needs. The schedules are in the strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+
+from harness.contract import Job
+from torch_impl import placement, tuning
+
+
+def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.device, job: Job) -> None:
+    """Move this rank's own stages to its device, and those of other ranks to the meta device.
+
+    There they keep names and shapes, and take no memory. Their parameters never get a gradient, so an optimizer over
+    the whole model neither updates them nor keeps state for them.
+    """
+    for index, stage in enumerate(stages):
+        where = device if index in own else torch.device("meta")
+        placement.model_to_device(stage, where, tuning.memory_format(job))
+
+
+class Stage(nn.Module):
+    """A stage that the runtime can send from, and whose backward it can split.
+
+    Autocast is entered here and not around the whole step, where backward would run under it too.
+    """
+
+    def __init__(self, blocks: nn.Sequential, *, bf16: bool) -> None:
+        super().__init__()
+        self.blocks, self.bf16 = blocks, bf16
+        first = blocks[0]
+        if isinstance(first, nn.ReLU):
+            first.inplace = False  # in place it would overwrite the received tensor, whose gradient is sent back
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # What is sent must be contiguous, and a convolution may choose another layout for outputs and gradients.
+        if x.requires_grad:
+            x.register_hook(torch.Tensor.contiguous)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
+            output = self.blocks(x).contiguous()
+        # zero_bubble detaches outputs in place, which torch forbids for views (of a Flatten, for example). There is no
+        # public way to ask whether a tensor is one, and a copy of every output would cost time.
+        return output.clone() if output._is_view() else output
+
+
+class ForwardStage(PipelineStage):
+    """A stage for evaluation, without backward.
+
+    Where a rank holds two neighbouring stages (in a V), torch's runtime passes gradients from one to the other even
+    without a backward, and then fails because there are none. So these methods pass nothing.
+    """
+
+    def get_local_bwd_output(self, mb_index: int) -> tuple:
+        return ()
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs: tuple, mb_index: int) -> None:
+        pass

@@ -1,0 +1,182 @@
+"""What every strategy has besides its training step: state, batches, evaluation, checkpoints.
+
+A strategy inherits from Program. Its `__init__` builds the model and the optimizer, and its `train_step` is the whole
+training step. The methods here are those that the harness calls: see harness.contract.Program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from harness.contract import Arrays, Job
+from harness.spec.partition import shares
+from torch_impl import losses, models, optim, placement, runtime, tuning, weights
+from torch_impl.placement import Batch
+
+
+class Program:
+    """A model in training on this process's devices.
+
+    A strategy sets these attributes. By convention it calls `network` what its step calls: the model as it compiles or
+    wraps it.
+    """
+
+    model: nn.Module  # the plain network
+    optimizer: torch.optim.Optimizer
+    lr_schedule: LambdaLR | None  # None: the learning rate is constant
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.device = runtime.device(job.world)
+        self.dtype = runtime.DTYPES[job.precision]
+        self.loss_fn = losses.get(job.workload.loss)
+        self.last_loss = torch.zeros(())
+
+    # What a strategy builds itself from.
+
+    def build_model(self, *, memory_format: torch.memory_format | None = None) -> nn.Sequential:
+        """The network with its initial weights on this process's device.
+
+        `memory_format` is that of the convolution kernels, by default the one that the track sets.
+        """
+        model = initial_model(self.job)
+        placement.model_to_device(model, self.device, memory_format or tuning.memory_format(self.job))
+        return model
+
+    def build_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The job's optimizer over `parameters`, fused if the track says so."""
+        fused = self.job.settings.get("fused_optimizer", False)
+        return optim.build(self.job.optimizer, parameters, fused=fused)
+
+    def autocast(self) -> torch.autocast:
+        """The context of forward and loss. In bf16, PyTorch chooses a type for each operation; else it does nothing."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.job.precision == "bf16")
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Which share of each batch this process trains on, and of how many."""
+        return self.job.world.rank, self.job.world.processes
+
+    @property
+    def trained(self) -> nn.Module:
+        """The model whose parameters the optimizer updates."""
+        return self.model
+
+    # Batches.
+
+    def place(self, batch: Arrays) -> list[Batch]:
+        """This process's share of a global batch on its devices: one Batch for each accumulation step."""
+        rank, ranks = self.share
+        parts = shares(batch, steps=self.job.accumulation_steps, rank=rank, ranks=ranks)
+        return self.put([placement.on_host(part, self.dtype, tuning.memory_format(self.job)) for part in parts])
+
+    def put(self, parts: list[Batch], *, wait: bool = True) -> list[Batch]:
+        """Copy what is already this process's share from the host to its devices; `wait` as in placement.to_device."""
+        return [placement.to_device(part, self.device, wait=wait) for part in parts]
+
+    # Training.
+
+    def train_step(self, placed: list[Batch]) -> torch.Tensor:
+        """One update. Returns the loss of this process's share of the batch, without waiting for it."""
+        raise NotImplementedError
+
+    @cached_property
+    def run(self) -> Callable[[list[Batch]], torch.Tensor]:
+        """`train_step`, captured as a CUDA graph if the track says so."""
+        if self.job.settings.get("cuda_graphs", False):
+            return tuning.Graphed(self.train_step, self.trained, self.optimizer)
+        return self.train_step
+
+    def step(self, placed: list[Batch]) -> torch.Tensor:
+        self.last_loss = self.run(placed)
+        return self.last_loss
+
+    def sync(self) -> None:
+        runtime.sync(self.job.world)
+
+    def loss(self, of: torch.Tensor | None = None) -> float:
+        return self.over_ranks(self.last_loss if of is None else of).item()
+
+    def over_ranks(self, value: torch.Tensor) -> torch.Tensor:
+        """The mean of every rank's `value`, in float64. A collective."""
+        return runtime.mean_over_ranks(value, self.job.world)
+
+    # Evaluation.
+
+    # Not inference_mode: parameters that FSDP gathers for the first time inside it could never be trained.
+    @torch.no_grad()
+    def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
+        """Loss and accuracy. This sets BatchNorm's running statistics to their mean over the ranks for good."""
+        self.average_statistics()
+        self.model.eval()
+        with self.autocast():
+            scores = [self.score(self.predict(x), y) for x, y in placed]
+        self.model.train()
+        loss, accuracy = self.over_ranks(torch.stack(scores).mean(0)).tolist()
+        return loss, accuracy
+
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
+        """The model's outputs for a part of a batch. Evaluation needs no gradients, hence none of the wrappers."""
+        return self.model(x)
+
+    def score(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Loss and accuracy of a part of a batch, as a tensor of shape (2,)."""
+        accuracy = losses.accuracy(self.job.workload.loss, outputs, y)
+        return torch.stack([self.loss_fn(outputs, y).double(), accuracy.double()])
+
+    @torch.no_grad()
+    def average_statistics(self) -> None:
+        """Set BatchNorm's running statistics to their mean over the ranks: each rank has seen its own samples."""
+        _, ranks = self.share
+        statistics = list(weights.statistics(self.model).values())
+        if not statistics or ranks == 1:
+            return
+        # In float64 the mean of equal float32 numbers is that number, so averaging twice changes nothing.
+        mean = runtime.mean_over_ranks(torch.cat(statistics), self.job.world)
+        for statistic, part in zip(statistics, mean.split([len(each) for each in statistics]), strict=True):
+            statistic.copy_(part)
+
+    # State: for checkpoints, and for the gate.
+
+    def state(self) -> Arrays | None:
+        """See harness.contract.Program. Averages the running statistics as `evaluate` does."""
+        self.average_statistics()
+        parameters = self.to_host(dict(self.trained.named_parameters()))
+        optimizer = optim.state(self.trained, self.optimizer, self.lr_schedule)
+        rest = self.to_host(weights.statistics(self.model) | optimizer)
+        canonical = weights.canonical(self.job.workload, parameters)
+        return {f"model/{name}": array for name, array in canonical.items()} | {
+            name: tensor.numpy() for name, tensor in rest.items()
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: Arrays) -> None:
+        params = {name.removeprefix("model/"): array for name, array in state.items() if name.startswith("model/")}
+        weights.load(self.trained, self.job.workload, params)
+        for name, buffer in weights.statistics(self.model).items():
+            if not buffer.is_meta:
+                buffer.copy_(torch.from_numpy(state[name]))
+        optim.load_state(self.trained, self.optimizer, self.lr_schedule, self.job.optimizer, state)
+
+    def gradients(self) -> Arrays | None:
+        return weights.canonical(self.job.workload, self.to_host(weights.gradients(self.model)))
+
+    def export(self) -> list[Arrays]:
+        return [weights.canonical(self.job.workload, self.to_host(dict(self.trained.named_parameters())))]
+
+    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Whole copies on the host. A collective, because ranks may hold parts of them."""
+        return weights.to_host(tensors)
+
+
+def initial_model(job: Job) -> nn.Sequential:
+    """The job's network with its initial weights, on the host."""
+    model = models.build(job.workload)
+    model.to(runtime.DTYPES[job.precision])  # before loading: float64 weights must not pass through float32
+    weights.load(model, job.workload, job.params)
+    return model
