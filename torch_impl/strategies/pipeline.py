@@ -51,19 +51,15 @@ class Pipeline(StagedProgram):
         return torch.cat([waiting[stage_count][number] for number in range(count)])
 
     def train_step(self, placed: list[Batch]) -> torch.Tensor:
-        losses = []
+        ((x, y),) = placed  # inputs on the first device, targets on the last
         self.optimizer.zero_grad(set_to_none=True)
-        for x, y in placed:  # inputs on the first device, targets on the last; one part per accumulation step
-            with self.autocast():
-                loss = self.loss_fn(self.forward(x), y)
-            if len(placed) > 1:
-                loss = loss / len(placed)
-            loss.backward()  # autograd follows the copies back by itself, micro-batch by micro-batch
-            losses.append(loss.detach())
+        with self.autocast():
+            loss = self.loss_fn(self.forward(x), y)
+        loss.backward()  # autograd follows the copies back by itself, micro-batch by micro-batch
         self.optimizer.step()
         if self.lr_schedule is not None:
             self.lr_schedule.step()
-        return sum(losses[1:], start=losses[0])
+        return loss.detach()
 
 
 def build(job: Job) -> Pipeline:
