@@ -72,7 +72,7 @@ class SharedMemory:
             group["lr"] = 0.0
         if not self.is_first:
             dist.barrier()
-        optimizer.step()  # writes the parameters back as they are; one rank after the other all the same
+        optimizer.step()  # at rate 0 it writes the parameters back as they are
         if self.is_first:
             dist.barrier()
         for group, rate in zip(groups, rates, strict=True):

@@ -1,4 +1,4 @@
-"""Mistakes that people make, planted into PyTorch's implementation in the smallest way.
+"""Mistakes that people make, each planted into PyTorch's implementation by the smallest possible change.
 
 Functions import the framework themselves: the tests read this file without one.
 """
@@ -41,7 +41,7 @@ CELLS = {
 
 @planted("torch ddp")
 def gradients_summed_over_ranks():
-    """All-reduce sums, nobody divides."""
+    """All-reduce sums, and nothing divides."""
     import torch.distributed as dist
 
     from torch_impl.strategies.ddp import DDP
@@ -134,7 +134,7 @@ def last_sample_dropped():
 
 @planted("torch single")
 def loss_divided_twice():
-    """The mean is divided by the number of samples once more."""
+    """The mean is divided by the number of samples again."""
     from torch_impl import losses
 
     replaced(losses, "get", lambda original: lambda name: firing(lambda out, y: original(name)(out, y) / len(y)))
@@ -142,7 +142,7 @@ def loss_divided_twice():
 
 @planted("torch single")
 def square_kernel_transposed():
-    """Kernels loaded as (out, in, width, height): the shape does not tell."""
+    """Kernels are loaded as (out, in, width, height), which their shape does not show."""
     from torch_impl import weights
 
     def change(original):
@@ -160,7 +160,7 @@ def square_kernel_transposed():
 
 @planted("torch single")
 def rows_behind_flatten_not_permuted():
-    """The linear layer behind the flatten keeps (height, width, channel) rows, torch's order is another."""
+    """The linear layer after the flatten keeps (height, width, channel) rows, which is not torch's order."""
     from torch_impl import weights
 
     def change(original):
@@ -320,7 +320,7 @@ def compressed_gradients_summed():
 
 @planted("torch average_gradients")
 def last_bucket_not_sent():
-    """The loop that fills buckets never sends the one that it is filling when it ends."""
+    """The loop that fills buckets never sends the last one, which it is still filling when it ends."""
     from torch_impl.strategies import average_gradients
 
     replaced(average_gradients, "buckets", lambda original: firing(lambda *a, **k: list(original(*a, **k))[:-1]))
@@ -328,7 +328,7 @@ def last_bucket_not_sent():
 
 @planted("torch local_sgd")
 def parameters_never_averaged():
-    """Off by one: the step counter never meets the meeting."""
+    """Off by one: the step counter never reaches the step that averages."""
     from torch_impl.strategies.local_sgd import LocalSGD
 
     replaced(LocalSGD, "average_parameters", lambda _: firing(lambda self: None))
@@ -371,7 +371,7 @@ def lost_update():
 
 @planted("torch async_sgd")
 def pull_forgotten():
-    """A rank computes with its old copy, though it notes that it has seen the new one."""
+    """A rank computes with its old copy, though it records that it has pulled the new one."""
     from torch_impl.strategies.async_sgd import AsyncSGD
 
     def pull(self):
@@ -559,7 +559,7 @@ def micro_batches_weighted_alike():
 
 @planted("torch single deep")
 def layer_of_a_deep_network_in_float32():
-    """One convolution of ResNet-50 computes in float32: visible behind all its amplified rounding."""
+    """One convolution of ResNet-50 computes in float32: visible in spite of all the amplified rounding."""
     import torch
 
     from torch_impl import models
@@ -599,7 +599,7 @@ def only_the_first_stage_updated():
 
 @planted("torch model_parallel")
 def batch_norm_over_micro_batches():
-    """Model parallelism that cuts the batch: BatchNorm then sees its parts."""
+    """Model parallelism splits the batch, so BatchNorm sees its parts."""
     import torch
 
     from torch_impl.strategies.model_parallel import ModelParallel
@@ -615,7 +615,7 @@ def batch_norm_over_micro_batches():
 
 @planted("torch fsdp")
 def shards_of_summed_gradients():
-    """Reduce-scatter sums over the ranks, nobody divides."""
+    """Reduce-scatter sums over the ranks, and nothing divides."""
     from torch_impl.strategies.fsdp import FSDP
 
     def change(original):
@@ -633,7 +633,7 @@ def shards_of_summed_gradients():
 
 @planted("torch fsdp accumulating")
 def last_accumulation_step_not_synchronized():
-    """Gradients are reduced after the first accumulation step instead of the last: the others come a step too late."""
+    """Gradients are reduced after the first accumulation step instead of the last: the others come one step late."""
     from torch_impl.strategies.fsdp import FSDPModule
 
     def change(original):
@@ -650,7 +650,7 @@ def last_accumulation_step_not_synchronized():
 
 @planted("torch pipeline_schedules")
 def micro_batch_gradients_summed():
-    """Each micro-batch's loss is a mean, and their gradients are added up without dividing (scale_grads=False)."""
+    """Each micro-batch's loss is a mean, and the gradients are summed without dividing (scale_grads=False)."""
     from torch_impl.strategies.pipeline_schedules import PipelineSchedules
 
     def change(original):
@@ -684,7 +684,7 @@ def second_stage_of_each_rank_not_updated():
 
 @planted("torch ddp uneven")
 def mean_of_uneven_means():
-    """Each rank takes the mean over its own true samples, then all take the mean of these, though they are uneven."""
+    """Each rank takes the mean over its own true samples, then all ranks average these uneven means equally."""
     from torch_impl import placement
 
     def change(original):

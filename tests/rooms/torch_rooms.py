@@ -1,4 +1,4 @@
-"""PyTorch's rooms, called with numpy arrays in float64."""
+"""PyTorch's rooms, called with NumPy arrays in float64."""
 
 import torch
 
@@ -8,7 +8,7 @@ from torch_impl import losses, models, optim, weights
 def optimize(spec, start, gradients):
     w = torch.nn.Parameter(torch.tensor(start))
     optimizer = optim.build(spec, [w])
-    # None, and not False, which would switch off foreach: torch's own choice on GPUs
+    # None, not False, which would also switch off foreach, torch's own choice on GPUs.
     assert (optimizer.defaults["fused"], optimizer.defaults["foreach"]) == (None, None)
     schedule = optim.build_schedule(spec, optimizer)
     for gradient in gradients:

@@ -1,7 +1,7 @@
-"""python torch_training.py FOLDER RANK RANKS: what PyTorch's strategies are asked for beside steps, on 2 devices.
+"""python torch_training.py FOLDER RANK RANKS: what PyTorch's strategies must do besides steps, on 2 devices.
 
-One rank visits the strategies of one process, two visit the others together. Rank 0 prints a JSON line for each visit:
-errors against numpy in float64, and names of what differs where it must be equal, bit for bit.
+One rank visits the strategies of one process; two ranks visit the others together. Rank 0 prints a JSON line for each
+visit: errors against NumPy in float64, and the names of arrays that differ where they must be equal, bit for bit.
 """
 
 import importlib
@@ -25,7 +25,7 @@ from harness.spec.optimizers import parse
 from torch_impl import input as torch_input
 from torch_impl import runtime, weights
 
-BATCH, SAMPLES = 8, 21  # so an epoch has two whole batches, and one of 5
+BATCH, SAMPLES = 8, 21  # so an epoch has two whole batches and one of 5
 MOMENTUM = "sgd:momentum=0.9,nesterov=true,weight_decay=0.01,schedule=step,step_size=2,gamma=0.5,warmup_steps=1"
 OPTIMIZERS = {"fsdp": "adamw:weight_decay=0.1", "async_sgd": "adamw", "pipeline_schedules": "adagrad"}
 OPTIONS = {"cut": "parameters", "micro_batches": 4, "split_size": 3, "sync_every": 3, "reshard_after_forward": False}
@@ -35,7 +35,7 @@ known = {"rank": rank, "processes": ranks, "platform": "cpu", "cores": 1, "rende
 
 @dataclass(frozen=True)
 class Frozen(layers.BatchNorm):
-    """BatchNorm as it is in evaluation, by hand."""
+    """BatchNorm in evaluation, by hand."""
 
     running: dict = field(default_factory=dict)
 
@@ -46,14 +46,14 @@ class Frozen(layers.BatchNorm):
 
 
 def frozen(layer, running):
-    """The layer as it is in evaluation."""
+    """The layer in evaluation."""
     if isinstance(layer, layers.Residual):
         return layers.Residual(*(tuple(frozen(inner, running) for inner in p) for p in (layer.body, layer.shortcut)))
     return Frozen(layer.name, layer.channels, running=running) if isinstance(layer, layers.BatchNorm) else layer
 
 
 def epochs(workload, strategy, *, parts=1):
-    """Epochs of few samples, whose short batches are padded to what the strategy can cut."""
+    """Epochs of few samples; short batches are padded to a size that the strategy can split."""
     batches = Batches(
         {name: array[:SAMPLES] for name, array in workload.load("train", None).items()},
         seed=0, transform=workload.transform,
@@ -64,7 +64,7 @@ def epochs(workload, strategy, *, parts=1):
 
 def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, options=(), **more):
     """The strategy's program and its job."""
-    # as they lie when tuned: what is saved and loaded must be so whatever the order in memory
+    # In the memory format of the tuned track: saving and loading must not depend on it.
     settings = {name: True for name in ("channels_last", "fused_optimizer") if name not in strategy.without}
     filled = {name: OPTIONS.get(name, default) for name, default in strategy.options.items()} | dict(options)
     job = Job(
@@ -76,7 +76,7 @@ def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, 
 
 
 def step(program, batch):
-    """A step; ranks that do not wait for each other make theirs one after another, so that it can be repeated."""
+    """A step. Ranks that do not wait for each other take turns, so that the result is deterministic."""
     placed, found = program.place(batch), None
     turns = range(ranks) if hasattr(program, "pushes") else [rank]
     for turn in turns:
@@ -87,7 +87,7 @@ def step(program, batch):
 
 
 def state(program):
-    """Rank 0's state on every rank, as when it comes from a file."""
+    """Rank 0's state on every rank, as if it came from a file."""
     decided = [program.state()]
     if ranks > 1:
         dist.broadcast_object_list(decided, src=0)
@@ -103,11 +103,11 @@ def relative(found, right):
 
 
 def errors(strategy, workload, options=()):
-    """Of a step on a short batch, of a loss that was kept, of evaluation, and of running statistics."""
+    """Errors of a step on a short batch, of a loss that was kept, of evaluation, and of running statistics."""
     data = epochs(workload, strategy)
     whole, _, short = (data.whole(taken, dtype=np.float64) for taken in data.steps(0))
     program, _ = built(strategy, workload, options=options)
-    kept = step(program, short)  # first: no program must be made for its size
+    kept = step(program, short)  # first: no program may rely on the size of its first batch
     loss, gradients = loops.loss_and_gradients(workload, workload.init_params(0), short)
     read, found = program.loss(), {}
     if not workload.normalizes:
@@ -133,7 +133,7 @@ def errors(strategy, workload, options=()):
 
 
 def resumed(strategy, workload, options=(), *, optimizer=""):
-    """What differs between a program that trained on, and one that took up its state, in float32."""
+    """What differs between a program that went on training and one that loaded its state, in float32."""
     optimizer = optimizer or OPTIMIZERS.get(strategy.name, MOMENTUM)
     data = epochs(workload, strategy)
     batches = [data.whole(taken) for number in range(2) for taken in data.steps(number)]
@@ -158,12 +158,12 @@ def resumed(strategy, workload, options=(), *, optimizer=""):
     again = trained(program, 4)
     found["taken up"] = different(again[0], straight[4])
     found["resumed"] = different(again[-1], straight[-1])
-    program.load_state(straight[0])  # of before the first step, when there is no momentum yet
+    program.load_state(straight[0])  # from before the first step, when there is no momentum yet
     now = state(program)
     found["taken up anew"] = different({name: now[name] for name in straight[0]}, straight[0])
     program = anew()
     found["looked at"] = different(trained(program, look=True)[-1], straight[-1])
-    # the same program once more: of what it remembers nothing must stay
+    # The same program again: nothing of its old optimizer state may remain.
     program.load_state({name: a for name, a in straight[0].items() if not name.startswith("optimizer/")})
     found["as new"] = different(trained(program)[-1], straight[-1])
     return found
@@ -175,12 +175,12 @@ def different(a, b):
 
 
 def loaded(strategy, workload, *, workers=0, parts=1):
-    """What a loader gives that is not what the program would place, or not the samples of the epoch."""
+    """Batches of a loader that differ from what the program would place, or from the samples of the epoch."""
     data, wrong = epochs(workload, strategy, parts=parts), []
     program, job = built(strategy, workload, precision="fp32", accumulation_steps=parts)
     loader = torch_input.make_loader(program, job, data, workers=workers)
     for _ in zip(range(2), loader.epoch(0), strict=False):
-        pass  # and leave
+        pass  # and leave the epoch early
     for number in (1, 0):
         for at, (taken, found) in enumerate(zip(data.steps(number), loader.epoch(number), strict=True)):
             batch = data.whole(taken)
@@ -204,7 +204,7 @@ def broken(x):
 
 
 def raised(strategy, workload, *, workers):
-    """What becomes of an error in a worker."""
+    """The error that a worker's error becomes."""
     program, job = built(strategy, workload, precision="fp32")
     arrays = workload.load("train", None)
     data = Epochs(batches=Batches(arrays, seed=0, transform=broken), global_batch=BATCH)
@@ -219,12 +219,12 @@ def raised(strategy, workload, *, workers):
 
 
 def visit():
-    """All rows, one after another."""
+    """All rows."""
     cnn, deep = workloads.get("mnist_cnn", "tiny"), workloads.get("resnet50", "tiny")
     for strategy in registry.framework("torch").strategies:
         if strategy.needs_gpu or (strategy.processes == "one") != (ranks == 1):
             continue
-        # the other two schedules are run by the same classes as these
+        # The other two schedules use the same classes as these.
         for chosen in ("1f1b", "zero_bubble") if "schedule" in strategy.options else ("",):
             options = {"schedule": chosen} if chosen else {}
             row = {"strategy": f"{strategy.name} {chosen}".strip()}

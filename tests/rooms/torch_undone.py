@@ -1,4 +1,4 @@
-"""python torch_undone.py: whether steps that are undone leave a trace in those after. Prints a JSON line a case."""
+"""python torch_undone.py: do steps that are undone leave a trace in later steps? Prints a JSON line per case."""
 
 import json
 
@@ -9,7 +9,7 @@ from torch_impl import tuning
 
 
 def weights(*, rehearse_before: int | None, **options) -> list[list[float]]:
-    """All that three steps leave, with a rehearsal of four others before one of them, or none."""
+    """The model's state after three steps, optionally with four other steps rehearsed before one of them."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.LazyLinear(2)).double()
     batches = torch.randn(7, 5, 2, 6, 6, dtype=torch.float64)
