@@ -1,6 +1,6 @@
 """The training loop as a plain script would have it, over a program's own network and optimizer.
 
-It runs between the timed blocks on GPUs (harness/worker/phases.py), and shows what the suite's own code costs.
+It runs between the timed blocks on GPUs (harness/worker/measure.py), and shows what the suite's own code costs.
 """
 
 from __future__ import annotations
