@@ -9,6 +9,7 @@ Literal, unions, tuple, list, dict with text keys, and Any for plain JSON.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -88,15 +89,15 @@ def _decode_scalar(kind: Any, raw: Any, at: str) -> Any:
 
 
 def _decode_union(kinds: tuple[Any, ...], raw: Any, at: str) -> Any:
-    for kind in kinds:
-        try:
+    others = [kind for kind in kinds if kind is not types.NoneType]
+    if raw is None and len(others) < len(kinds):
+        return None
+    if len(others) == 1:
+        return decode(others[0], raw, at=at)
+    for kind in others:
+        with contextlib.suppress(Malformed):
             return decode(kind, raw, at=at)
-        except Malformed as error:
-            reason = error  # the last one: None comes first or last, and is never the interesting one
-    structured = [kind for kind in kinds if kind is not types.NoneType]
-    if len(structured) == 1 and raw is not None:
-        return decode(structured[0], raw, at=at)  # raises with the place within it
-    raise _unexpected(at, " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds), raw) from reason
+    raise _unexpected(at, " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds), raw)
 
 
 def _decode_sequence(origin: Any, kinds: tuple[Any, ...], raw: Any, at: str) -> Any:
