@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from harness.contract import Arrays, Job
 from harness.spec import partition
-from jax_impl import runtime, training
-from jax_impl.blocks import Network
+from jax_impl import models, runtime, training
+from jax_impl.models import Network
 from jax_impl.training import State
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many
@@ -110,8 +110,11 @@ def _stage(job: Job, start: int, end: int) -> Stage:
 
         return forward
 
-    training_mode, inference_mode = (forward_of(training.make_model(job, inference=mode)) for mode in (False, True))
-    return Stage(job.workload.blocks[start:end], training_mode, inference_mode)
+    return Stage(
+        job.workload.blocks[start:end],
+        forward=forward_of(models.build(job.workload, precision=job.precision)),
+        infer=forward_of(models.build(job.workload, precision=job.precision, inference=True)),
+    )
 
 
 def _size(stage: Stage, params: Arrays) -> int:

@@ -12,7 +12,6 @@ import optax
 
 from harness.contract import Arrays, Job
 from jax_impl import losses, models, optim, runtime, weights
-from jax_impl.blocks import Network
 
 
 class State(NamedTuple):
@@ -42,7 +41,7 @@ def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
     BatchNorm normalizes by the samples that one call sees: under a mapped axis, those of one device. With `axis_name`
     it shares its statistics over that axis.
     """
-    model = make_model(job, axis_name=axis_name)
+    model = models.build(job.workload, precision=job.precision, axis_name=axis_name)
     loss_fn = losses.get(job.workload.loss)
 
     def objective(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
@@ -110,7 +109,7 @@ def make_evaluation(job: Job, *, axis_name: str | None = None) -> Evaluation:
     x and y are what a step takes: of several accumulation steps one at a time is in memory. With `axis_name`, running
     statistics and results are averaged over that mapped axis.
     """
-    model = make_model(job, inference=True)
+    model = models.build(job.workload, precision=job.precision, inference=True)
     measure = losses.evaluation(job.workload.loss)
 
     def evaluate(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -136,7 +135,8 @@ def initial_state(job: Job, *, own_statistics: bool = False) -> State:
     params = weights.load(job.params, dtype)
     sample = jnp.zeros((1, *job.workload.input_shape), dtype)
     # shapes only: no weights are drawn, since they are given
-    shapes = jax.eval_shape(make_model(job).init, jax.random.key(0), sample)
+    model = models.build(job.workload, precision=job.precision)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), sample)
     # Running means begin at 0, running variances at 1, as in torch; not in Flax's own dtype, which is float32 at first
     # and float64 after a float64 step: the step would be compiled twice, and a scan refuses it.
     start = {"mean": jnp.zeros, "var": jnp.ones}
@@ -146,12 +146,6 @@ def initial_state(job: Job, *, own_statistics: bool = False) -> State:
         for layer, leaves in shapes.get("batch_stats", {}).items()
     }
     return State(params, optim.build(job.optimizer).init(params), stats)
-
-
-def make_model(job: Job, *, axis_name: str | None = None, inference: bool = False) -> Network:
-    """The job's network in its number formats; the keywords are explained in jax_impl/blocks.py."""
-    compute_dtype, dtype = runtime.COMPUTE_DTYPES[job.precision], runtime.DTYPES[job.precision]
-    return models.build(job.workload, dtype=compute_dtype, param_dtype=dtype, axis_name=axis_name, inference=inference)
 
 
 def cast(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:

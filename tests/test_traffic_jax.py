@@ -95,7 +95,7 @@ from harness import workloads
 from jax_impl import models
 for name in workloads.names():
     for workload in workloads.sizes(name).values():
-        model, key = models.build(workload, dtype=jnp.float32, param_dtype=jnp.float32), jax.random.key(0)
+        model, key = models.build(workload, precision="fp32"), jax.random.key(0)
         x, found = jax.ShapeDtypeStruct((2, *workload.input_shape), jnp.float32), set()
         whole, _ = jax.eval_shape(model.init_with_output, key, x)
         for index, block in enumerate(workload.blocks):

@@ -1,23 +1,49 @@
-"""The networks, as Flax linen modules."""
+"""The networks, as Flax linen modules. Each is an ordered list of blocks, so that strategies can cut it anywhere."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
+import jax
+from flax import linen as nn
 from jax.typing import DTypeLike
 
+from harness.spec import Precision
 from harness.workloads import Workload
-from jax_impl.blocks import Network
+from jax_impl import runtime
+
+Block = Callable[[jax.Array], jax.Array]
+
+
+class Network(nn.Module, kw_only=True):
+    """Layers compute in `dtype`; parameters and the output are in `param_dtype`.
+
+    `axis_name`: the mapped axis over which BatchNorm shares its statistics; None to use only the samples it sees.
+    `inference`: BatchNorm normalizes with its running statistics.
+    """
+
+    dtype: DTypeLike
+    param_dtype: DTypeLike
+    axis_name: str | None = None
+    inference: bool = False
+
+    def blocks(self) -> dict[str, Block]:
+        """The blocks in order, by their names in the workload. Called while Flax applies the network."""
+        raise NotImplementedError
+
+    @nn.compact
+    def __call__(self, x: jax.Array, start: int = 0, end: int | None = None) -> jax.Array:
+        """The output of blocks `start` to `end`, by default of all. It needs the parameters of these blocks only."""
+        for block in list(self.blocks().values())[start:end]:
+            x = block(x)
+        return x
 
 
 def build(
-    workload: Workload,
-    *,
-    dtype: DTypeLike,
-    param_dtype: DTypeLike,
-    axis_name: str | None = None,
-    inference: bool = False,
+    workload: Workload, *, precision: Precision, axis_name: str | None = None, inference: bool = False
 ) -> Network:
-    """The network of `workload`; the keywords are explained in jax_impl/blocks.py."""
+    """The network of `workload` in the number formats of `precision`; for the other keywords see Network."""
     model = importlib.import_module(f"{__name__}.{workload.name}").Model
+    dtype, param_dtype = runtime.COMPUTE_DTYPES[precision], runtime.DTYPES[precision]
     return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, axis_name=axis_name, inference=inference)

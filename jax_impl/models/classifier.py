@@ -6,7 +6,7 @@ from typing import Any
 
 from flax import linen as nn
 
-from jax_impl.blocks import Block, Network
+from jax_impl.models import Block, Network
 
 
 class Model(Network):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from jax_impl.blocks import Block, Network
+from jax_impl.models import Block, Network
 
 EXPANSION = 4
 

@@ -25,8 +25,8 @@ from harness.spec import optimizers, partition
 from harness.workloads import Workload
 from jax_impl import input as loaders
 from jax_impl import runtime
-from jax_impl.blocks import Network
 from jax_impl.manifest import FRAMEWORK
+from jax_impl.models import Network
 
 DEVICES, BATCH, SAMPLES, CLASSES = 2, 16, 42, 3  # 16 + 16 + 10
 
