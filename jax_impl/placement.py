@@ -1,4 +1,4 @@
-"""Where arrays lie: the mesh of devices, and the shardings over it."""
+"""From NumPy batches to arrays on devices: number formats, the mesh of devices, and how arrays are cut over it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,41 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from harness.contract import Job
+from harness.contract import Arrays, Job
 from jax_impl import runtime
 
 AXIS = "devices"
 
 
+def on_host(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """NumPy inputs and targets in the job's number format; class labels become int32."""
+    x, y = batch["x"], batch["y"]
+    dtype = runtime.DTYPES[job.precision]
+    return x.astype(dtype), y.astype("int32" if y.dtype.kind == "i" else dtype)
+
+
+def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
+    """A global batch as a step takes it: (batch, ...), or (accumulation steps, batch / accumulation steps, ...)."""
+    x, y = on_host(batch, job)
+    if job.accumulation_steps == 1:
+        return x, y
+    x, y = (array.reshape(job.accumulation_steps, -1, *array.shape[1:]) for array in (x, y))
+    return x, y
+
+
 def mesh(job: Job) -> Mesh:
     """All devices of this process in a row."""
-    # Mesh, not jax.make_mesh: the latter makes Explicit axes, and plain code then has to spell out shardings.
+    # Mesh, not jax.make_mesh: that makes Explicit axes, under which plain code must spell out its shardings.
     return Mesh(np.array(runtime.devices(job.world)), (AXIS,))
 
 
 def sample_spec(job: Job) -> PartitionSpec:
-    """Cuts `training.parts` over the devices: the samples, of every accumulation step if there are several."""
+    """Cuts the arrays of `parts` over the devices by samples, within each accumulation step if there are several."""
     return PartitionSpec(AXIS) if job.accumulation_steps == 1 else PartitionSpec(None, AXIS)
 
 
 def stacked(tree: Any, count: int) -> Any:
-    """Every array `count` times along a new leading axis: one entry for each device."""
+    """Every array `count` times along a new leading axis: one entry per device."""
     return jax.tree.map(lambda a: np.stack([np.asarray(a)] * count), tree)
 
 
@@ -36,5 +52,5 @@ def entry(tree: Any) -> Any:
 
 
 def as_entry(tree: Any) -> Any:
-    """Inside jax.shard_map: what this device has, as its entry of that axis."""
+    """Inside jax.shard_map: this device's own arrays as its entry of that axis."""
     return jax.tree.map(lambda a: a[None], tree)

@@ -1,4 +1,4 @@
-"""What the programs of all strategies have in common: a state on the devices, and the metrics of the last step."""
+"""What the programs of all strategies share: a state on the devices, and the metrics of the last step."""
 
 from __future__ import annotations
 
@@ -9,49 +9,46 @@ import jax
 import numpy as np
 
 from harness.contract import Arrays, Job
-from jax_impl import states, training, weights
-from jax_impl.training import State
+from jax_impl import train_state, weights
+from jax_impl.train_state import TrainState
 
 MOST_UNDER_WAY = 16
-"""So many steps may be enqueued on CPU devices. XLA admits 32 programs a device; once that many with collectives wait,
-the devices wait for each other for ever in their all-reduce (jax 0.10.2: 48 steps ahead end well, 60 never)."""
+"""How many steps may be enqueued on CPU devices. XLA admits 32 programs per device. Once that many programs with
+collectives wait, the devices wait for each other in their all-reduces for ever (jax 0.10.2: 48 steps ahead always end,
+60 never)."""
 
 
 class Program:
-    """A strategy says how a batch (`put`) and a state (`spread`, `whole`) lie on the devices, and compiles a step and
-    an evaluation.
+    """A strategy compiles a step and an evaluation. It also says how a batch (`put`) and a state lie on the devices.
 
-    The two ways of a state lead between the devices and the form in which a single device has it, in which it is saved.
-    Only running statistics may differ from device to device, and then have a leading axis there.
+    `spread` brings a state from the form it has on a single device, in which it is saved, to the devices; `whole`
+    brings it back. `own_statistics`: each device has its own running statistics, so that these have a leading axis on
+    the devices. Evaluation and saved states use their mean.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.held: Any = None  # the State, as it lies on the devices
-        self.compiled: Any = None  # (held, x, y) to what is held afterwards, and Metrics
+    def __init__(self, job: Job, *, own_statistics: bool = False) -> None:
+        self.job, self.own_statistics = job, own_statistics
+        self.held: Any = None  # the TrainState, as it lies on the devices
+        self.compiled: Any = None  # (held, x, y) to the next `held`, and Metrics
         self.evaluation: Any = None  # (held.params, held.batch_stats, x, y) to loss and accuracy, as one array
         self.metrics: Any = None
         self.under_way: deque[jax.Array] = deque()  # losses of steps on CPU devices
 
-    def has_own_statistics(self) -> bool:
-        """Whether each device has running statistics of its own. Evaluation and state use their mean."""
-        return False
-
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        """What a step takes of a global batch. The copies to the devices have begun, and are not waited for."""
+        """A global batch as a step takes it. Returns while its copies to the devices are still under way."""
         raise NotImplementedError
 
-    def spread(self, whole: State) -> Any:
+    def spread(self, whole: TrainState) -> Any:
         """A state on the devices."""
         raise NotImplementedError
 
-    def whole(self) -> State:
+    def whole(self) -> TrainState:
         """The state that the devices hold."""
         return self.held
 
-    def initial(self) -> State:
+    def initial(self) -> TrainState:
         """The job's weights and a fresh optimizer state."""
-        return training.initial_state(self.job, own_statistics=self.has_own_statistics())
+        return train_state.initial(self.job, own_statistics=self.own_statistics)
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         return jax.block_until_ready(self.put(batch))  # else the copies would run into the timed steps
@@ -75,10 +72,10 @@ class Program:
         return float(loss), float(accuracy)
 
     def state(self) -> Arrays:
-        return states.save(self.whole(), own_statistics=self.has_own_statistics())
+        return train_state.save(self.whole(), own_statistics=self.own_statistics)
 
     def load_state(self, state: Arrays) -> None:
-        self.held = self.spread(states.load(self.initial(), state))
+        self.held = self.spread(train_state.load(self.initial(), state))
 
     def gradients(self) -> Arrays | None:
         return weights.parameters(self.metrics.gradients)

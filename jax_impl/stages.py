@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from harness.contract import Arrays, Job
 from harness.spec import partition
-from jax_impl import models, runtime, training
+from jax_impl import models, runtime, train_state
 from jax_impl.models import Network
-from jax_impl.training import State
+from jax_impl.train_state import TrainState
 
 TIMED_RUNS = 3  # each block's time is the smallest of so many
 
@@ -61,7 +61,7 @@ def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
 
 def block_seconds(job: Job) -> list[float]:
     """Seconds of forward and backward of each block, compiled by itself, on the first device, for a batch of ones."""
-    state = training.initial_state(job)
+    state = train_state.initial(job)
     x = jnp.ones((job.global_batch, *job.workload.input_shape), runtime.DTYPES[job.precision])
     seconds = []
     for index in range(len(job.workload.blocks)):
@@ -83,7 +83,7 @@ def block_seconds(job: Job) -> list[float]:
     return seconds
 
 
-def map_trees(function: Callable[..., Any], *given: State) -> Any:
+def map_trees(function: Callable[..., Any], *given: TrainState) -> Any:
     """`function` of every tree by layers of states alike: parameters, running statistics, and what the optimizer keeps
     for each parameter. These are dicts, and nothing else is; the counters between them are the first state's."""
 

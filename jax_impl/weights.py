@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
@@ -15,7 +16,7 @@ _NAMES = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 
 
 def load(params: Arrays, dtype: DTypeLike) -> Params:
-    """A Flax parameter tree of jax arrays from canonical `params`."""
+    """A Flax parameter tree of JAX arrays from canonical `params`."""
     tree: Params = {}
     for name, array in params.items():
         layer, _, leaf = name.rpartition(".")
@@ -32,6 +33,19 @@ def parameters(tree: Params) -> Arrays:
         for layer, leaves in tree.items()
         for leaf, array in leaves.items()
     }
+
+
+def of_each_device(tree: Params, devices: int) -> list[Arrays]:
+    """Canonical arrays as each device has them.
+
+    A replicated array claims that all its copies are equal, and NumPy reads one of them. Only reading device by device
+    shows a copy that went astray. Arrays that are cut over the devices are put together.
+    """
+
+    def on_device(array: jax.Array, index: int) -> jax.Array:
+        return array.addressable_shards[index].data if array.is_fully_replicated else array
+
+    return [parameters(jax.tree.map(lambda a, i=i: on_device(a, i), tree)) for i in range(devices)]
 
 
 def canonical_name(layer: str, leaf: str) -> str:

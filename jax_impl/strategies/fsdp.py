@@ -1,19 +1,19 @@
 """Fully sharded data parallelism by jit: parameters, gradients and optimizer state are cut over the devices as well.
 
-Each tensor is cut along its largest dimension that the number of devices divides; one that has none (a bias of 10 on 4
-devices) is kept whole by every device. So is the batch cut, by samples. In a step each device
+Each tensor is cut along its largest dimension that the number of devices divides. A tensor without such a dimension (a
+bias of 10 on 4 devices) stays whole on every device. The batch is cut by samples. In a step each device
 
     gathers the whole tensors (all-gather), runs forward on its samples, and lets the tensors go;
-    gathers them again on the way back, and runs backward;
-    gets its own part of the summed gradients (reduce-scatter), and updates its own part alone.
+    gathers them again in backward;
+    gets its own part of the summed gradients (reduce-scatter), and updates only its own part.
 
-What it saves is memory: a device keeps one part of parameters, gradients and optimizer state. What it pays is half as
-much traffic again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other
-in every one of them. With accumulation the whole tensors are gathered once, and every device adds up whole gradients
-until one all-reduce behind the last accumulation step: the devices synchronize once, for the memory of both.
+This saves memory: a device keeps one part of parameters, gradients and optimizer state. It costs half as much traffic
+again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other in each of
+them. With accumulation the whole tensors are gathered once, and every device adds up whole gradients until one
+all-reduce after the last accumulation step: the devices synchronize once, and pay with memory for both.
 
-Where tensors are gathered and cut is said here, by sharding constraints. By which collectives, and when, is XLA's
-choice: its CPU compiler makes the reduce-scatter an all-reduce of which each device keeps its part.
+Sharding constraints say here where tensors are gathered and cut. XLA chooses the collectives and their order: its CPU
+compiler turns the reduce-scatter into an all-reduce of which each device keeps its part.
 """
 
 from __future__ import annotations
@@ -21,45 +21,58 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from harness.contract import Job
-from jax_impl import weights
+from harness.contract import Arrays, Job
+from jax_impl import optim, per_device, placement, weights
+from jax_impl.objective import Objective, make_evaluation, make_objective
 from jax_impl.placement import AXIS
-from jax_impl.strategies.jit_sharding import JitSharding
-from jax_impl.training import Objective, State
+from jax_impl.program import Program
+from jax_impl.train_state import Metrics, Step, TrainState
 
 
-class FSDP(JitSharding):
-    """jit_sharding with other shardings, and an objective that gathers what it needs."""
+def make_step(job: Job, mesh: Mesh, cuts: Any) -> Step:
+    """(state, x, y) to the updated state, and the metrics. `cuts`: the sharding of each parameter."""
+    objective, optimizer = make_objective(job), optim.build(job.optimizer)
+    if job.normalization == "per_device":
+        objective = per_device.with_own_statistics(objective, mesh.size)
+    value_and_grad = jax.value_and_grad(gathering(objective, cuts), has_aux=True)
+    if job.accumulation_steps > 1:
+        value_and_grad = per_device.accumulation(job, mesh)  # it takes whole tensors, so XLA gathers them before it
 
-    def arrange(self, state: State) -> Any:
-        cut = jax.tree.map(lambda leaf: NamedSharding(self.mesh, largest_dim(leaf.shape, self.mesh.size)), state)
-        return cut._replace(batch_stats=super().arrange(state).batch_stats)
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+        (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
+        # gradients and optimizer state are cut like the parameters: each device updates its own parts
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(params, opt_state, batch_stats), Metrics(loss, gradients if job.keep_gradients else None)
 
-    def objective(self) -> Objective:
-        of_whole = super().objective()
+    return step
 
-        def of_parts(params: weights.Params, *others: Any) -> tuple[jax.Array, Any]:
-            return of_whole(self.gathered(params), *others)
 
-        # Keep everything for the way back but the whole tensors and their casts, which would else stay from forward
-        # to backward: all of them at once, in the end. (Named values and save_anything_except_these_names would not do:
-        # what has the name is let go, but not the equal value that was given it.)
-        again = ("sharding_constraint", "convert_element_type")
-        return jax.checkpoint(of_parts, policy=lambda primitive, *_, **__: primitive.name not in again)
+def gathering(objective: Objective, cuts: Any) -> Objective:
+    """The objective of parameters that are cut: it gathers them in forward, and again in backward."""
 
-    def gathered(self, params: weights.Params) -> weights.Params:
-        return jax.tree.map(self.gather, params, self.shardings.params)
+    def of_parts(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
+        return objective(jax.tree.map(gather, params, cuts), batch_stats, x, y)
 
-    def gather(self, part: jax.Array, cut: NamedSharding) -> jax.Array:
-        """The whole tensor; its gradient goes back cut, so that only sums of parts need cross."""
-        gathered = jax.custom_vjp(lambda part: jax.lax.with_sharding_constraint(part, self.replicated))
-        gathered.defvjp(
-            lambda part: (jax.lax.with_sharding_constraint(part, self.replicated), None),
-            lambda _, gradient: (jax.lax.with_sharding_constraint(gradient, cut),),
-        )
-        return gathered(part)
+    # Save everything for backward except the whole tensors and their casts. Otherwise all of them would stay in memory
+    # from forward to backward. (save_anything_except_these_names does not help: it drops the named value, but not the
+    # equal value from before it got the name.)
+    recomputed = ("sharding_constraint", "convert_element_type")
+    return jax.checkpoint(of_parts, policy=lambda primitive, *_, **__: primitive.name not in recomputed)
+
+
+def gather(part: jax.Array, cut: NamedSharding) -> jax.Array:
+    """The whole tensor. Its gradient is cut on the way back, so that the devices need only send sums of parts."""
+    replicated = NamedSharding(cut.mesh, PartitionSpec())
+    gathered = jax.custom_vjp(lambda part: jax.lax.with_sharding_constraint(part, replicated))
+    gathered.defvjp(
+        lambda part: (jax.lax.with_sharding_constraint(part, replicated), None),
+        lambda _, gradient: (jax.lax.with_sharding_constraint(gradient, cut),),
+    )
+    return gathered(part)
 
 
 def largest_dim(shape: tuple[int, ...], devices: int) -> PartitionSpec:
@@ -69,6 +82,38 @@ def largest_dim(shape: tuple[int, ...], devices: int) -> PartitionSpec:
         return PartitionSpec()
     best = max(divisible, key=lambda dim: shape[dim])
     return PartitionSpec(*[AXIS if dim == best else None for dim in range(len(shape))])
+
+
+class FSDP(Program):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, own_statistics=job.normalization == "per_device")
+        self.mesh = placement.mesh(job)
+        replicated = NamedSharding(self.mesh, PartitionSpec())
+        by_device = NamedSharding(self.mesh, PartitionSpec(AXIS))
+        self.by_sample = NamedSharding(self.mesh, placement.sample_spec(job))
+        state = self.initial()
+        cuts = jax.tree.map(lambda leaf: NamedSharding(self.mesh, largest_dim(leaf.shape, self.mesh.size)), state)
+        self.shardings = cuts._replace(batch_stats=by_device if self.own_statistics else replicated)
+        self.held = self.spread(state)
+        self.compiled = jax.jit(
+            make_step(job, self.mesh, cuts.params),
+            out_shardings=(self.shardings, replicated),  # without it XLA might cut the new state in another way
+            donate_argnums=0,
+        )
+        evaluate = make_evaluation(job, own_statistics=self.own_statistics)
+        self.evaluation = jax.jit(
+            lambda params, *others: evaluate(jax.tree.map(gather, params, cuts.params), *others),
+            out_shardings=replicated,
+        )
+
+    def spread(self, whole: TrainState) -> TrainState:
+        return jax.device_put(whole, self.shardings)
+
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        return jax.device_put(placement.parts(batch, self.job), self.by_sample)
+
+    def export(self) -> list[Arrays]:
+        return weights.of_each_device(self.held.params, self.mesh.size)
 
 
 def build(job: Job) -> FSDP:

@@ -27,9 +27,9 @@ import optax
 
 from harness.contract import Arrays, Job
 from harness.spec import Span, partition
-from jax_impl import losses, optim, runtime, stages, training
+from jax_impl import losses, optim, placement, runtime, stages
 from jax_impl.program import Program
-from jax_impl.training import Metrics, State
+from jax_impl.train_state import Metrics, TrainState
 
 
 class StageOnDevice:
@@ -70,14 +70,14 @@ class ModelParallel(Program):
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
         self.evaluation = jax.jit(losses.evaluation(job.workload.loss))
 
-    def spread(self, whole: State) -> list[State]:
+    def spread(self, whole: TrainState) -> list[TrainState]:
         return [jax.device_put(stages.map_trees(stage.own, whole), stage.device) for stage in self.stages]
 
-    def whole(self) -> State:
+    def whole(self) -> TrainState:
         return stages.map_trees(stages.joined, *self.held)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        x, y = training.cast(batch, self.job)
+        x, y = placement.on_host(batch, self.job)
         # targets wait where the loss is taken
         return jax.device_put(x, self.stages[0].device), jax.device_put(y, self.stages[-1].device)
 

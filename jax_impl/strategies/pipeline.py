@@ -36,15 +36,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
 from harness.spec import partition
-from jax_impl import losses, placement, runtime, stages, training, weights
+from jax_impl import losses, optim, placement, runtime, stages, weights
 from jax_impl.placement import AXIS
 from jax_impl.program import Program
-from jax_impl.training import State
+from jax_impl.train_state import Metrics, Step, TrainState
 
 
 class Rows(NamedTuple):
@@ -72,23 +73,36 @@ class Pipeline(Program):
         self.by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
         self.held = self.spread(whole)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
-        step = training.make_step(job, objective=self.through_all)
-        self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
+        self.compiled = jax.jit(self.make_step(), out_shardings=(shardings, None), donate_argnums=0)
         self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
 
     def rows(self, tree: dict[str, Any]) -> Rows:
         """A tree by layers as one row for each stage."""
         return as_rows([stage.own(tree) for stage in self.stages])
 
-    def spread(self, whole: State) -> State:
+    def spread(self, whole: TrainState) -> TrainState:
         laid = stages.map_trees(lambda tree: self.rows(tree).array, whole)
         # what the optimizer keeps for each parameter lies with it; its counter is everywhere
         return jax.tree.map(lambda a: jax.device_put(a, self.by_stage if np.ndim(a) == 2 else self.replicated), laid)
 
-    def whole(self) -> State:
+    def whole(self) -> TrainState:
         params, opt_state, batch_stats = jax.device_get(self.held)
         opt_state = jax.tree.map(lambda a: self.params.tree(a) if a.ndim == 2 else a, opt_state)
-        return State(self.params.tree(params), opt_state, self.batch_stats.tree(batch_stats))
+        return TrainState(self.params.tree(params), opt_state, self.batch_stats.tree(batch_stats))
+
+    def make_step(self) -> Step:
+        """(state, x, y) to the updated state, and the metrics."""
+        value_and_grad = jax.value_and_grad(self.through_all, has_aux=True)
+        optimizer = optim.build(self.job.optimizer)
+
+        def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+            (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
+            updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
+            kept = gradients if self.job.keep_gradients else None
+            return TrainState(params, opt_state, batch_stats), Metrics(loss, kept)
+
+        return step
 
     def find_input_shapes(self) -> list[tuple[int, ...]]:
         """Of each stage's input, for one micro-batch."""
@@ -168,7 +182,7 @@ class Pipeline(Program):
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         count = self.job.options["micro_batches"]
-        x, y = (a.reshape(count, -1, *a.shape[1:]) for a in training.cast(batch, self.job))
+        x, y = (a.reshape(count, -1, *a.shape[1:]) for a in placement.on_host(batch, self.job))
         return jax.device_put((x, y), self.replicated)
 
     def gradients(self) -> Arrays | None:

@@ -1,50 +1,68 @@
-"""jax.pmap: one program, mapped over the devices by one process.
+"""jax.pmap: one step, mapped over the devices by one process.
 
-Every array has a leading axis with one entry a device: the state holds an equal copy on each, the batch (devices,
-batch / devices, ...) a different part on each. All devices run the shared step on their own entry; `pmean` averages
-their gradients by all-reduce, so that all make the same update and the copies stay equal. The compiled program holds
-the all-reduce, so XLA may overlap it with the rest of backward; all devices wait for each other there.
+Every array has a leading axis with one entry per device. The state has an equal copy on each device; the batch,
+(devices, batch / devices, ...), has a different part on each. All devices run the step on their own entry. `pmean`
+averages their gradients by all-reduce, so all devices make the same update and the copies stay equal. The all-reduce is
+part of the compiled program, so XLA may overlap it with the rest of backward; all devices wait for each other there.
 
-JAX keeps pmap in maintenance: shard_map is its successor. It is here because most existing code uses it.
+pmap is in maintenance mode, and shard_map is its successor. It is here because most existing code uses it.
 """
 
 from __future__ import annotations
 
 import jax
 import numpy as np
+import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from jax_impl import placement, runtime, training, weights
+from jax_impl import optim, placement, runtime, weights
+from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
 from jax_impl.program import Program
-from jax_impl.training import State
+from jax_impl.train_state import Metrics, Step, TrainState
+
+
+def make_step(job: Job) -> Step:
+    """(state, x, y) of one device to its updated state, and the metrics, which are equal on all devices."""
+    # per_device: BatchNorm sees the device's own samples; global: it shares its statistics over the axis
+    objective = make_objective(job, axis_name=AXIS if job.normalization == "global" else None)
+    value_and_grad = with_accumulation(jax.value_and_grad(objective, has_aux=True), job)
+    optimizer = optim.build(job.optimizer)
+
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+        (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
+        loss, gradients = jax.lax.pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(params, opt_state, batch_stats), Metrics(loss, gradients if job.keep_gradients else None)
+
+    return step
 
 
 class Pmap(Program):
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
+        super().__init__(job, own_statistics=True)
         self.devices = runtime.devices(job.world)
         self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
         self.held = self.spread(self.initial())
-        step, evaluate = training.make_step(job, axis_name=AXIS), training.make_evaluation(job, axis_name=AXIS)
-        # the metrics are averaged already, and equal everywhere: they come back without the leading axis
-        self.compiled = jax.pmap(step, axis_name=AXIS, devices=self.devices, donate_argnums=0, out_axes=(0, None))
+        evaluate = make_evaluation(job, axis_name=AXIS)
+        # metrics and evaluations are averaged, and equal on all devices: they come back without the leading axis
+        self.compiled = jax.pmap(
+            make_step(job), axis_name=AXIS, devices=self.devices, donate_argnums=0, out_axes=(0, None)
+        )
         self.evaluation = jax.pmap(evaluate, axis_name=AXIS, devices=self.devices, out_axes=None)
 
-    def has_own_statistics(self) -> bool:
-        return True
-
-    def spread(self, whole: State) -> State:
+    def spread(self, whole: TrainState) -> TrainState:
         params, opt_state = placement.stacked((whole.params, whole.opt_state), len(self.devices))
-        return jax.device_put(State(params, opt_state, whole.batch_stats), self.one_entry_each)
+        return jax.device_put(TrainState(params, opt_state, whole.batch_stats), self.one_entry_each)
 
-    def whole(self) -> State:
+    def whole(self) -> TrainState:
         params, opt_state = placement.entry((self.held.params, self.held.opt_state))  # the copies are equal
-        return State(params, opt_state, self.held.batch_stats)
+        return TrainState(params, opt_state, self.held.batch_stats)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        x, y = jax.device_put([self.cut(array) for array in training.parts(batch, self.job)], self.one_entry_each)
+        x, y = jax.device_put([self.cut(array) for array in placement.parts(batch, self.job)], self.one_entry_each)
         return x, y
 
     def cut(self, array: np.ndarray) -> np.ndarray:

@@ -1,54 +1,78 @@
-"""jax.shard_map: pmap's step, on the arrays of jit: what crosses devices is written by hand, where they lie is named.
+"""jax.shard_map: the step of one device, written by hand, on the global arrays of jit.
 
-The parameters are one array with a copy on every device, the batch one array cut by samples. Inside shard_map the step
-sees one device's part and its own copy, as under pmap; `pmean` averages the gradients by all-reduce, where all devices
-wait for each other, and all make the same update (`make_step` in jax_impl/training.py, as for pmap). BatchNorm sees its
-own device's samples, and each device has running statistics of its own: they lie as entries of a leading axis.
+The parameters are one array with a copy on every device; the batch is one array, cut over the devices by samples.
+Inside shard_map the step sees its device's copy and its device's samples, as under pmap. `pmean` averages the gradients
+by all-reduce, where all devices wait for each other, and all devices make the same update. BatchNorm sees its own
+device's samples. Each device has its own running statistics: they are the entries of a leading axis.
 
-`check_vma=False` is meant. By default (check_vma=True) shard_map tracks which values vary over the devices, and the
-gradient of a parameter that does not vary is summed over the devices by shard_map itself, since the parameter is one
-and its uses are many. A `pmean` after that averages equal sums: every update is as many times too large as there are
-devices, and nothing warns. Right under the default would be `jax.grad` of the pmean'ed loss, or
-`jax.lax.pcast(params, axis, to="varying")` first; the former is wrong without the check, where gradients stay local.
+`check_vma=False` is deliberate. By default (check_vma=True) shard_map tracks which values vary over the devices. The
+gradient of a parameter that does not vary is then summed over the devices by shard_map itself, because one parameter
+has many uses. A `pmean` after that averages equal sums: with n devices every update is n times too large, and nothing
+warns. Under the default, two other ways are right: `jax.grad` of the averaged loss, or first
+`jax.lax.pcast(params, axis, to="varying")`. The former is wrong without the check, because gradients then stay local.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
-from jax.sharding import PartitionSpec
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
 
-from harness.contract import Job
-from jax_impl import placement, training
+from harness.contract import Arrays, Job
+from jax_impl import optim, placement, weights
+from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
-from jax_impl.strategies.jit_sharding import JitSharding
-from jax_impl.training import Metrics, State
+from jax_impl.program import Program
+from jax_impl.train_state import Metrics, Step, TrainState
 
 
-class ShardMap(JitSharding):
-    """Arrays lie, come and go as with jit: only the compiled step is another."""
+def make_step(job: Job) -> Step:
+    """(state, x, y) of one device to its updated state, and the metrics, which are equal on all devices."""
+    # per_device: BatchNorm sees the device's own samples; global: it shares its statistics over the axis
+    objective = make_objective(job, axis_name=AXIS if job.normalization == "global" else None)
+    value_and_grad = with_accumulation(jax.value_and_grad(objective, has_aux=True), job)
+    optimizer = optim.build(job.optimizer)
 
-    def has_own_statistics(self) -> bool:
-        return True  # as under pmap, also where they are equal
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+        batch_stats = placement.entry(state.batch_stats)
+        (loss, batch_stats), gradients = value_and_grad(state.params, batch_stats, x, y)
+        loss, gradients = jax.lax.pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        new = TrainState(params, opt_state, placement.as_entry(batch_stats))
+        return new, Metrics(loss, gradients if job.keep_gradients else None)
 
-    def compile(self) -> Any:
-        step = training.make_step(self.job, axis_name=AXIS)
+    return step
 
-        def on_one_device(state: State, x: jax.Array, y: jax.Array) -> tuple[State, Metrics]:
-            new, metrics = step(state._replace(batch_stats=placement.entry(state.batch_stats)), x, y)
-            return new._replace(batch_stats=placement.as_entry(new.batch_stats)), metrics
 
-        everywhere, samples = PartitionSpec(), placement.sample_spec(self.job)
-        state = State(everywhere, everywhere, PartitionSpec(AXIS))  # pyright: ignore[reportArgumentType]
-        mapped = jax.shard_map(
-            on_one_device,
+class ShardMap(Program):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, own_statistics=True)
+        self.mesh = placement.mesh(job)
+        everywhere, samples = PartitionSpec(), placement.sample_spec(job)
+        state = TrainState(params=everywhere, opt_state=everywhere, batch_stats=PartitionSpec(AXIS))
+        self.shardings = TrainState(*(NamedSharding(self.mesh, spec) for spec in state))
+        self.by_sample = NamedSharding(self.mesh, samples)
+        self.held = self.spread(self.initial())
+        on_all_devices = jax.shard_map(
+            make_step(job),
             mesh=self.mesh,
             in_specs=(state, samples, samples),
             out_specs=(state, everywhere),
             check_vma=False,
         )
-        return jax.jit(mapped, donate_argnums=0)
+        self.compiled = jax.jit(on_all_devices, donate_argnums=0)
+        evaluate = make_evaluation(job, own_statistics=True)
+        self.evaluation = jax.jit(evaluate, out_shardings=NamedSharding(self.mesh, everywhere))
+
+    def spread(self, whole: TrainState) -> TrainState:
+        return jax.device_put(whole, self.shardings)
+
+    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        return jax.device_put(placement.parts(batch, self.job), self.by_sample)
+
+    def export(self) -> list[Arrays]:
+        return weights.of_each_device(self.held.params, self.mesh.size)
 
 
 def build(job: Job) -> ShardMap:

@@ -97,18 +97,18 @@ def optax_adagrad():
 @planted("jax single")
 def labels_shifted():
     """A label file read with its header: every label belongs to the sample before."""
-    from jax_impl import training
+    from jax_impl import placement
 
     def change(original):
         return firing(lambda batch, job: original(batch | {"y": np.roll(batch["y"], 1)}, job))
 
-    replaced(training, "cast", change)
+    replaced(placement, "on_host", change)
 
 
 @planted("jax pmap accumulating")
 def accumulated_and_not_divided():
     """The gradients of the accumulation steps are added up, and nobody divides by their number."""
-    from jax_impl import training
+    from jax_impl.strategies import pmap
 
     def change(original):
         def make_objective(job, **known):
@@ -123,7 +123,7 @@ def accumulated_and_not_divided():
 
         return make_objective
 
-    replaced(training, "make_objective", change)
+    replaced(pmap, "make_objective", change)
 
 
 @planted("jax jit_sharding per_device")
@@ -132,7 +132,7 @@ def batch_norm_left_to_jit():
     import jax
     import jax.numpy as jnp
 
-    from jax_impl.strategies import jit_sharding
+    from jax_impl import per_device
 
     def as_it_is(objective, devices):
         def whole(params, batch_stats, x, y):
@@ -142,7 +142,7 @@ def batch_norm_left_to_jit():
 
         return whole
 
-    replaced(jit_sharding, "each_device", lambda _: as_it_is)
+    replaced(per_device, "with_own_statistics", lambda _: as_it_is)
 
 
 @planted("jax jit_sharding")
@@ -183,21 +183,26 @@ def gradient_of_the_averaged_loss():
     """Averages the loss and not the gradients, which is right under check_vma=True only: here gradients stay local."""
     import jax
 
-    from jax_impl import training
+    from jax_impl.placement import AXIS
+    from jax_impl.strategies import shard_map
 
-    def averaged(job, axis_name):
-        of_one_device = training.make_objective(job)
+    pmean = jax.lax.pmean
 
-        def objective(params, batch_stats, x, y):
-            loss, batch_stats = of_one_device(params, batch_stats, x, y)
-            fired()
-            return jax.lax.pmean(loss, axis_name), batch_stats
+    def change(original):
+        def make_objective(job, **known):
+            of_one_device = original(job, **known)
 
-        return objective
+            def objective(params, batch_stats, x, y):
+                loss, batch_stats = of_one_device(params, batch_stats, x, y)
+                fired()
+                return pmean(loss, AXIS), batch_stats
 
-    replaced(
-        training, "make_step", lambda original: lambda job, axis_name: original(job, objective=averaged(job, axis_name))
-    )
+            return objective
+
+        return make_objective
+
+    replaced(shard_map, "make_objective", change)
+    replaced(jax.lax, "pmean", lambda _: lambda tree, axis: tree)
 
 
 @planted("jax fsdp")
@@ -205,14 +210,12 @@ def gathered_in_float32():
     """Parameters are gathered in float32 to halve the traffic, in the float64 phase too."""
     import jax.numpy as jnp
 
-    from jax_impl.strategies.fsdp import FSDP
+    from jax_impl.strategies import fsdp
 
     replaced(
-        FSDP,
+        fsdp,
         "gather",
-        lambda original: firing(
-            lambda self, part, cut: original(self, part.astype(jnp.float32), cut).astype(part.dtype),
-        ),
+        lambda original: firing(lambda part, cut: original(part.astype(jnp.float32), cut).astype(part.dtype)),
     )
 
 
@@ -262,7 +265,7 @@ def padding_is_trained_on():
     """The short batch is filled up so that it can be cut evenly, and what fills it counts like any sample."""
     import numpy as np
 
-    from jax_impl import training
+    from jax_impl import placement
 
     def change(original):
         def parts(batch, job):
@@ -273,4 +276,4 @@ def padding_is_trained_on():
 
         return parts
 
-    replaced(training, "parts", change)
+    replaced(placement, "parts", change)
