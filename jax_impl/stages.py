@@ -1,31 +1,33 @@
-"""A network cut into stages: what model and pipeline parallelism have in common."""
+"""A network cut into stages, and the programs of a stage that has a device to itself."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from harness.contract import Arrays, Job
 from harness.spec import partition
-from jax_impl import models, runtime, train_state
+from jax_impl import models, optim, runtime, train_state
 from jax_impl.models import Network
 from jax_impl.train_state import TrainState
 
-TIMED_RUNS = 3  # each block's time is the smallest of so many
+TIMED_RUNS = 3  # each block's time is the smallest of this many
 
 Forward = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Consecutive blocks. `forward` takes parameters, running statistics and inputs of this stage alone; it gives the
-    outputs and the new running statistics. `infer` is the same in inference mode: the statistics stay."""
+    """Consecutive blocks. `forward` takes parameters, running statistics and inputs of this stage only, and returns the
+    outputs and the new running statistics. `infer` is the same in inference mode: it leaves the statistics alone."""
 
     blocks: tuple[str, ...]
     forward: Forward
@@ -41,10 +43,10 @@ class Stage:
 
 
 def cut_points(job: Job) -> tuple[int, ...]:
-    """The index of the first block of each stage after the first, one stage a device, as the option `cut` says.
+    """The index of the first block of each stage after the first, one stage per device, as the option `cut` says.
 
     "parameters" balances the number of parameters, "time" the measured time of forward and backward. Raises UsageError
-    for names that are none.
+    for names of blocks that do not exist.
     """
     names, count, how = job.workload.blocks, job.world.devices, job.options["cut"]
     if how == "parameters":
@@ -83,9 +85,51 @@ def block_seconds(job: Job) -> list[float]:
     return seconds
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompiledStage:
+    """A stage's programs for its device, each compiled by itself."""
+
+    stage: Stage
+    device: Any  # jax.Device
+    forward: Callable[..., Any]  # (params, batch_stats, x) to outputs, pullback, new batch_stats
+    backward: Callable[..., Any]  # (pullback, gradient of the outputs) to gradients of params and, unless first, of x
+    update: Callable[..., Any]  # (params, opt_state, gradients) to new params and opt_state
+    infer: Callable[..., Any]  # (params, batch_stats, x) to outputs and batch_stats
+
+
+def compile_stage(stage: Stage, job: Job, device: Any, *, first: bool) -> CompiledStage:
+    """The programs of a stage. `first`: its inputs are the images, whose gradient nobody needs."""
+    optimizer = optim.build(job.optimizer)
+
+    @jax.jit
+    def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any, Any]:
+        def of(params: Any, x: jax.Array = x) -> tuple[jax.Array, Any]:
+            return stage.forward(params, batch_stats, x)
+
+        given = (params,) if first else (params, x)
+        y, pullback, batch_stats = jax.vjp(of, *given, has_aux=True)
+        return y, pullback, batch_stats
+
+    @jax.jit
+    def backward(pullback: Callable[..., Any], dy: jax.Array) -> Any:
+        return pullback(dy)
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def update(params: Any, opt_state: Any, gradients: Any) -> tuple[Any, Any]:
+        updates, opt_state = optimizer.update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    return CompiledStage(
+        stage=stage, device=device, forward=forward, backward=backward, update=update, infer=jax.jit(stage.infer)
+    )
+
+
 def map_trees(function: Callable[..., Any], *given: TrainState) -> Any:
-    """`function` of every tree by layers of states alike: parameters, running statistics, and what the optimizer keeps
-    for each parameter. These are dicts, and nothing else is; the counters between them are the first state's."""
+    """`function` of every tree by layers in one state, or in several states of one form.
+
+    These trees are the parameters, the running statistics, and what the optimizer keeps for each parameter. They are
+    dicts, and nothing else in a state is. The optimizer's counters between them are taken from the first state.
+    """
 
     def of(node: Any, *others: Any) -> Any:
         return function(node, *others) if is_tree(node) else node
@@ -97,7 +141,7 @@ def map_trees(function: Callable[..., Any], *given: TrainState) -> Any:
 
 
 def joined(*trees: dict[str, Any]) -> dict[str, Any]:
-    """One tree by layers of those of all stages."""
+    """One tree by layers from the trees of all stages."""
     return {layer: leaves for tree in trees for layer, leaves in tree.items()}
 
 
