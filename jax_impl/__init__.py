@@ -1,1 +1,1 @@
-"""The workloads and strategies in JAX, with Flax linen models and Optax optimizers."""
+"""Workloads and strategies in JAX, with models in Flax linen and optimizers from Optax."""

@@ -1,6 +1,6 @@
-"""The training loop as a script would have it, over a program's own compiled step: without the suite's code.
+"""The training loop as a script would write it: the program's own compiled step, without the suite's code around it.
 
-Run between the timed blocks on GPUs, it shows what the suite's own code costs: harness/worker/phases.py.
+On GPUs it runs between the timed blocks, and shows what the suite's own code costs: harness/worker/phases.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import jax
 
 
 def loop(program: Any, batches: Sequence[tuple[jax.Array, jax.Array]]) -> Callable[[int], None]:
-    """What makes so many updates on the batches in turn. The program's state is changed as by its own steps."""
+    """A function of a number of steps, which makes that many updates on the batches in turn.
+
+    It changes the program's state as the program's own steps do.
+    """
     step = program.compiled
 
     def updates(steps: int) -> None:
@@ -26,4 +29,4 @@ def loop(program: Any, batches: Sequence[tuple[jax.Array, jax.Array]]) -> Callab
 
 
 LOOPS = {"single": loop, "pmap": loop, "jit_sharding": loop, "shard_map": loop}
-"""By strategy."""
+"""The loop of each strategy that has one."""

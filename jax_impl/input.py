@@ -1,9 +1,9 @@
-"""Input pipeline: threads that gather batches and bring them to the devices, ahead of the step that takes them.
+"""Input pipeline: threads that gather batches and bring them to the devices before the step needs them.
 
-JAX has no loader of its own, and one process here drives all devices, so a pool of threads does: NumPy lets go of the
+JAX has no loader of its own, and one process here drives all devices. A pool of threads is enough: NumPy releases the
 interpreter's lock while it gathers and converts samples. jax.device_put returns while its copy is still under way, and
-the step that takes the batch waits for it on the device. At most `workers` batches are in the making and READY more
-behind them, which bounds the memory that waiting batches take, on host and devices.
+the step that takes the batch waits for the copy on the device. At most `workers` batches are being made and READY more
+wait, which bounds the memory of waiting batches on host and devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.datasets import Epochs, Step
 from jax_impl import runtime
 from jax_impl.program import Program
 
-READY = 2  # batches beyond those in the making: one is trained on while the next one waits
+READY = 2  # batches besides those being made: one is trained on while the next one waits
 
 
 class ThreadedLoader:
@@ -31,7 +31,7 @@ class ThreadedLoader:
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="input") if workers else None
 
     def load(self, step: Step) -> Any:
-        """What the program's step takes. The global batch: the process drives all devices, and the program cuts it."""
+        """A batch as the step takes it. It is global: one process drives all devices, and the program cuts it."""
         return self.program.put(self.epochs.whole(step, dtype=self.dtype))
 
     def epoch(self, number: int) -> Iterator[Any]:
@@ -39,15 +39,15 @@ class ThreadedLoader:
         if self.pool is None:
             yield from map(self.load, steps)
             return
-        loading: deque[Future[Any]] = deque()  # in the order of the steps, whichever is done first
+        loading: deque[Future[Any]] = deque()  # in the order of the steps, in whatever order they finish
         try:
             for step in steps:
                 loading.append(self.pool.submit(self.load, step))
                 if len(loading) == self.ahead:
-                    yield loading.popleft().result()  # raises what the thread raised
+                    yield loading.popleft().result()  # raises any error of the thread
             while loading:
                 yield loading.popleft().result()
-        finally:  # also when the epoch is left early
+        finally:  # also if the caller leaves the epoch early
             for future in loading:
                 future.cancel()
 
@@ -57,5 +57,5 @@ class ThreadedLoader:
 
 
 def make_loader(program: Program, job: Job, epochs: Epochs, *, workers: int) -> ThreadedLoader:
-    """The loader of a program. `workers`: so many threads; 0 loads each batch when it is asked for."""
+    """The loader of a program. `workers`: the number of threads; with 0, each batch is loaded when it is asked for."""
     return ThreadedLoader(program, job, epochs, workers=workers)

@@ -1,8 +1,8 @@
-"""Losses and accuracy: each takes outputs and targets, and gives the mean over the samples it sees.
+"""Losses and accuracy: each takes outputs and targets, and returns the mean over the samples it sees.
 
-Targets come as the workload has them, or as harness.data.padded makes them: numbers, with one more column, the factor
-of each sample's loss. Their shape tells them apart while the program is traced, so factors that are not there cost
-nothing.
+Targets come as the workload has them, or as harness.datasets.padded makes them: with one more column, the factor of
+each sample's loss. Their shape tells the two apart while the program is traced, so targets without factors cost nothing
+extra.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LOSSES: dict[Loss, Measure] = {
     "cross_entropy": optax.softmax_cross_entropy_with_integer_labels,
     "nll": _nll,
 }
-"""Each sample's loss, or that of each of its outputs."""
+"""The loss of each sample, or of each of its outputs."""
 
 
 def get(name: Loss) -> Measure:
-    """The loss of that name."""
+    """The mean loss by its name."""
 
     def loss(outputs: jax.Array, targets: jax.Array) -> jax.Array:
         known, factors = _split(name, outputs, targets)
@@ -45,7 +45,8 @@ def get(name: Loss) -> Measure:
 
 
 def accuracy(name: Loss, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    """The share of samples whose largest output is their class's; with "mse" the class is the largest target's."""
+    """The share of samples whose largest output is that of their class. With "mse" the class is that of the largest
+    target."""
     known, factors = _split(name, outputs, targets)
     classes = known.argmax(1) if name == "mse" else known
     return _mean((outputs.argmax(1) == classes).astype(outputs.dtype), factors)
@@ -66,5 +67,5 @@ def _split(name: Loss, outputs: jax.Array, targets: jax.Array) -> tuple[jax.Arra
 
 
 def _mean(of_samples: jax.Array, factors: jax.Array | None) -> jax.Array:
-    # samples come last for the product, as a sample may have a row of losses
+    # samples come last for the product, because a sample may have a row of losses
     return jnp.mean(of_samples if factors is None else of_samples.T * factors)

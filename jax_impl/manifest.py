@@ -1,10 +1,10 @@
-"""What JAX offers here. Read by the planner, so it imports no framework."""
+"""What JAX offers here. The planner reads it, so it imports no framework."""
 
 from harness.spec import FrameworkSpec, Platform, Setting, StrategySpec
 
-# Without it JAX would start every backend that it finds, and a CPU trial would hold GPU memory.
+# Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
-# What --compile-cache keeps is everything: by default JAX leaves out what compiles in under a second.
+# --compile-cache is to keep everything; by default JAX skips what compiles in under a second.
 CACHING = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 FRAMEWORK = FrameworkSpec(
@@ -17,7 +17,7 @@ FRAMEWORK = FrameworkSpec(
     execution="compiled by XLA (jit, pmap, shard_map; model_parallel stage by stage); state donated, NHWC",
     untuned="jit",
     compile_cache="JAX_COMPILATION_CACHE_DIR",
-    sharing={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # else a process takes three quarters of a GPU's memory at once
+    sharing={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # else each takes three quarters of a GPU's memory at once
     settings=(
         Setting(
             name="latency_hiding_scheduler",

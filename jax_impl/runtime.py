@@ -1,4 +1,4 @@
-"""Starting JAX in a worker, meeting the other ranks, and what it says of itself."""
+"""Starting JAX in a worker, waiting for the other ranks, and what JAX reports about itself."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from harness.gate import precision_probe
 from harness.spec import Precision
 
 DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
-"""What parameters and inputs are stored in."""
+"""The formats that parameters and inputs are stored in."""
 
 COMPUTE_DTYPES = {**DTYPES, "bf16": jnp.bfloat16}
-"""What layers compute in: bf16 computes in bfloat16 over float32 parameters."""
-
+"""The formats that layers compute in: bf16 computes in bfloat16 with float32 parameters."""
 
 FOR_GPUS = "; for GPUs: pip install 'jax[cuda13]', with a driver that knows CUDA 13"
 
 
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
-    """Device count and number formats. All of these are process-wide and must precede the first computation."""
+    """Set device count and number formats. They are process-wide, and must be set before the first computation.
+
+    Raises DevicesMissing if JAX does not see the devices of `world`.
+    """
     jax.config.update("jax_enable_x64", precision == "fp64")
-    # JAX's default lets GPUs use TF32 for float32 products.
+    # JAX's default lets GPUs use TF32 in float32 products.
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
     if world.platform == "cpu":
         jax.config.update("jax_num_cpu_devices", world.devices)
@@ -46,12 +48,12 @@ def devices(world: World) -> list[Any]:
 
 
 def barrier(world: World) -> None:
-    """Wait for all ranks: every strategy here is one process, which has nobody to wait for."""
+    """Wait for all ranks. Every strategy here is one process, so there are no others."""
     assert world.processes == 1
 
 
 def peak_bytes(world: World) -> int | None:
-    """Most memory that arrays took on one of this process's GPUs so far, in bytes; None on the CPU."""
+    """The most memory that arrays have taken so far on one of this process's GPUs, in bytes; None on the CPU."""
     if world.platform == "cpu":
         return None
     peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices(world)]
@@ -59,7 +61,7 @@ def peak_bytes(world: World) -> int | None:
 
 
 def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> dict[str, float]:
-    """How far products are off as they are computed here: harness/gate/precision_probe.py."""
+    """The errors of products as they are computed here: see harness/gate/precision_probe.py."""
     a, b, x, k = (
         jax.device_put(array.astype(DTYPES[precision]), devices(world)[0])
         for array in precision_probe.operands().values()
@@ -71,5 +73,5 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
 
 
 def versions(world: World) -> dict[str, str]:
-    """Versions beside those of the packages."""
+    """Versions other than those of the packages."""
     return {"PJRT": jax.devices()[0].client.platform_version} if world.platform == "gpu" else {}

@@ -28,7 +28,7 @@ class Model(Network):
             "conv2": nn.Conv(self.channels2, (5, 5), padding="VALID", name="conv2", **kinds),
             "relu2": nn.relu,
             "pool2": pool,
-            "flatten": lambda x: x.reshape(x.shape[0], -1),  # (height, width, channel) order: canonical
+            "flatten": lambda x: x.reshape(x.shape[0], -1),  # in (height, width, channel) order, the canonical one
             "fc1": nn.Dense(self.hidden, name="fc1", **kinds),
             "relu3": nn.relu,
             "fc2": nn.Dense(self.classes, name="fc2", **kinds),

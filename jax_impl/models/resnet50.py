@@ -27,12 +27,12 @@ class Model(Network):
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def conv(name: str, channels: int, kernel: int, stride: int = 1) -> nn.Conv:
-            # padding spelled out: "SAME" pads one side more where the stride is 2
+            # explicit padding, because "SAME" pads one side more if the stride is 2
             around = [(kernel // 2, kernel // 2)] * 2
             return nn.Conv(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
 
         def norm(name: str) -> nn.BatchNorm:
-            # Flax's momentum of 0.9 is torch's of 0.1
+            # Flax's momentum 0.9 is torch's 0.1
             known = kinds | {"momentum": 0.9, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
             return nn.BatchNorm(use_running_average=self.inference, **known)
 
@@ -48,7 +48,7 @@ class Model(Network):
 
             return block
 
-        around: Any = ((1, 1), (1, 1))  # padded with minus infinity
+        around: Any = ((1, 1), (1, 1))  # max_pool pads with minus infinity
         found: dict[str, Block] = {
             "conv1": conv("conv1", self.width, 7, 2),
             "bn1": norm("bn1"),
@@ -63,6 +63,6 @@ class Model(Network):
         fc = nn.Dense(self.classes, name="fc", **kinds)
         return found | {
             "avgpool": lambda x: x.mean((1, 2)),
-            "flatten": lambda x: x,  # the mean has left nothing to flatten
+            "flatten": lambda x: x,  # after the mean there is nothing to flatten
             "fc": lambda x: fc(x).astype(self.param_dtype),
         }

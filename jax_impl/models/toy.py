@@ -1,4 +1,4 @@
-"""Two linear layers, with or without ReLU between."""
+"""Two linear layers, with or without ReLU in between."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Mistakes that people make, planted into JAX's implementation in the smallest way.
+"""Mistakes that people make, planted into the JAX implementation with the smallest possible change.
 
-Functions import the framework themselves: the tests read this file without one.
+The functions import the framework themselves, because the tests read this file without one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CELLS = {
 
 @planted("jax pmap")
 def psum_for_pmean():
-    """Gradients and loss are summed over the devices."""
+    """Gradients and loss are summed over the devices, not averaged."""
     import jax
 
     replaced(jax.lax, "pmean", lambda _: firing(jax.lax.psum))
@@ -39,7 +39,7 @@ def psum_for_pmean():
 
 @planted("jax pmap")
 def no_pmean():
-    """Every device follows its own gradient; the loss that is shown is still averaged."""
+    """Every device follows its own gradient; only the reported loss is averaged."""
     import jax
 
     replaced(jax.lax, "pmean", lambda original: firing(lambda tree, axis: (original(tree[0], axis), tree[1])))
@@ -47,7 +47,7 @@ def no_pmean():
 
 @planted("jax single classifier")
 def adam_without_bias_correction():
-    """The moments are used as they are."""
+    """The moments are used without correcting their bias."""
     import optax
 
     from jax_impl import optim
@@ -75,7 +75,7 @@ def adam_without_bias_correction():
 
 @planted("jax single cosine")
 def schedule_in_float32():
-    """Optax's schedule as it is: it counts in int32, and an int32 divided is a float32 in the float64 phase too."""
+    """Optax's schedule unchanged: it counts in int32, and a quotient of int32 is float32 even in the float64 phase."""
     import jax.numpy as jnp
 
     from jax_impl import optim
@@ -88,7 +88,7 @@ def schedule_in_float32():
 
 @planted("jax single adagrad")
 def optax_adagrad():
-    """Optax's own adagrad, given torch's epsilon: its sum begins at 0.1, and its epsilon is inside the root."""
+    """Optax's own adagrad with torch's epsilon: its sum starts at 0.1, and its epsilon is inside the root."""
     import optax
 
     from jax_impl import optim
@@ -98,7 +98,7 @@ def optax_adagrad():
 
 @planted("jax single")
 def labels_shifted():
-    """A label file read with its header: every label belongs to the sample before."""
+    """A label file read with its header: every label belongs to the previous sample."""
     from jax_impl import placement
 
     def change(original):
@@ -109,7 +109,7 @@ def labels_shifted():
 
 @planted("jax pmap accumulating")
 def accumulated_and_not_divided():
-    """The gradients of the accumulation steps are added up, and nobody divides by their number."""
+    """The gradients of the accumulation steps are added up, but not divided by their number."""
     from jax_impl.strategies import pmap
 
     def change(original):
@@ -130,7 +130,7 @@ def accumulated_and_not_divided():
 
 @planted("jax jit_sharding per_device")
 def batch_norm_left_to_jit():
-    """Believes that BatchNorm sees a device's own samples, as under pmap: under jit it sees the whole batch."""
+    """BatchNorm is expected to see a device's own samples, as under pmap; under jit it sees the whole batch."""
     import jax
     import jax.numpy as jnp
 
@@ -149,7 +149,7 @@ def batch_norm_left_to_jit():
 
 @planted("jax jit_sharding")
 def copies_begin_apart():
-    """A replicated array is made of one copy a device, and device 1's was drawn apart: JAX believes them equal."""
+    """The copies of a replicated array, one per device, start out different. JAX takes them for equal."""
     import jax
 
     from jax_impl.strategies.jit_sharding import JitSharding
@@ -171,7 +171,7 @@ def copies_begin_apart():
 
 @planted("jax shard_map")
 def vma_checked():
-    """pmap's step under shard_map's default, check_vma=True: gradients are summed already, updates twice too large."""
+    """pmap's step under shard_map's default, check_vma=True: gradients are sums already, updates twice too large."""
     import jax
 
     def change(original):
@@ -182,7 +182,7 @@ def vma_checked():
 
 @planted("jax shard_map")
 def gradient_of_the_averaged_loss():
-    """Averages the loss and not the gradients, which is right under check_vma=True only: here gradients stay local."""
+    """Averages the loss, not the gradients. That is right only under check_vma=True; here gradients stay local."""
     import jax
 
     from jax_impl.placement import AXIS
@@ -209,7 +209,7 @@ def gradient_of_the_averaged_loss():
 
 @planted("jax fsdp")
 def gathered_in_float32():
-    """Parameters are gathered in float32 to halve the traffic, in the float64 phase too."""
+    """Parameters are gathered in float32 to halve the traffic, even in the float64 phase."""
     import jax.numpy as jnp
 
     from jax_impl.strategies import fsdp
@@ -223,7 +223,7 @@ def gathered_in_float32():
 
 @planted("jax model_parallel")
 def last_stage_not_updated():
-    """The loop over the stages' updates ends one too early: what the last one's program gives back is dropped."""
+    """The loop over the stages' updates ends one stage too early: the last stage's update is dropped."""
     from jax_impl.strategies.model_parallel import ModelParallel
 
     def change(original):
@@ -239,7 +239,7 @@ def last_stage_not_updated():
 
 @planted("jax pipeline")
 def bubble_trains_too():
-    """Nobody looks whether a stage has work yet: in the bubble it trains on what is there, the last one with a loss."""
+    """No check whether a stage has work: in the bubble it trains on what it has, and the last stage counts its loss."""
     import jax.numpy as jnp
 
     from jax_impl.strategies import pipeline
@@ -249,7 +249,7 @@ def bubble_trains_too():
 
 @planted("jax pipeline")
 def sum_of_the_micro_batches():
-    """The micro-batches' mean losses are added up, and nobody divides by their number."""
+    """The mean losses of the micro-batches are added up, but not divided by their number."""
     from jax_impl.strategies.pipeline import Pipeline
 
     def change(original):
@@ -265,7 +265,7 @@ def sum_of_the_micro_batches():
 
 @planted("jax pmap uneven")
 def padding_is_trained_on():
-    """The short batch is filled up so that it can be cut evenly, and what fills it counts like any sample."""
+    """A short batch is padded so that it can be cut evenly, and the padding counts like any sample."""
     import numpy as np
 
     from jax_impl import placement

@@ -1,4 +1,4 @@
-"""JAX's rooms, called with numpy arrays in float64."""
+"""JAX's rooms, called with NumPy arrays in float64."""
 
 from functools import cache
 
@@ -23,7 +23,7 @@ def optimize(spec, start, gradients):
 
 @cache
 def compiled_schedules(spec):
-    """In float64, and as it is where JAX computes in float32: a program of its own."""
+    """The compiled schedule under float64, and under float32, for which JAX compiles it a second time."""
     compiled = jax.jit(optim.schedule(spec))
 
     def in_float32(count):

@@ -1,7 +1,7 @@
-"""python jax_shardings.py: what XLA made of strategies on 2 devices, and what each device then holds.
+"""python jax_shardings.py: how XLA compiles the strategies for 2 devices, and what each device then holds.
 
-Prints one JSON line for each strategy and number of accumulation steps: bytes of the collectives in the compiled step
-by kind, those inside loops apart; bytes of parameters and of optimizer state on the first device.
+Prints one JSON line for each strategy and number of accumulation steps: the bytes of the collectives in the compiled
+step, by kind and separately for those inside loops; the bytes of parameters and of optimizer state on the first device.
 """
 
 import importlib
@@ -30,7 +30,7 @@ COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-
 
 
 def collectives(text):
-    """Bytes of what each collective gives back, by kind; "loop" before those outside of the entry computation."""
+    """Bytes that each kind of collective returns; "loop" precedes the kinds outside of the entry computation."""
     found, where = {}, ""
     for line in text.splitlines():
         if line and not line[0].isspace():

@@ -1,6 +1,6 @@
-"""python jax_training.py PRECISION: what training asks of JAX's programs, for every strategy on 2 devices.
+"""python jax_training.py PRECISION: what training needs from JAX's programs, for every strategy on 2 devices.
 
-On a network with BatchNorm that is here alone, small enough to compile in a second. Prints one JSON line for each
+The network is defined here. It has BatchNorm, and is small enough to compile in a second. Prints one JSON line for each
 strategy, normalization and number of accumulation steps: the errors of each quantity, or whether something holds.
 """
 
@@ -39,7 +39,7 @@ class Model(Network):
         known: Any = kinds | {"momentum": 0.9, "epsilon": 1e-5, "axis_name": self.axis_name, "name": "bn"}
         fc = nn.Dense(CLASSES, name="fc", **kinds)
         return {
-            # a bias before BatchNorm has no gradient but rounding errors, which Adam divides by their own size
+            # the gradient of a bias before BatchNorm is only rounding errors, which Adam divides by their own size
             "conv": nn.Conv(self.channels, (3, 3), padding="VALID", use_bias=False, name="conv", **kinds),
             "bn": nn.BatchNorm(use_running_average=self.inference, **known),
             "relu": nn.relu,
@@ -67,7 +67,7 @@ BATCHES = Batches(load("train"), seed=0, transform=WORKLOAD.transform)
 OPTIMIZERS = ("sgd:momentum=0.9,schedule=step,step_size=4", "adamw:schedule=cosine,warmup_steps=2,total_steps=20")
 
 
-# each strategy as it is by default, and what else cuts batches or keeps statistics in a way of its own
+# each strategy with its defaults, and variants that cut batches or keep statistics in another way
 CELLS: list[tuple[Any, Any, int]] = [(strategy, strategy.normalization, 1) for strategy in FRAMEWORK.strategies]
 CELLS += [(FRAMEWORK.strategy("pmap"), "global", 2), (FRAMEWORK.strategy("jit_sharding"), "per_device", 2)]
 
@@ -94,7 +94,7 @@ def build(strategy, job):
 
 
 def groups(job):
-    """Parts of a batch that share statistics."""
+    """A function of the rows of a batch: the sizes of the parts that share statistics."""
     parts = {"global": 1, "per_device": job.world.devices, "per_microbatch": job.options.get("micro_batches", 1)}
     count = parts[job.normalization] * job.accumulation_steps
     return lambda rows: (rows // count,) * count
@@ -109,8 +109,8 @@ def relative(found, right):
 
 
 def statistics_of_one_step(job, batch):
-    """By hand: what the running statistics are after one step from 0 and 1. Accumulation steps follow each other; the
-    devices' own are averaged."""
+    """The running statistics after one step from 0 and 1, computed by hand. Accumulation steps follow one another; the
+    devices' own statistics are averaged."""
     devices = job.world.devices if job.normalization == "per_device" else 1
     found = []
     for rank in range(devices):
@@ -126,7 +126,7 @@ def statistics_of_one_step(job, batch):
 
 
 class Running:
-    """BatchNorm with running statistics, in place of the layer."""
+    """Stands in for a BatchNorm layer, and normalizes with running statistics."""
 
     def __init__(self, state):
         self.mean, self.var = state["running/bn.mean"], state["running/bn.var"]
@@ -147,7 +147,7 @@ def evaluated_by_hand(state, batch):
 
 
 def against_definitions(strategy, job, epochs):
-    """Training on uneven batches, running statistics and evaluation, each against NumPy, in float64."""
+    """Compares training on uneven batches, running statistics and evaluation with NumPy, in float64."""
     program, batches = build(strategy, job), batches_of(epochs, np.float64)
     right = loops.train(WORKLOAD, job.params, batches, optimizer=job.optimizer, groups=groups(job))
     handles = [program.step(program.place(batches[0]))]
@@ -170,7 +170,7 @@ def against_definitions(strategy, job, epochs):
 
 
 def goes_on(strategy, job, epochs):
-    """Whether a program built anew from a state goes on bit-equal, and from weights alone begins as a new one."""
+    """Whether a new program continues bit-equal from a state, and starts as new from weights alone."""
     batches = batches_of(epochs, np.float32)[:2]  # of one size: less to compile
 
     def train(program):
@@ -187,7 +187,7 @@ def goes_on(strategy, job, epochs):
     found: dict[str, Any] = {"taken_up": same(second.state(), kept)}
     (losses, end), (losses_too, end_too) = train(first), train(second)
     found["bit_equal"] = losses == losses_too and same(end, end_too)
-    # nobody's later steps have written to what was given or handed out, and it keeps no memory of the devices
+    # later steps have not changed the arrays that were given or returned, and these hold no device memory
     found["a_copy"] = same(state, kept) and all(array.flags.owndata for array in state.values())
     weights = {name: array for name, array in kept.items() if name.startswith("model/")}
     second.load_state(weights)
@@ -204,7 +204,7 @@ def goes_on(strategy, job, epochs):
 
 
 class Slow(Batches):
-    """Later batches are done before earlier ones. Counts how many have been asked for."""
+    """Finishes later batches before earlier ones. Counts how many have been asked for."""
 
     asked = 0
 
@@ -220,9 +220,9 @@ class Broken(Batches):
 
 
 def loader(strategy, job, epochs):
-    """Whether a loader gives every device its own rows of each step in turn, and leaves nothing behind."""
+    """Whether a loader brings every device its own rows, step by step, and leaves nothing behind."""
     program, found = build(strategy, job), {"rows": True, "order": True, "ahead": 0}
-    # small batches, so that there are more of them than may wait
+    # small batches, so that there are more than may wait
     epochs = replace(epochs, global_batch=4)
     devices = job.world.devices if strategy.parallelism == "data" else 1
     for workers in (0, 3):
