@@ -1,6 +1,6 @@
 """The training loop as a script would write it: the program's own compiled step, without the suite's code around it.
 
-On GPUs it runs between the timed blocks, and shows what the suite's own code costs: harness/worker/phases.py.
+On GPUs it runs between the timed blocks, and shows what the suite's own code costs: harness/worker/measure.py.
 """
 
 from __future__ import annotations
