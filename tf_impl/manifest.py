@@ -49,7 +49,7 @@ FRAMEWORK = FrameworkSpec(
             sharded="nothing",
             crosses="nothing",
             waits="nobody",
-            use="always, as a first step: it is what every other strategy must beat",
+            use="always as a first step: every other strategy must beat it",
         ),
         StrategySpec(
             name="mirrored",
