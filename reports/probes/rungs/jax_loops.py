@@ -93,7 +93,7 @@ def network(start: Start, dtype: Any) -> linen.Module:
         linen.BatchNorm = _InFloat32
     elif kind == "bfloat16 sums":
         linen.BatchNorm = partial(_OWN_NORM, force_float32_reductions=False)
-    return models.build(start.workload, dtype=start.runtime.COMPUTE_DTYPES[start.precision], param_dtype=dtype)
+    return models.build(start.workload, precision=start.precision)
 
 
 _OWN_NORM = linen.BatchNorm
