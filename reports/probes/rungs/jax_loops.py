@@ -12,7 +12,8 @@ import optax
 from flax import linen
 from measure import Loop, Start, Turn
 
-from jax_impl import losses, models, optim, weights
+from jax_impl import losses, optim, weights
+from jax_impl.models import resnet50
 
 
 def make(start: Start) -> Loop:
@@ -93,7 +94,8 @@ def network(start: Start, dtype: Any) -> linen.Module:
         linen.BatchNorm = _InFloat32
     elif kind == "bfloat16 sums":
         linen.BatchNorm = partial(_OWN_NORM, force_float32_reductions=False)
-    return models.build(start.workload, precision=start.precision)
+    compute = start.runtime.COMPUTE_DTYPES[start.precision]
+    return resnet50.Model(**start.workload.dims, dtype=compute, param_dtype=dtype)
 
 
 _OWN_NORM = linen.BatchNorm
