@@ -92,7 +92,7 @@ def network(start: Start, dtype: Any) -> linen.Module:
     kind = start.options.get("norm")
     if kind == "float32":
         linen.BatchNorm = _InFloat32
-    elif kind == "bfloat16 sums":
+    elif kind == "bfloat16 statistics":
         linen.BatchNorm = partial(_OWN_NORM, force_float32_reductions=False)
     compute = start.runtime.COMPUTE_DTYPES[start.precision]
     return resnet50.Model(**start.workload.dims, dtype=compute, param_dtype=dtype)
