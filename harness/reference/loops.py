@@ -1,7 +1,7 @@
 """The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
 
 Losses and loops are written out here as definitions; optimizers are in harness/spec/optimizers.py, layers in
-harness/layers.py. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim to train
+harness/layers/. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim to train
 like a single device are held against it; `train_locally` and `replay` define the two that train differently.
 """
 

@@ -23,9 +23,11 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a layer of the reference imports a framework",
-                edits=(("harness/layers.py", "import numpy as np\n", "import numpy as np\nimport torch\n"),),
+                edits=(
+                    ("harness/layers/activations.py", "import numpy as np\n", "import numpy as np\nimport torch\n"),
+                ),
                 tests=(
-                    "test_architecture::test_harness_imports_no_framework_and_no_implementation[harness/layers.py]",
+                    "test_architecture::test_harness_imports_no_framework_and_no_implementation[harness/layers/activations.py]",
                     "test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",
                 ),
             ),
@@ -49,7 +51,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the pullback of ReLU lets everything through",
-                edits=(("harness/layers.py", "(dy * (y > 0), {})", "(dy * (y >= 0), {})"),),
+                edits=(("harness/layers/activations.py", "(dy * (y > 0), {})", "(dy * (y >= 0), {})"),),
                 tests=("test_golden::test_every_pullback_is_the_derivative[relu]",),
             ),
             Break(

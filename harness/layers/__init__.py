@@ -1,0 +1,38 @@
+"""The layers that describe workloads: shapes, initial weights, FLOPs, and their mathematics in float64 with NumPy.
+
+Each layer has a forward pass that returns its output and its pullback: the function that turns the gradient of the
+output into the gradients of the input and of the layer's parameters. No framework is involved, so the golden reference
+built from these layers (harness/reference/loops.py) is independent of every implementation that it judges.
+tests/test_golden.py checks each pullback against finite differences.
+"""
+
+from __future__ import annotations
+
+from harness.layers.activations import LogSoftmax, ReLU, log_softmax
+from harness.layers.base import Layer, Parameter, Pullback, Shape
+from harness.layers.chains import Residual, chain_flops, chain_forward, chain_shape, has_batch_norm
+from harness.layers.convolution import Conv2D, MaxPool2D
+from harness.layers.linear import Flatten, Linear
+from harness.layers.normalization import BatchNorm
+from harness.layers.pooling import GlobalAveragePool
+
+__all__ = [
+    "BatchNorm",
+    "Conv2D",
+    "Flatten",
+    "GlobalAveragePool",
+    "Layer",
+    "Linear",
+    "LogSoftmax",
+    "MaxPool2D",
+    "Parameter",
+    "Pullback",
+    "ReLU",
+    "Residual",
+    "Shape",
+    "chain_flops",
+    "chain_forward",
+    "chain_shape",
+    "has_batch_norm",
+    "log_softmax",
+]

@@ -1,0 +1,55 @@
+"""What every layer has: trainable parameters, shapes, FLOPs, and a forward pass that returns its pullback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from harness.spec.arrays import Arrays
+
+Shape = tuple[int, ...]
+Pullback = Callable[[np.ndarray], tuple[np.ndarray, Arrays]]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One trainable tensor, and how PyTorch initializes it.
+
+    `init`: "uniform" is U(-1/sqrt(fan), 1/sqrt(fan)), torch.nn's default with fan = fan in. "normal" is N(0, 2/fan), He
+    et al. 2015 (arXiv:1502.01852), which torchvision's ResNet uses with fan = fan out. The others are constants.
+    `flattened`: the (height, width, channel) shape that the rows of a linear weight came from.
+    """
+
+    name: str
+    shape: Shape
+    fan: int
+    init: Literal["uniform", "normal", "ones", "zeros"] = "uniform"
+    flattened: Shape = ()
+
+
+class Layer(Protocol):
+    """Shapes are those of one sample, without the batch axis; arrays have it."""
+
+    def parameters(self) -> tuple[Parameter, ...]: ...
+    def output_shape(self, shape: Shape) -> Shape: ...
+    def flops(self, shape: Shape) -> int:
+        """Floating-point operations of one sample's forward pass; a multiply-add counts as two."""
+        ...
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]: ...
+
+
+class Stateless:
+    """A layer without parameters that keeps the shape of its input."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return ()
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def flops(self, shape: Shape) -> int:
+        return 0  # FLOP counts usually include only matrix products and convolutions

@@ -1,0 +1,80 @@
+"""Layers in sequence, and the residual block that is made of two sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.layers.base import Layer, Parameter, Pullback, Shape
+from harness.layers.normalization import BatchNorm
+from harness.spec.arrays import Arrays
+
+
+def chain_shape(layers: Sequence[Layer], shape: Shape) -> Shape:
+    """The output shape of a chain of layers."""
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape
+
+
+def chain_flops(layers: Sequence[Layer], shape: Shape) -> int:
+    """Floating-point operations of one sample's forward pass through a chain of layers."""
+    total = 0
+    for layer in layers:
+        total += layer.flops(shape)
+        shape = layer.output_shape(shape)
+    return total
+
+
+def chain_forward(layers: Sequence[Layer], params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    """Forward through a chain of layers, with the pullback of the whole chain."""
+    pullbacks = []
+    for layer in layers:
+        x, pullback = layer.forward(params, x)
+        pullbacks.append(pullback)
+
+    def chained(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+        gradients: Arrays = {}
+        for pullback in reversed(pullbacks):
+            dy, grads = pullback(dy)
+            gradients |= grads
+        return dy, gradients
+
+    return x, chained
+
+
+@dataclass(frozen=True)
+class Residual:
+    """body(x) + shortcut(x); an empty shortcut is the identity."""
+
+    body: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(parameter for layer in (*self.body, *self.shortcut) for parameter in layer.parameters())
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return chain_shape(self.body, shape)
+
+    def flops(self, shape: Shape) -> int:
+        return chain_flops(self.body, shape) + chain_flops(self.shortcut, shape)
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        y, back = chain_forward(self.body, params, x)
+        around, back_around = chain_forward(self.shortcut, params, x)
+
+        def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
+            (dx, grads), (dx_around, grads_around) = back(dy), back_around(dy)
+            return dx + dx_around, grads | grads_around
+
+        return y + around, pullback
+
+
+def has_batch_norm(layers: Sequence[Layer]) -> bool:
+    """Whether there is a BatchNorm among the layers, at any depth."""
+    return any(
+        isinstance(layer, BatchNorm) or (isinstance(layer, Residual) and has_batch_norm((*layer.body, *layer.shortcut)))
+        for layer in layers
+    )
