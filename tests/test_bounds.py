@@ -9,7 +9,7 @@ import re
 import pytest
 from conftest import make_result, make_spec
 
-from harness.reporting import summary, sweep
+from harness.reporting import formatting, naming, summary, sweep
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from harness.reporting import summary, sweep
     ],
 )  # fmt: skip
 def test_a_bound_is_rounded_up(error, printed):
-    assert summary.at_most(error) == printed
+    assert formatting.at_most(error) == printed
 
 
 def test_no_error_is_over_its_printed_bound():
     draw = random.Random(0)
     for error in (draw.uniform(1, 10) * 10.0 ** draw.randint(-300, 300) for _ in range(2000)):
-        bound = float(summary.at_most(error))
+        bound = float(formatting.at_most(error))
         assert bound * (1 + 1e-5) >= error
         assert bound <= 2 * error * (1 + 1e-5)
 
@@ -41,7 +41,7 @@ def pipeline(split_size, seconds):
 def test_a_share_over_the_whole_is_not_cut_to_it():
     # from 40 to 120 micro-batches 1 s each, so 120 s of a step of 119
     (found,) = sweep.find(summary.summarize([pipeline(60, 10.0), pipeline(3, 39.0), pipeline(1, 119.0)]))
-    (share,) = re.findall(r"([\d.]+)% of the step", " ".join(sweep.words(found)))
+    (share,) = re.findall(r"([\d.]+)% of the step", " ".join(sweep.sentences(found)))
     assert float(share) == pytest.approx(100 * 120 / 119, abs=0.05)
 
 
@@ -66,7 +66,7 @@ def test_a_ratio_over_launches_of_other_machines_is_also_given_for_the_same_ones
 
 
 def test_the_track_without_tuned_settings_is_named_by_what_it_runs():
-    words = {name: summary.track_words(make_spec(framework=name)) for name in ("torch", "jax", "tf", "gone")}
+    words = {name: naming.track(make_spec(framework=name)) for name in ("torch", "jax", "tf", "gone")}
     assert words["gone"] == "defaults"
     assert len(set(words.values())) == 4
-    assert summary.track_words(make_spec(track="tuned")) == "tuned"
+    assert naming.track(make_spec(track="tuned")) == "tuned"

@@ -11,8 +11,9 @@ from pathlib import Path
 from conftest import TESTS, harness
 
 from harness import workloads
-from harness.reporting import agreement, tutorial
-from harness.reporting.summary import at_most, machine_of, summarize, track_words
+from harness.reporting import agreement, naming, tutorial
+from harness.reporting.formatting import at_most
+from harness.reporting.summary import machine_of, summarize
 from harness.results import store
 
 ROOT = TESTS.parent
@@ -79,7 +80,7 @@ def test_the_headline_of_the_readme_is_what_was_measured():
     for name, label, rest in found:
         track = "tuned" if label.startswith("tuned") else "defaults"
         alike = [cell for cell in cells if (cell.spec.framework, cell.spec.track) == (names[name], track)]
-        assert label.startswith(track_words(alike[0].spec))
+        assert label.startswith(naming.track(alike[0].spec))
         (single,) = (cell for cell in alike if cell.spec.strategy == "single")
         highest = max((cell for cell in alike if cell.spec.devices == 2), key=lambda cell: cell.throughput or 0)
         shown = [f"{cell.throughput:,.0f} ({cell.low:,.0f} – {cell.high:,.0f})" for cell in (single, highest)]

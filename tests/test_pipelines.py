@@ -13,7 +13,7 @@ from conftest import TESTS, harness, interpreters, make_result, make_spec, pytho
 from refusals import names, refused_command
 
 from harness import workloads
-from harness.reporting import plots, sweep, timelines, tutorial
+from harness.reporting import plots, sweep, timelines, tutorial, tutorial_section
 from harness.reporting.summary import summarize
 from harness.results import store
 from harness.spec import Span
@@ -145,7 +145,7 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
     assert found.best.value == 6
     assert [tie.value for tie in found.ties] == [3]
     assert found.single == 1.0
-    best, *rest = sweep.words(found)
+    best, *rest = sweep.sentences(found)
     names(best, "PyTorch pipeline ×2", "split_size 6", "800 ms", "700 – 900 ms", "3")
     assert "12" not in best  # whose range does not overlap
     names(rest[0], "1.25", "1e+03 ms")  # over single
@@ -164,7 +164,7 @@ def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
     assert [(point.name, point.ideal) for point in found.points] == [("1f1b", None), ("gpipe", None)]
     assert list(sweep.table(found)["schedule"]) == ["1f1b", "gpipe"]
     assert (found.best.name, found.ties) == ("1f1b", [])
-    names(sweep.words(found)[0], "schedule 1f1b", "700 ms")
+    names(sweep.sentences(found)[0], "schedule 1f1b", "700 ms")
     assert "sweep-1-schedule.png" in plots.draw(tmp_path, cells)
     assert (tmp_path / "sweep-1-schedule.png").is_file()
 
@@ -174,7 +174,7 @@ def test_two_values_are_no_sweep_and_protocols_are_apart():
     (from_host,) = sweep.find(pipeline_cells({1: (9.0, 4.0), 2: (9.0, 2.0), 3: (9.0, 1.0)}, protocol="from_host"))
     assert [(point.mean, point.ideal) for point in from_host.points] == [(4.0, None), (2.0, None), (1.0, None)]
     assert [point.micro_batches for point in from_host.points] == [12, 6, 4]
-    names(sweep.words(from_host)[-2], "6", "12", "333 ms")
+    names(sweep.sentences(from_host)[-2], "6", "12", "333 ms")
     both = pipeline_cells({1: (1.0,), 2: (1.0,), 3: (1.0,)}) + pipeline_cells(
         {1: (1.0,), 2: (1.0,), 3: (1.0,)}, protocol="from_host"
     )
@@ -212,16 +212,16 @@ def test_the_traced_steps_say_why_a_pipeline_is_slow():
         *((stage, m, 0.2 * m + 0.1 * stage, 0.2 * m + 0.1 * stage + 0.1) for m in range(6) for stage in (0, 1))
     )
     cells = [*summarize([whole]), *pipeline_cells({2: (2.0, 2.0)})]
-    assert not tutorial.reasons(cells[1:])
+    assert not tutorial_section.reasons(cells[1:])
     pipeline = cells[-1]
     launches = (replace(pipeline.first, spans=traced), *pipeline.launches[1:])
-    cost, overlap = tutorial.reasons([cells[0], replace(pipeline, launches=launches)])
+    cost, overlap = tutorial_section.reasons([cells[0], replace(pipeline, launches=launches)])
     # the stages' time in one piece and in six, a piece's of the whole's, and of its samples
     names(cost, "300 and 200", "600 and 600", "6", "0.40", "0.17")
     names(overlap, "0%", "71%")  # of the forward pass, and of that of equal stages
     together = tuple(replace(span, start=span.start - 0.1 * span.stage) for span in traced)
     launches = (replace(pipeline.first, spans=together), *pipeline.launches[1:])
-    (_, beside) = tutorial.reasons([cells[0], replace(pipeline, launches=launches)])
+    (_, beside) = tutorial_section.reasons([cells[0], replace(pipeline, launches=launches)])
     names(beside, "50%", "71%")
     assert len(beside) < len(overlap)  # nothing is left to explain
 
@@ -249,7 +249,7 @@ def test_claims_are_judged_by_separate_ranges():
 def test_published_numbers_are_those_of_the_tutorial():
     table = tutorial.comparison(pipeline_cells({2: (0.5, 0.6), 3: (0.9, 1.1), 6: (1.2, 1.3)}))
     assert list(table["published s"]) == ["3.75", "4.02", "2.51", "2.43"]
-    assert list(table["to single"]) == ["1.00", "1.07", "0.67", "0.65"]
+    assert list(table["published / single"]) == ["1.00", "1.07", "0.67", "0.65"]
     assert table["resident s"][2].endswith("(split 2)")  # a sixth of 12, as 20 is of 120
 
 

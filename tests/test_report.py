@@ -14,7 +14,19 @@ from scenes import HOSTILE, HOSTILE_TRACE
 
 from harness import reporting, workloads
 from harness.cli import screen, terminal
-from harness.reporting import agreement, escaping, markdown, plots, summary
+from harness.reporting import (
+    agreement,
+    descriptions,
+    escaping,
+    formatting,
+    markdown,
+    naming,
+    plots,
+    result_table,
+    summary,
+    verdict,
+)
+from harness.reporting.plots.style import labels
 from harness.results import store
 from harness.spec import OptimizerSpec, TrialResult
 
@@ -42,11 +54,11 @@ def test_from_host_the_first_block_of_a_launch_does_not_count():
     known = {"spec": {"protocol": "from_host", "platform": "gpu"}, "block_seconds": ((9.0, 2.0, 2.0),)}
     (found,) = summary.summarize([cell(**known)])
     assert found.throughput == 20.0
-    table = summary.result_table([found])
+    table = result_table.table([found])
     assert list(table["first step s"]) == ["-"]  # no step is timed alone
     resident = cell(spec={"platform": "gpu"}, block_seconds=((4.0, 4.0),))
     results = [resident, cell(**known)]
-    *_, best = markdown.verdict(summary.summarize(results), results)
+    *_, best = verdict.sentences(summary.summarize(results), results)
     names(best, "PyTorch single ×1", "10")
     assert "20" not in best  # what waits for nothing is no throughput
 
@@ -56,7 +68,7 @@ def test_memory_and_first_step_are_told_by_what_the_cache_held():
         cell(launch=i, compile_cache=state, first_step_seconds=seconds, peak_bytes=(peak * 2**20,))
         for i, (state, seconds, peak) in enumerate([("cold", 9.0, 130), ("warm", 1.0, 12), ("warm", 3.0, 14)])
     ]
-    table = summary.result_table(summary.summarize(launches))
+    table = result_table.table(summary.summarize(launches))
     assert list(table["first step s"]) == ["9.00 cold, 2.00 warm"]
     assert list(table["peak MiB"]) == ["130 cold, 13 warm"]
 
@@ -68,16 +80,16 @@ def test_blocks_and_steps_are_those_of_all_launches(tmp_path):
         cell("jax", block_seconds=((1.0,) * 5,), steps_per_block=9),
     ]
     text = markdown.render(summary.summarize(results), results, {})
-    assert all(escaping.from_to(numbers) in text for numbers in ((2, 5), (3, 9)))
+    assert all(formatting.from_to(numbers) in text for numbers in ((2, 5), (3, 9)))
 
 
 def test_the_verdict_says_where_batch_norm_sees_parts():
     known = {"workload": "resnet50", "size": "tiny"}
     results = [cell(spec=known), cell(strategy="ddp", devices=2, spec={**known, "normalization": "per_device"})]
-    (line,) = (line for line in markdown.verdict(summary.summarize(results), results) if "BatchNorm" in line)
+    (line,) = (line for line in verdict.sentences(summary.summarize(results), results) if "BatchNorm" in line)
     names(line, "1", "device")
     alone = results[:1]
-    assert not any("BatchNorm" in line for line in markdown.verdict(summary.summarize(alone), alone))
+    assert not any("BatchNorm" in line for line in verdict.sentences(summary.summarize(alone), alone))
 
 
 def peers(*losses, **known):
@@ -86,37 +98,39 @@ def peers(*losses, **known):
     return summary.summarize([cell(name, losses=curve, golden_losses=(), **known) for name, curve in curves])
 
 
-def test_where_no_golden_curve_reaches_cells_are_held_against_each_other():
+def test_cells_without_a_golden_reference_are_compared_with_each_other():
     all_three = ("PyTorch single ×1", "JAX single ×1", "TensorFlow single ×1")
-    (line,) = agreement.words(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
+    (line,) = agreement.sentences(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
     names(line, *all_three, "1e-05", "loss 2", "5e-03")
     equal = peers((7.0, 6.0), (7.0, 6.0))
     assert [agreement.distance(equal, step) for step in (0, 1)] == [0, 0]
-    (line,) = agreement.words(equal)
+    (line,) = agreement.sentences(equal)
     names(line, *all_three[:2], "loss 2")
     assert not re.search(r"\de-\d", line)
     cells = peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0))
     assert agreement.distance(cells, 0) == agreement.distance(cells, 0, of=cells[1]) == pytest.approx(0.01)
     assert agreement.distance(cells, 0, of=cells[0]) == 0
-    (line,) = agreement.departures(cells)
+    (line,) = agreement.disagreements(cells)
     names(line, "JAX single ×1", "loss 1", "1e-02", "3 cells", "fp32", "1e-04")
     results = [result for each in cells for result in each.launches]
     text = markdown.render(cells, results, {})
-    for said in (*agreement.departures(cells), *agreement.words(cells)):
+    for said in (*agreement.disagreements(cells), *agreement.sentences(cells)):
         assert text.count(escaping.escape(said)) == 1
     bf16 = {"precision": "bf16"}
-    assert not agreement.departures(peers((7.0, 6.0), (7.07, 6.05), (7.0, 6.0), spec=bf16))
+    assert not agreement.disagreements(peers((7.0, 6.0), (7.07, 6.05), (7.0, 6.0), spec=bf16))
     # a wrong update shows after the first loss
-    (line,) = agreement.departures(peers((7.0, 6.0), (7.0, 6.3), (7.0, 6.0), spec=bf16))
+    (line,) = agreement.disagreements(peers((7.0, 6.0), (7.0, 6.3), (7.0, 6.0), spec=bf16))
     names(line, "JAX single ×1", "loss 2", "5e-02", "bf16", "3e-02")
-    assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
-    assert agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
-    assert not agreement.departures(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"tolerances": "bf16_gradients"}))
+    assert not agreement.disagreements(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
+    assert agreement.disagreements(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
+    assert not agreement.disagreements(
+        peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"tolerances": "bf16_gradients"})
+    )
 
 
 def test_only_cells_that_make_the_same_steps_are_peers():
     def sets(cells):
-        (line,) = agreement.words(cells)  # of all that have no peers
+        (line,) = agreement.sentences(cells)  # of all that have no peers
         return line.count("×")
 
     assert sets(peers((7.0, 6.0))) == 1
@@ -129,8 +143,8 @@ def test_only_cells_that_make_the_same_steps_are_peers():
         for each in ("per_device", "global")
     )
     assert sets(ddp + jit) == 2
-    assert not agreement.words(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
-    assert not agreement.words(summary.summarize([cell()]))  # golden is there
+    assert not agreement.sentences(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
+    assert not agreement.sentences(summary.summarize([cell()]))  # golden is there
     assert sets(peers((7.0, 6.0), spec={"workload": "gone"})) == 1  # an old report's, or a plug-in's that is not here
 
 
@@ -140,16 +154,16 @@ def test_batches_that_grow_with_their_devices_are_said_a_device(tmp_path):
         return summary.summarize(found)
 
     def numbers(*sizes):
-        return re.findall(r"\d+", summary.batches(of(*sizes)))
+        return re.findall(r"\d+", descriptions.batches(of(*sizes)))
 
-    assert summary.batches(of((1, 64))) == summary.batches(of((1, 64), (2, 64))) == "64"
+    assert descriptions.batches(of((1, 64))) == descriptions.batches(of((1, 64), (2, 64))) == "64"
     grows = ((1, 256), (2, 512), (4, 1024))
-    assert numbers(*grows) == ["256"] != [summary.batches(of(*grows))]  # a device
+    assert numbers(*grows) == ["256"] != [descriptions.batches(of(*grows))]  # a device
     assert numbers((1, 256), (2, 512), (4, 256)) == ["256", "512"]
     assert numbers((1, 1), (2, 3), (4, 2)) == ["1", "2", "3"]
     results = [cell(spec={"global_batch": 64}), cell(devices=2, spec={"global_batch": 128})]
     cells = summary.summarize(results)
-    assert summary.batches(cells) in markdown.render(cells, results, plots.draw(tmp_path, cells))
+    assert descriptions.batches(cells) in markdown.render(cells, results, plots.draw(tmp_path, cells))
 
 
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
@@ -183,9 +197,9 @@ def test_each_command_is_shown_with_the_variables_that_held():
 def test_reports_say_what_was_trained_on():
     results = [cell(), cell(spec={"workload": "mnist_cnn"}), cell(spec={"workload": "gone"})]
     toy, mnist = (workloads.get(name, "base").samples for name in ("toy", "mnist_cnn"))
-    names(summary.data_words(summary.summarize(results)), toy, "toy", mnist, "mnist_cnn", "gone")
+    names(descriptions.data(summary.summarize(results)), toy, "toy", mnist, "mnist_cnn", "gone")
     given = [cell(run={"data": "that of --data"}), cell(spec={"workload": "mnist_cnn"}, run={"data": "that of --data"})]
-    words = summary.data_words(summary.summarize(given))
+    words = descriptions.data(summary.summarize(given))
     names(words, toy, "toy", "--data", "mnist_cnn")
     assert words.count("--data") == 1 and mnist not in words
 
@@ -212,14 +226,14 @@ def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
     results = [cell(launch=0), TrialResult(spec=make_spec(launch=1), status="timeout", reason="slow")]
     (found,) = summary.summarize(results)
     assert (found.status, len(found.throughputs)) == ("timeout", 1)
-    table = summary.result_table([found])
+    table = result_table.table([found])
     assert table["launches"][0] == "1/2"
 
 
 def test_a_failed_cell_has_no_throughput_and_never_zero():
     (found,) = summary.summarize([TrialResult(spec=make_spec(), status="oom", reason="no memory")])
     assert found.throughput is None
-    assert set(summary.result_table([found]).iloc[0][["samples/s", "step ms", "speed-up"]]) == {"-"}
+    assert set(result_table.table([found]).iloc[0][["samples/s", "step ms", "speed-up"]]) == {"-"}
 
 
 def test_verdict_says_what_failed_and_why():
@@ -230,7 +244,7 @@ def test_verdict_says_what_failed_and_why():
         parity=make_result(parity_error=2.0).parity,
     )
     results = [cell(), wrong, TrialResult(spec=make_spec(framework="tf"), status="hung", reason="stuck")]
-    lines = markdown.verdict(summary.summarize(results), results)
+    lines = verdict.sentences(summary.summarize(results), results)
     names(lines[0], "1 cell", "1e-14")
     (line,) = (line for line in lines if "JAX single ×1" in line)
     names(line, wrong.reason)
@@ -240,9 +254,9 @@ def test_verdict_says_what_failed_and_why():
 
 def test_cpu_reports_claim_no_speed():
     results = [cell(), cell(framework="jax")]
-    proved, note = markdown.verdict(summary.summarize(results), results)
+    proved, note = verdict.sentences(summary.summarize(results), results)
     names(proved, "2 cells")
-    assert note == markdown.CPU_NOTE
+    assert note == verdict.CPU_NOTE
     assert "single" not in proved + note  # no cell is before another
 
 
@@ -254,11 +268,11 @@ def gpu_cell(framework, *seconds):
 def test_gpu_reports_claim_no_order_between_overlapping_ranges():
     fast, near = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 2.0), gpu_cell("jax", 1.5, 1.6, 1.7, 1.8, 2.5)
     results = fast + near + gpu_cell("tf", 8.0, 8.1, 8.2, 8.3, 9.0)
-    (line,) = markdown.verdict(summary.summarize(results), results)[1:]
-    names(line, "PyTorch single ×1", summary.number(summary.summarize(fast)[0].throughput), "JAX single ×1")
+    (line,) = verdict.sentences(summary.summarize(results), results)[1:]
+    names(line, "PyTorch single ×1", formatting.number(summary.summarize(fast)[0].throughput), "JAX single ×1")
     assert "TensorFlow" not in line
     apart = fast + results[-5:]
-    (line,) = markdown.verdict(summary.summarize(apart), apart)[1:]
+    (line,) = verdict.sentences(summary.summarize(apart), apart)[1:]
     assert "PyTorch single ×1" in line and "TensorFlow" not in line
 
 
@@ -271,28 +285,28 @@ def test_a_different_algorithm_is_never_ranked():
     results = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 1.4) + fastest
     cells = summary.summarize(results)
     assert [c.speedup for c in cells] == [1.0, None]
-    table = summary.result_table(cells)
-    assert list(table["training"]) == [summary.TRAINING[name] for name in ("synchronous", "local")]
-    proved, different, best = markdown.verdict(cells, results)
+    table = result_table.table(cells)
+    assert list(table["training"]) == [naming.TRAINING[name] for name in ("synchronous", "local")]
+    proved, different, best = verdict.sentences(cells, results)
     names(proved, "1 cell", "1e-14")
     names(different, "PyTorch local_sgd ×2", "3e-14")
-    names(best, "PyTorch single ×1", summary.number(cells[0].throughput))
+    names(best, "PyTorch single ×1", formatting.number(cells[0].throughput))
     assert "local_sgd" not in proved + best
     # alone, it wins nothing
-    (line,) = markdown.verdict(summary.summarize(fastest), fastest)
+    (line,) = verdict.sentences(summary.summarize(fastest), fastest)
     assert line == different
 
 
 def test_a_scaled_rate_is_shown():
     scaled = {"optimizer": OptimizerSpec(name="sgd", learning_rate=0.02, scaled_by=2)}
-    table = summary.result_table(summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)]))
+    table = result_table.table(summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)]))
     same, different = table["training"]
-    assert same == summary.TRAINING["synchronous"]
+    assert same == naming.TRAINING["synchronous"]
     names(different, "2")
     assert list(table["speed-up"]) == ["1.00", "-"]
 
 
-def test_a_looser_band_is_shown_as_such():
+def test_larger_tolerances_are_shown_as_such():
     checks = make_result(parity_error=3e-3).parity
     assert checks is not None
     parity = dataclasses.replace(checks, tolerances="bf16_gradients", checks=tuple(
@@ -301,10 +315,10 @@ def test_a_looser_band_is_shown_as_such():
     spec = {"tolerances": "bf16_gradients", "variant": "compression=bf16"}
     results = [cell(), cell(strategy="ddp", devices=2, spec=spec, parity=parity)]
     cells = summary.summarize(results)
-    exact, looser = summary.result_table(cells)["parity"]
+    exact, looser = result_table.table(cells)["parity"]
     assert exact == "1e-14"
     names(looser, "3e-03", "bf16_gradients")
-    lines = markdown.verdict(cells, results)
+    lines = verdict.sentences(cells, results)
     names(lines[0], "1 cell", "1e-14")
     names(lines[1], "PyTorch ddp (compression=bf16) ×2", "3e-03")
 
@@ -316,14 +330,14 @@ def test_the_table_says_over_which_samples_batch_norm_normalizes():
         cell(strategy="ddp", devices=2, spec={**known, "normalization": "per_device", "accumulation_steps": 2}),
         cell(strategy="pipeline", devices=2, spec={**known, "normalization": "per_microbatch"}),
     ]
-    table = summary.result_table(summary.summarize(results))
+    table = result_table.table(summary.summarize(results))
     assert list(table["BatchNorm over"]) == ["batch", "1/2 of device", "micro-batch"]
-    assert "BatchNorm over" not in summary.result_table(summary.summarize([cell()])).columns
+    assert "BatchNorm over" not in result_table.table(summary.summarize([cell()])).columns
 
 
 def test_few_launches_claim_no_order_at_all():
     results = gpu_cell("torch", 1.0, 1.1) + gpu_cell("tf", 8.0, 8.1)
-    (line,) = markdown.verdict(summary.summarize(results), results)[1:]
+    (line,) = verdict.sentences(summary.summarize(results), results)[1:]
     names(line, "PyTorch single ×1", "2", "5")  # so many are there, and so many would be needed
     assert "TensorFlow" not in line
 
@@ -339,7 +353,7 @@ def test_written_from_results_alone_and_again(tmp_path):
     first = (text, *((tmp_path / name).read_bytes() for name in pictures))
     reporting.write(tmp_path, store.read(tmp_path))
     assert first == ((tmp_path / "report.md").read_text(), *((tmp_path / name).read_bytes() for name in pictures))
-    assert text.count(markdown.CPU_NOTE[:40]) >= 3
+    assert text.count(verdict.CPU_NOTE[:40]) >= 3
     assert "no memory" in text
 
 
@@ -387,12 +401,10 @@ def test_tables_align_numbers_right_and_escape_headers():
     ("value", "text"), [(None, "-"), (0.01234, "0.0123"), (12.34, "12.3"), (123.4, "123"), (12345.6, "12,346")]
 )
 def test_numbers(value, text):
-    assert summary.number(value) == text
+    assert formatting.number(value) == text
 
 
 def test_pictures_name_options_only_where_cells_would_be_alike():
-    from harness.reporting.plots import labels
-
     alike = [cell(strategy="pipeline", devices=2, spec={"variant": f"split_size={n}"}) for n in (2, 5)]
     cells = summary.summarize([cell(), *alike, cell(framework="jax", strategy="pipeline", devices=2)])
     assert labels(cells) == [
@@ -414,7 +426,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert "…" not in text
-    frame = summary.result_table(summary.summarize(results))
+    frame = result_table.table(summary.summarize(results))
     for column in ("framework", "strategy", "devices", "images/s", "parity", "status"):
         assert column in text
         assert all(value in text for value in frame[column]), column

@@ -16,9 +16,9 @@ from harness.machine import environment
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
-from harness.reporting import sweep
-from harness.reporting.summary import first_steps, over_bare_loop, result_table, summarize, track_words
-from harness.reporting.tuned_settings import departures, table
+from harness.reporting import naming, result_table, sweep, tuned_settings
+from harness.reporting.result_table import first_steps
+from harness.reporting.summary import over_bare_loop, summarize
 from harness.spec import TrialSpec, registry
 from harness.worker import compile_cache
 
@@ -190,15 +190,15 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
     assert [(cell.spec.track, cell.speedup) for cell in cells if cell.spec.strategy == "ddp"] == [
         ("defaults", 2.0), ("tuned", 4 / 3),
     ]  # fmt: skip
-    assert list(result_table(cells)["track"]) == [track_words(cell.spec) for cell in cells]
-    assert len(set(result_table(cells)["track"])) == 2
-    settings = table(cells)
+    assert list(result_table.table(cells)["track"]) == [naming.track(cell.spec) for cell in cells]
+    assert len(set(result_table.table(cells)["track"])) == 2
+    settings = tuned_settings.table(cells)
     assert settings is not None
-    assert "on" in set(settings[settings["setting"] == "compile"]["here"])
-    assert any("PyTorch ddp" in line and "static_graph" in line for line in departures(cells))
+    assert "on" in set(settings[settings["setting"] == "compile"]["used"])
+    assert any("PyTorch ddp" in line and "static_graph" in line for line in tuned_settings.exceptions(cells))
     reporting.write(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
-    assert "PyTorch ddp ×2, tuned" in text and "PyTorch single ×1, tuned" in text
+    assert "PyTorch ddp ×2 (tuned)" in text and "PyTorch single ×1 (tuned)" in text
     assert all(f"| {name} " in text for name in settings["setting"])
 
 

@@ -21,7 +21,7 @@ from refusals import names, refused, refused_command
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import loops
-from harness.reporting import markdown, summary, training
+from harness.reporting import markdown, result_table, summary, training
 from harness.results import intervals, store
 from harness.spec import Epoch, TrainingSpec, partition
 
@@ -204,9 +204,9 @@ def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
     results = [trained(*fast, launch=0), trained(*slow, launch=1), trained(*slow, launch=2)]
     cells = summary.summarize(results)
     (row,) = training.table(cells).to_dict("records")
-    assert (row["reached"], row["seconds to it"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
-    (line,) = training.words(cells)
-    names(line, "classifier", "0 of 1", "90%", "PyTorch single ×1 (1 of 3)")
+    assert (row["reached"], row["to target s"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
+    (line,) = training.sentences(cells)
+    names(line, "classifier", "0 of 1", "90%", "PyTorch single ×1, 1 of 3")
 
 
 def test_a_seed_that_failed_never_got_there():
@@ -215,8 +215,8 @@ def test_a_seed_that_failed_never_got_there():
     results = [trained(*fast, launch=0), trained(launch=1, **failed), trained(epoch(0, 0, 0.1), launch=2, **failed)]
     cells = summary.summarize(results)
     (row,) = training.table(cells).to_dict("records")
-    assert (row["reached"], row["seconds to it"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
-    names(training.words(cells)[0], "0 of 1", "PyTorch single ×1 (1 of 3)")
+    assert (row["reached"], row["to target s"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
+    names(training.sentences(cells)[0], "0 of 1", "PyTorch single ×1, 1 of 3")
 
 
 def test_a_resumed_training_is_called_so_and_its_new_start_is_no_throughput():
@@ -225,7 +225,7 @@ def test_a_resumed_training_is_called_so_and_its_new_start_is_no_throughput():
     assert training.throughput(result) == 50
     assert training.to_target(result) == (17.0, 400)
     assert training.resumed_after(result) == [2]
-    names(training.words(summary.summarize([result]))[1], "PyTorch single ×1", "seed 0", "epoch 2")
+    names(training.sentences(summary.summarize([result]))[1], "PyTorch single ×1", "seed 0", "epoch 2")
 
 
 def test_a_loader_stands_beside_the_resident_batches_of_the_same_cell():
@@ -237,7 +237,7 @@ def test_a_loader_stands_beside_the_resident_batches_of_the_same_cell():
     found = training.loading(summary.summarize(results))
     assert found is not None
     (row,) = found.to_dict("records")
-    assert (row["workers"], row["waiting %"], row["step, resident = 1"]) == ("2", "50.00", "2.00")
+    assert (row["workers"], row["waiting %"], row["step / resident step"]) == ("2", "50.00", "2.00")
 
 
 def columns(line: str) -> list[str]:
@@ -247,7 +247,7 @@ def columns(line: str) -> list[str]:
 def test_one_report_of_a_run_and_a_training():
     results = [trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.95)), make_result(spec=make_spec(workload="classifier"))]
     text = markdown.render(summary.summarize(results), results, {})
-    for table in (summary.result_table(summary.summarize(results[1:])), training.table(summary.summarize(results[:1]))):
+    for table in (result_table.table(summary.summarize(results[1:])), training.table(summary.summarize(results[:1]))):
         assert any(line.startswith("|") and set(columns(line)) == set(table.columns) for line in text.splitlines())
     merged = store.merge([[results[1]], [results[1]]])
     assert [result.spec.launch for result in merged] == [0, 1]

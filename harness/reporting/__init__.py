@@ -1,4 +1,4 @@
-"""From results to report.md and its plots. Parent process."""
+"""From results to report.md and its pictures. Runs in the parent process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.spec import TrialResult
 
 
 def write(folder: Path, results: Sequence[TrialResult]) -> None:
-    """Write report.md and the plots into `folder`, from `results` alone."""
+    """Write report.md, the pictures and, for trainings, epochs.csv into `folder`, from `results` alone."""
     from harness.reporting import plots  # matplotlib takes most of a second to import
 
     cells = summary.summarize(results)

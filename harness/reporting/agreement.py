@@ -1,9 +1,9 @@
-"""Whether timed runs that no golden curve reaches agree among themselves: those that make the same steps.
+"""Whether timed runs agree with each other, where computing a golden reference for them is too expensive.
 
-The parity phase proves each program in float64 and on a small batch. What goes wrong only at the timed batch and
-precision shows in the timed run's losses, which golden follows where NumPy can afford it. Elsewhere there are the
-other cells: from the same weights, on the same samples and under the same BatchNorm all losses are equal but for
-rounding.
+The parity phase proves each program in float64 and on a small batch. A fault that appears only at the timed batch and
+precision shows in the losses of the timed run. These are compared with the golden reference where NumPy can afford it,
+and otherwise with other cells: from the same weights, on the same samples and with the same BatchNorm groups, all
+losses are equal except for rounding.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-from harness.reporting.summary import NORMALIZED_OVER, Cell, at_most, normalizes, same_algorithm
+from harness.reporting import naming
+from harness.reporting.formatting import at_most
+from harness.reporting.summary import Cell
 from harness.results.judge import LOSS_TOLERANCES
 from harness.spec import CHECKED_LOSSES, TrialSpec
 from harness.spec.partition import normalization_groups
 
+SHARED_BY = {"global": "the whole batch", "per_device": "each device's samples", "per_microbatch": "each micro-batch"}
 LATER_LOSSES = 0.03
-"""ResNet-50 in bf16, 16 cells on H200s: losses 2 to 5 were within 3e-3 of each other while they fell by 0.9 of 7.1."""
+"""The largest tolerance of later losses, relative. For scale: in 16 cells of ResNet-50 in bf16 on H200s, losses 2 to 5
+were within 3e-3 of each other while they fell by 0.9 from 7.1."""
 
 
-def words(cells: Sequence[Cell]) -> list[str]:
-    """A sentence for each set of cells that make the same steps without a golden curve, and one for all that make
-    steps of their own."""
+def sentences(cells: Sequence[Cell]) -> list[str]:
+    """How far cells that take the same steps without a golden reference agree, and which cells have no peers."""
     lines, alone = [], []
     for peers in _sets(cells):
         if len(peers) == 1:
@@ -31,21 +34,25 @@ def words(cells: Sequence[Cell]) -> list[str]:
             continue
         spec, last = peers[0].spec, _steps(peers) - 1
         lines.append(
-            f"No golden curve reaches the timed runs of {spec.workload} at batch {spec.global_batch} in "
-            f"{spec.precision}{_normalized(spec)}: NumPy cannot afford it. From the same weights and on the same "
-            f"samples {'; '.join(cell.title for cell in peers)} have a first loss {_within(distance(peers, 0))}, "
-            f"and loss {last + 1} {_within(distance(peers, last))}."
+            f"The timed runs of {spec.workload} at batch {spec.global_batch} in {spec.precision}{_normalized(spec)} "
+            "have no golden reference, because it would take NumPy too long. These cells start from the same weights "
+            f"and see the same samples: {_titles(peers)}. Loss 1 is {_within(distance(peers, 0))}, and loss {last + 1} "
+            f"is {_within(distance(peers, last))}."
         )
     if alone:
         lines.append(
-            "No golden curve reaches these timed runs, nor does another cell make the same steps; of them only a "
-            f"finite loss is asked: {'; '.join(cell.title for cell in alone)}."
+            "These timed runs have neither a golden reference nor another cell that takes the same steps. For them, "
+            f"only finite losses are required: {_titles(alone)}."
         )
     return lines
 
 
-def departures(cells: Sequence[Cell]) -> list[str]:
-    """A sentence for each cell one of whose first losses is too far from the median of its set."""
+def _titles(cells: Sequence[Cell]) -> str:
+    return "; ".join(cell.title for cell in cells)
+
+
+def disagreements(cells: Sequence[Cell]) -> list[str]:
+    """A sentence for each cell with a loss that is too far from the median of its peers."""
     lines = []
     for peers in _sets(cells):
         for cell in peers:
@@ -53,9 +60,9 @@ def departures(cells: Sequence[Cell]) -> list[str]:
                 off, allowed = distance(peers, step, of=cell), tolerance(cell.spec, step)
                 if not off <= allowed:
                     lines.append(
-                        f"{cell.title} departs: its timed loss {step + 1} is {off:.0e} from the median of the "
-                        f"{len(peers)} cells that make the same steps (allowed in {cell.spec.precision}: "
-                        f"{allowed:.0e}). Its speed means nothing before you know why."
+                        f"{cell.title} disagrees with its peers: its timed loss {step + 1} is {off:.0e} away from the "
+                        f"median of the {len(peers)} cells that take the same steps (tolerance in "
+                        f"{cell.spec.precision}: {allowed:.0e}). Its speed means nothing until the cause is known."
                     )
                     break
     return lines
@@ -67,52 +74,57 @@ def compared(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def tolerance(spec: TrialSpec, step: int) -> float:
-    """How far a loss may be from its peers', relative. The first is before any gradient; the next hold their errors
-    too, and ten times as much is allowed, as of golden, but never over what shows a wrong update: LATER_LOSSES."""
+    """How far a loss may be from the median of its peers, relative.
+
+    The first loss comes before any gradient. Later losses include errors of gradients, so their tolerance is ten times
+    as large, as in a comparison with the golden reference, but at most LATER_LOSSES: beyond that, an update is wrong.
+    """
     first = LOSS_TOLERANCES["bf16" if spec.tolerances == "bf16_gradients" else spec.precision]
     return first if step == 0 else max(first, min(10 * first, LATER_LOSSES))
 
 
 def comparable(spec: TrialSpec) -> bool:
-    """Whether another cell can be expected to make the same steps: from_host each makes batches of its own."""
-    return same_algorithm(spec) and spec.protocol == "resident" and spec.training is None
+    """Whether other cells take the same steps. With protocol from_host they do not: each makes its own batches."""
+    return naming.same_algorithm(spec) and spec.protocol == "resident" and spec.training is None
 
 
 def steps_of(spec: TrialSpec) -> tuple:
-    """All that a timed run's losses depend on but for rounding: as of references.References.key."""
+    """All that a timed run's losses depend on, except for rounding (compare references.References.key)."""
     batch = spec.global_batch
-    groups = normalization_groups(spec, batch=batch, options=spec.options) if normalizes(spec) else (batch,)
+    groups = normalization_groups(spec, batch=batch, options=spec.options) if naming.normalizes(spec) else (batch,)
     return (spec.workload, spec.size, spec.seed, spec.precision, spec.optimizer, groups)
 
 
 def distance(peers: Sequence[Cell], step: int, *, of: Cell | None = None) -> float:
-    """How far losses of a step are at most from the median over `peers`, one of each; of all their launches, or of
-    those of one cell. Relative."""
+    """The largest relative distance of a step's loss from the median of the peers, each with one launch.
+
+    All launches of all peers count, or only those of the cell `of`.
+    """
     middle = statistics.median(cell.first.losses[step] for cell in peers)
     found = [losses[step] for losses in _curves([of] if of else peers)]
     return max(abs(loss - middle) for loss in found) / max(abs(middle), sys.float_info.min)
 
 
 def _curves(cells: Sequence[Cell]) -> list[tuple[float, ...]]:
-    """The losses of all launches that have some."""
+    """The losses of all successful launches that recorded any."""
     return [result.losses for cell in cells for result in cell.good if result.losses]
 
 
 def _steps(peers: Sequence[Cell]) -> int:
-    """How many first losses are compared: those that all have."""
+    """How many losses are compared: as many as all launches have."""
     return min(CHECKED_LOSSES, *map(len, _curves(peers)))
 
 
 def _normalized(spec: TrialSpec) -> str:
-    return f", BatchNorm over each {NORMALIZED_OVER[spec.normalization]}" if normalizes(spec) else ""
+    return f" (BatchNorm over {SHARED_BY[spec.normalization]})" if naming.normalizes(spec) else ""
 
 
 def _within(off: float) -> str:
-    return f"within {at_most(off)} of their median" if off else "equal to the last bit"
+    return f"within {at_most(off)} of the median" if off else "identical in all of them"
 
 
 def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells that have no golden curve, those that make the same steps together."""
+    """The cells that have no golden reference, grouped by the steps that they take."""
     sets: dict[tuple, list[Cell]] = {}
     for cell in cells:
         if cell.status == "ok" and cell.first.losses and not cell.first.golden_losses and comparable(cell.spec):

@@ -1,23 +1,28 @@
-"""Text that cannot become markup: escaping, code blocks and tables of Markdown."""
+"""Markdown that no text can break: escaping, code blocks, lists and tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 
 def escape(text: str) -> str:
-    """Text that Markdown and HTML show as it is: nothing in a reason or a name can become markup."""
+    """The text on one line, as Markdown and HTML show it literally: nothing in it can become markup."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match.group(), text)
 
 
-def from_to(numbers: Sequence[int]) -> str:
-    """The least and the largest: "3 to 10", "3" if they are the same, or "" of none."""
-    return " to ".join(str(value) for value in sorted({min(numbers), max(numbers)})) if numbers else ""
+def bullets(lines: Iterable[str]) -> list[str]:
+    """A list, one escaped line per entry."""
+    return [f"- {escape(line)}" for line in lines]
+
+
+def definition_list(entries: Sequence[tuple[str, str]]) -> list[str]:
+    """A list of (term, definition), with the terms in bold."""
+    return [f"- **{escape(term)}**: {escape(text)}" for term, text in entries]
 
 
 def code(text: str) -> str:
@@ -28,7 +33,7 @@ def code(text: str) -> str:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """A Markdown table of text, every cell escaped."""
+    """A table of text, with every cell escaped. Columns of numbers are aligned to the right."""
     numeric = [all(re.match(r"[-+]?[\d(]|-$", value) for value in frame[name]) for name in frame.columns]
     safe = frame.map(escape)
     safe.columns = [escape(str(name)) for name in frame.columns]

@@ -14,37 +14,38 @@ from harness.planning import traffic
 from harness.reporting.escaping import table
 from harness.spec import FrameworkSpec, StrategySpec, registry
 
-EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # of the column of bytes
+EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # the example in the column of bytes
 SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
-NORMALIZED = {"global": "the batch", "per_device": "a device's share", "per_microbatch": "a micro-batch"}
+NORMALIZED = {"global": "the batch", "per_device": "each device's share", "per_microbatch": "each micro-batch"}
 
 INTRODUCTION = """# The strategies
 
-Made from the manifests by `python -m harness list strategies --markdown`; a test holds it to them. Each row is one
-file, `<framework>_impl/strategies/<strategy>.py`, to be read as a lesson.
+This page is made from the manifests by `python -m harness list strategies --markdown`, and a test keeps it up to date.
+Each row is one file, `<framework>_impl/strategies/<strategy>.py`, which reads as a lesson.
 
-## What each holds, sends and waits for
+## What each strategy stores, sends and waits for
 
-**Bytes a step**: what the busiest device sends, by the formula of its kind (below), for `{name}` in float32
-({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options; the batch itself, its
-outputs, BatchNorm's statistics and the loss are not counted.
+**Bytes per step**: what the busiest device sends, by the formulas at the end of this page. The example is `{name}` in
+float32 ({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options. The batch itself,
+its outputs, BatchNorm's statistics and the loss are not counted.
 """
 
 PROPERTIES = """
-## What each claims, and its options
+## What each strategy claims, and its options
 
-**Same training**: whether it claims to compute what one device computes on the whole batch, which the parity gate then
-proves in float64. Where it does not, it is a different algorithm: the gate proves it against a reference of its own,
-and reports never rank it with the others. **BatchNorm over**: which samples share statistics, the default first;
-`--batch-norm` chooses among the others. Options are given as `--option NAME=VALUE`.
+**Same training**: whether it claims to compute what one device computes on the whole batch. The parity gate proves the
+claim in float64. A strategy without the claim is a different algorithm: the gate proves it against its own reference,
+and reports never rank it with the others. **BatchNorm over**: which samples share statistics. The default comes first;
+`--batch-norm` chooses one of the others. **Options** are given as `--option NAME=VALUE`.
 """
 
 FORMULAS = """
-## Bytes a step
+## Bytes per step
 
-n devices, P bytes of parameters, A bytes of a batch's activations at the widest cut, K steps between two meetings. The
-payloads behind the formulas are tested: what PyTorch's profiler counts in a step of `ddp`, `average_gradients` and
-`local_sgd`, and the collectives in XLA's compiled programs of JAX's data-parallel strategies.
+n is the number of devices, P the bytes of parameters, A the bytes of a batch's activations at the widest cut, and K the
+number of steps between two synchronizations. Tests compare the formulas with what PyTorch's profiler counts in a step
+of `ddp`, `average_gradients` and `local_sgd`, and with the collectives in XLA's compiled programs of JAX's
+data-parallel strategies.
 """
 
 
@@ -78,7 +79,7 @@ def _conduct(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, str]
         "replicated": strategy.replicated,
         "sharded": strategy.sharded,
         "crosses devices": strategy.crosses,
-        "bytes a step": f"{sent:,.0f} = {traffic.FORMULAS[strategy.traffic][0]}" if sent else "0",
+        "bytes per step": f"{sent:,.0f} = {traffic.FORMULAS[strategy.traffic][0]}" if sent else "0",
         "who waits for whom": strategy.waits,
         "use it when": strategy.use,
     }
@@ -91,7 +92,7 @@ def _properties(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, s
         "framework": framework.title,
         "strategy": strategy.name,
         "what it is": strategy.summary,
-        "processes": {"one": "one", "per_device": "one a device"}[strategy.processes],
+        "processes": {"one": "one", "per_device": "one per device"}[strategy.processes],
         "same training": SAME_TRAINING[strategy.algorithm],
         "BatchNorm over": "; ".join([NORMALIZED[strategy.normalization], *normalized]),
         "options": "; ".join(_option(strategy, *item) for item in strategy.options.items()) or "-",
@@ -99,17 +100,17 @@ def _properties(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, s
 
 
 def _option(strategy: StrategySpec, name: str, default: Any) -> str:
-    """ "split_size (int, by the workload)", "compression (none, bf16)": the default is the first of choices."""
+    """ "split_size (int, set by the workload)", "compression (none, bf16)": the first choice is the default."""
     if name in strategy.choices:
         return f"{name} ({', '.join(strategy.choices[name])})"
     by_workload = not isinstance(default, bool) and default in (0, "")
-    return f"{name} ({type(default).__name__}, {'by the workload' if by_workload else str(default).lower()})"
+    return f"{name} ({type(default).__name__}, {'set by the workload' if by_workload else str(default).lower()})"
 
 
 def _formulas() -> pd.DataFrame:
     kinds = {strategy.traffic for _, strategy in _all()}
     rows = [
-        {"kind": kind.replace("_", " "), "a device sends": formula, "because": source or "nothing crosses"}
+        {"kind": kind.replace("_", " "), "each device sends": formula, "why": source or "nothing crosses devices"}
         for kind, (formula, source) in traffic.FORMULAS.items()
         if kind in kinds
     ]

@@ -1,8 +1,9 @@
-"""Sweeps: cells that differ in one option, a number or a choice, found in the results themselves.
+"""Sweeps: cells that differ in one option, a number or a choice. They are found in the results themselves.
 
-The ideal beside a pipeline's measured time is that of equal stages without any overhead: the single device's time for
-the batch, shared by p devices, stretched by the bubble: T / p * (m + p - 1) / m with m micro-batches. Timed from_host
-there is none: most of that time the host makes batches, which no cut of the network shortens.
+A pipeline's measured time is compared with an ideal: equal stages without any overhead. With T the single device's time
+for the batch, p devices and m micro-batches, the ideal is T / p * (m + p - 1) / m: T shared by p devices, stretched by
+the bubble. With protocol from_host there is no ideal, because most of that time the host makes batches, and no cut of
+the network shortens that.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from typing import Any
 
 import pandas as pd
 
-from harness.reporting.summary import Cell, counted_seconds, framework_title, spreads
+from harness.reporting.descriptions import spreads
+from harness.reporting.formatting import count
+from harness.reporting.naming import framework_title
+from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.spec import TrialResult
 from harness.spec.partition import bubble, micro_batches
 
-FEWEST_VALUES = 3  # of numbers: two make no curve
+FEWEST_VALUES = 3  # numbers: two points are no curve
 FEWEST_CHOICES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One value of the option. Times in seconds a step, over launches, or over the blocks of a single launch."""
+    """One value of the option. Times are seconds per step, over launches or over the blocks of a single launch."""
 
-    value: float | str  # a choice by its name
+    value: float | str  # a choice is its name
     mean: float
     low: float
     high: float
@@ -42,26 +46,26 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """One strategy at several values of one option, in order, with what it is compared to."""
+    """One strategy at several values of one option, in order."""
 
     option: str
     cells: tuple[Cell, ...]
     points: tuple[Point, ...]
-    single: float | None  # seconds a step of the same framework's single device
+    single: float | None  # seconds per step on a single device of the same framework
 
     @property
     def best(self) -> Point:
-        """The point of the least mean time."""
+        """The point with the lowest mean time."""
         return min(self.points, key=lambda point: point.mean)
 
     @property
     def ties(self) -> list[Point]:
-        """Other points whose range overlaps with the best one's."""
+        """The other points whose range overlaps with that of the best."""
         return [point for point in self.points if point is not self.best and point.low <= self.best.high]
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
-    """All sweeps of at least three numbers, or two choices, that ran."""
+    """All sweeps with at least three numbers or two choices that ran."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
         for option in cell.spec.options:
@@ -82,13 +86,13 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
 
 
 def _value(cell: Cell, option: str) -> Any:
-    """A number, or the name of a choice, as the command line has it."""
+    """A number, or the name of a choice as on the command line."""
     value = cell.spec.options[option]
     return str(value).lower() if isinstance(value, bool) else value
 
 
 def step_seconds(cell: Cell) -> list[float]:
-    """Seconds a step of each launch, or of each block where there is one launch."""
+    """Seconds per step of each launch, or of each block if there is only one launch."""
     good = cell.good
     return [_mean_step(result) for result in good] if len(good) > 1 else block_steps(good[0])
 
@@ -98,7 +102,7 @@ def _mean_step(result: TrialResult) -> float:
 
 
 def block_steps(result: TrialResult) -> list[float]:
-    """Seconds a step of each block of one launch that counts."""
+    """Seconds per step of each block of one launch that counts."""
     return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
 
 
@@ -114,58 +118,59 @@ def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
 
 def _point(cell: Cell, option: str, single: float | None) -> Point:
     seconds = step_seconds(cell)
-    count = ideal = None
+    pieces = ideal = None
     if option == "split_size":
-        count = len(micro_batches(cell.spec.global_batch, cell.spec.options[option]))
-        if single is not None and cell.spec.protocol == "resident":  # the host's work is cut by no pipeline
+        pieces = len(micro_batches(cell.spec.global_batch, cell.spec.options[option]))
+        if single is not None and cell.spec.protocol == "resident":  # a pipeline does not cut the host's work
             stages = cell.spec.devices
-            ideal = single / stages / (1 - bubble(stages, count))
+            ideal = single / stages / (1 - bubble(stages, pieces))
     return Point(
         value=_value(cell, option),
         mean=statistics.fmean(seconds),
         low=min(seconds),
         high=max(seconds),
-        micro_batches=count,
+        micro_batches=pieces,
         ideal=ideal,
     )
 
 
 def table(sweep: Sweep) -> pd.DataFrame:
-    """One row a value, everything as text."""
+    """One row per value, everything as text."""
     rows = []
     for point in sweep.points:
         row = {sweep.option: point.name}
         if point.micro_batches is not None:
             row["micro-batches"] = str(point.micro_batches)
-        row["step ms, mean"] = f"{1e3 * point.mean:.3g}"
+        row["mean step ms"] = f"{1e3 * point.mean:.3g}"
         row["range"] = f"{1e3 * point.low:.4g} – {1e3 * point.high:.4g}"
         if point.ideal is not None:
             row["ideal ms"] = f"{1e3 * point.ideal:.3g}"
             row["measured / ideal"] = f"{point.mean / point.ideal:.2f}"
         if sweep.single is not None:
-            row["over single"] = f"{sweep.single / point.mean:.2f}"
+            row["speed / single"] = f"{sweep.single / point.mean:.2f}"
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def words(sweep: Sweep) -> list[str]:
-    """What the sweep shows, in sentences."""
+def sentences(sweep: Sweep) -> list[str]:
+    """What the sweep shows."""
     spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
     name = f"{framework_title(spec.framework)} {spec.strategy} ×{spec.devices}"
-    line = f"{name}: {sweep.option} {best.name} has the least mean time, {1e3 * best.mean:.3g} ms a step "
-    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {spreads(sweep.cells)})"
+    line = f"{name}: {sweep.option} {best.name} has the lowest mean time, {1e3 * best.mean:.3g} ms per step "
+    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {spreads(sweep.cells)})."
     if ties:
-        line += f"; it ties with {', '.join(tie.name for tie in ties)}, whose ranges overlap with its own"
-    lines = [line + "."]
+        line += f" This is a tie with {', '.join(tie.name for tie in ties)}: the ranges overlap."
+    lines = [line]
     if sweep.single is not None:
-        faster = sweep.single / best.mean
-        verb = f"{faster:.2f} times as fast as" if faster >= 1 else f"at {faster:.2f} of the speed of"
-        lines.append(f"At its best it is {verb} one device on the whole batch ({1e3 * sweep.single:.3g} ms).")
+        lines.append(
+            f"At this value, it runs at {sweep.single / best.mean:.2f} times the speed of one device on the whole "
+            f"batch ({1e3 * sweep.single:.3g} ms per step)."
+        )
     return lines + _distance(sweep) + _imbalance(sweep)
 
 
 def _distance(sweep: Sweep) -> list[str]:
-    """Why the measured curve is not the ideal one, from the numbers themselves."""
+    """Why the measured curve is not the ideal one, as far as its own numbers show."""
     judged = sorted((p for p in sweep.points if p.micro_batches), key=lambda p: p.micro_batches or 0)
     if len(judged) < FEWEST_VALUES:
         return []
@@ -173,25 +178,26 @@ def _distance(sweep: Sweep) -> list[str]:
     lines = []
     if few.ideal is not None and most.ideal is not None:
         lines.append(
-            f"The ideal (equal stages, no overhead, only the bubble) falls from {1e3 * few.ideal:.3g} ms with "
-            f"{few.micro_batches} micro-batches to {1e3 * most.ideal:.3g} ms with {most.micro_batches}."
+            f"The ideal (equal stages, a bubble, no other overhead) falls from {1e3 * few.ideal:.3g} ms with "
+            f"{count(few.micro_batches or 0, 'micro-batch', 'micro-batches')} to {1e3 * most.ideal:.3g} ms with "
+            f"{most.micro_batches}."
         )
     added = (most.micro_batches or 0) - (many.micro_batches or 0)
     each = (most.mean - many.mean) / added
     if each > 0:
         total = each * (most.micro_batches or 0)
         share = total / most.mean
-        over = " (over 100%: not every micro-batch costs as much)" if share > 1 else ""
+        over = " (more than 100%, because micro-batches do not all cost the same)" if share > 1 else ""
         lines.append(
-            f"From {many.micro_batches} to {most.micro_batches} micro-batches each one more adds {1e3 * each:.3g} ms, "
-            f"though the samples stay the same: the price of one more round of launches, kernels and copies. At "
-            f"{sweep.option} {most.name} that would make {100 * share:.1f}% of the step{over}."
+            f"From {many.micro_batches} to {most.micro_batches} micro-batches, each additional one adds "
+            f"{1e3 * each:.3g} ms although the samples stay the same: the cost of one more round of launches, kernels "
+            f"and copies. At {sweep.option} {most.name}, this cost would make up {100 * share:.1f}% of the step{over}."
         )
     return lines
 
 
 def _imbalance(sweep: Sweep) -> list[str]:
-    """How unequally long the stages of the best cell were busy, where its step was traced."""
+    """How unequal the stages of the best cell are, if its step was traced."""
     cell = next(cell for cell, point in zip(sweep.cells, sweep.points, strict=True) if point is sweep.best)
     spans = cell.first.spans
     if not spans:
@@ -199,6 +205,6 @@ def _imbalance(sweep: Sweep) -> list[str]:
     busy = busy_stages(spans)
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
-        f"In the traced step at {sweep.option} {sweep.best.name} the stages were busy for {busy_words(spans)} ms: the "
-        f"busiest for {share:.0f}% more than their mean."
+        f"In the traced step at {sweep.option} {sweep.best.name}, the stages were busy for {busy_words(spans)} ms. The "
+        f"busiest stage was busy for {share:.0f}% more than the mean."
     ]

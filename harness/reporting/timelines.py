@@ -11,18 +11,20 @@ from harness.reporting.summary import Cell
 from harness.spec import Span
 from harness.spec.partition import bubble
 
-MOST_MICRO_BATCHES = 16  # more cannot be told apart in a picture
+MOST_MICRO_BATCHES = 16  # in a picture, more are illegible
 
 
 def idle_share(spans: Sequence[Span]) -> float:
-    """Share of the stages' time, from the first span to the last, that lies outside all spans: the least that the
-    devices idle, since within a span they may wait for the next kernel's launch."""
+    """Share of the stages' time, from the first span to the last, that lies outside all spans.
+
+    It is a lower bound: within a span, a device may still wait for the launch of its next kernel.
+    """
     busy = busy_stages(spans)
     return 1 - sum(busy) / (len(busy) * _length(spans))
 
 
 def busy_seconds(spans: Sequence[Span], stage: int) -> float:
-    """Seconds in which the stage worked; spans that overlap count once."""
+    """Seconds in which the stage worked. Overlapping spans count once."""
     total, until = 0.0, float("-inf")
     for span in sorted((span for span in spans if span.stage == stage), key=lambda span: span.start):
         total += max(0.0, span.end - max(span.start, until))
@@ -31,7 +33,7 @@ def busy_seconds(spans: Sequence[Span], stage: int) -> float:
 
 
 def busy_stages(spans: Sequence[Span]) -> list[float]:
-    """Seconds in which each stage worked, in their order."""
+    """Seconds in which each stage worked, in the order of the stages."""
     return [busy_seconds(spans, stage) for stage in sorted({span.stage for span in spans})]
 
 
@@ -42,7 +44,7 @@ def busy_words(spans: Sequence[Span], *, joined: str = " and ") -> str:
 
 def overlap_share(spans: Sequence[Span]) -> float:
     """Share of the time from the first span to the last in which more than one stage worked."""
-    # of every two neighbouring moments at which something begins or ends: how many stages work between them
+    # between two neighbouring moments, the set of working stages does not change
     moments = sorted({moment for span in spans for moment in (span.start, span.end)})
     if not moments:
         return 0.0
@@ -58,13 +60,16 @@ def _length(spans: Sequence[Span]) -> float:
 
 
 def micro_batch_count(spans: Sequence[Span]) -> int:
-    """How many micro-batches the spans tell of."""
+    """How many micro-batches the spans cover."""
     return len({span.micro_batch for span in spans})
 
 
 def chosen(cells: Sequence[Cell]) -> list[Cell]:
-    """Whose timeline is drawn: of each workload and strategy, the fastest cell that can be read, and that with six
-    micro-batches, the tutorial's own."""
+    """The cells whose timelines are drawn.
+
+    For each workload and strategy, these are the fastest cell that is legible, and the cell with six micro-batches, as
+    in the tutorial.
+    """
     drawn: dict[tuple, Cell] = {}
     for cell in cells:
         spans = cell.first.spans
@@ -80,7 +85,7 @@ def chosen(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def table(cells: Sequence[Cell]) -> pd.DataFrame:
-    """Measured idle share beside the bubble's formula, one row a cell with spans."""
+    """The measured idle share beside the bubble formula, one row per cell with spans."""
     rows = []
     for cell in cells:
         spans = cell.first.spans
@@ -92,7 +97,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
                     "cell": cell.title,
                     "micro-batches": str(count),
                     "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({timed})",
-                    "busy ms of each stage": busy_words(spans, joined=" / "),
+                    "busy ms per stage": busy_words(spans, joined=" / "),
                     "overlap": f"{100 * overlap_share(spans):.0f}%",
                     "idle, at least": f"{100 * idle_share(spans):.0f}%",
                     "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",

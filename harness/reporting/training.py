@@ -1,8 +1,8 @@
-"""What `train` found: accuracy, and what it took to get there. All arithmetic of that part of the report is here.
+"""What `train` found: the accuracy, and the time to reach it.
 
-Time to target is the time of training steps up to the first evaluation that reaches the target, the first step's
-compilation included, evaluation not. Each seed is a training of its own; one that never gets there took infinitely
-long, and is never left out.
+Time to target is the time of training steps up to the first evaluation that reaches the target. It includes the first
+step's compilation, but not the evaluations. Each seed is a training of its own. A seed that never reaches the target
+took infinitely long, and is never left out.
 """
 
 from __future__ import annotations
@@ -15,35 +15,29 @@ from itertools import pairwise
 
 import pandas as pd
 
-from harness.reporting.summary import (
-    Cell,
-    conditions,
-    data_words,
-    framework_title,
-    number,
-    options_text,
-    parity_word,
-    precisions,
-)
+from harness.reporting import naming
+from harness.reporting.formatting import number
+from harness.reporting.result_table import conditions, parity_word
+from harness.reporting.summary import Cell
 from harness.results.intervals import median_interval
 from harness.spec import Epoch, TrialResult
 
 TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "input", "parity", "status")
-REPORT_ONLY_COLUMNS = ("first step s", "reporting %", "target %", "samples to it")
+REPORT_ONLY_COLUMNS = ("first step s", "reporting %", "target %", "samples to target")
 
 
 def trained(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of `train` among them."""
+    """The cells that `train` made."""
     return [cell for cell in cells if cell.spec.training]
 
 
 def timed(cells: Sequence[Cell]) -> list[Cell]:
-    """The others: those of `run`."""
+    """The other cells, which `run` made."""
     return [cell for cell in cells if not cell.spec.training]
 
 
 def to_target(result: TrialResult) -> tuple[float, float]:
-    """(seconds, samples) until the target was reached; infinite where it was not."""
+    """(seconds, samples) until the target was reached; infinite if it was not."""
     assert result.spec.training is not None
     seconds = 0.0
     for epoch in result.epochs:
@@ -54,32 +48,34 @@ def to_target(result: TrialResult) -> tuple[float, float]:
 
 
 def steady(result: TrialResult) -> list[tuple[Epoch, int]]:
-    """The epochs whose speed counts, with their samples: those in which no process has begun, for it compiles then,
-    not only in its first step but once more for a short last batch, and its loader's workers start."""
+    """The epochs whose speed counts, with their samples: those in which no process started.
+
+    A process compiles in its first epoch, again for a short last batch, and starts its loader's workers.
+    """
     return [(e, e.samples - before.samples) for before, e in pairwise(result.epochs) if not e.first_step_seconds]
 
 
 def throughput(result: TrialResult) -> float | None:
-    """Samples per second of the steady epochs, None without any."""
+    """Samples per second of the steady epochs; None if there are none."""
     seconds = sum(epoch.seconds for epoch, _ in steady(result))
     return sum(samples for _, samples in steady(result)) / seconds if seconds else None
 
 
 def share(result: TrialResult, part: str) -> float | None:
-    """What part of the steady epochs' training time `part` is, e.g. "wait_seconds"; None without any."""
+    """`part`, such as "wait_seconds", as a share of the training time in steady epochs; None if there are none."""
     seconds = sum(epoch.seconds for epoch, _ in steady(result))
     return sum(getattr(epoch, part) for epoch, _ in steady(result)) / seconds if seconds else None
 
 
 def resumed_after(result: TrialResult) -> list[int]:
-    """After which epochs a later process went on."""
+    """The epochs after which another process continued the training."""
     return [epoch.number - 1 for epoch in result.epochs[2:] if epoch.first_step_seconds]
 
 
 def table(cells: Sequence[Cell]) -> pd.DataFrame:
-    """One row a cell, everything as text; "-" where there is no value."""
+    """One row per cell, everything as text. A missing value is "-"."""
     several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
-    optional = any(options_text(cell.spec) for cell in cells)
+    optional = any(naming.options(cell.spec) for cell in cells)
     loads = any(cell.spec.training and cell.spec.training.input == "loader" for cell in cells)
     rows = []
     for cell in cells:
@@ -90,10 +86,10 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
         rates = [rate for rate in map(throughput, good) if rate]
         row = {"workload": f"{cell.spec.workload} {cell.spec.size}"} if several else {}
         row |= {
-            "framework": framework_title(cell.spec.framework),
+            "framework": naming.framework_title(cell.spec.framework),
             "strategy": cell.spec.strategy,
             **conditions(cell, cells),
-            **({"options": options_text(cell.spec) or "-"} if optional else {}),
+            **({"options": naming.options(cell.spec) or "-"} if optional else {}),
             "devices": str(cell.spec.devices),
             **({"input": _input(cell)} if loads else {}),
             "epochs": str(max((result.epochs[-1].number for result in seen), default="-")),
@@ -112,7 +108,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame:
 
 
 def epochs(cells: Sequence[Cell]) -> pd.DataFrame:
-    """Every epoch of every seed, as epochs.csv has it: numbers, unrounded."""
+    """Every epoch of every seed, for epochs.csv: numbers, not rounded."""
     rows = []
     for cell in cells:
         for result in cell.launches:
@@ -121,8 +117,8 @@ def epochs(cells: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows).drop(columns="number", errors="ignore")
 
 
-def words(cells: Sequence[Cell]) -> list[str]:
-    """What the trainings showed, in sentences."""
+def sentences(cells: Sequence[Cell]) -> list[str]:
+    """Which cells reached the target, and which trainings were resumed."""
     lines = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
@@ -134,60 +130,41 @@ def words(cells: Sequence[Cell]) -> list[str]:
         line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a test "
         line += f"accuracy of {target} with every seed"
         if never:
-            told = ", ".join(f"{cell.title} ({_reached(cell)} of {len(cell.launches)})" for cell in never)
-            line += f"; not with every one: {told}"
+            listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
+            line += f". In the other cells, fewer seeds did: {listed}"
         lines.append(line + ".")
-        for cell in tried:
-            for result in cell.launches:
-                if after := resumed_after(result):
-                    lines.append(
-                        f"{cell.title}, seed {result.spec.seed}, was resumed after epoch {', '.join(map(str, after))}: "
-                        "its seconds hold the compilation of every process that went on."
-                    )
+        lines += _resumed(tried)
     return lines
 
 
-def reading(cells: Sequence[Cell]) -> list[str]:
-    """How the table is to be read."""
-    training = cells[0].spec.training
-    assert training is not None
-    last = {
-        "exact": "An epoch's last batch holds what is left; its mean is over its true samples.",
-        "pad": "An epoch's last batch is filled up with samples of weight zero; its mean is over its true samples.",
-        "drop": "What is left at the end of an epoch and makes no whole batch is dropped.",
-    }[training.last_batch]
-    sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+def _resumed(cells: Sequence[Cell]) -> list[str]:
+    """The trainings that a later process continued."""
     return [
-        f"Data: {data_words(cells)}. Global batch {sizes}, {precisions(cells)}. "
-        "Seconds to it: the time of all training steps up to the first evaluation that reaches the target, "
-        "compilation in the first step included, evaluation not; the "
-        "median over seeds, each with weights and an order of its own, and the interval in which the median lies with "
-        "the confidence given, by order statistics, which assume no distribution; a seed that never gets there counts "
-        "as infinite. Accuracy and test loss: of the last epoch, the median over seeds, every test sample counted "
-        "once. Throughput: without epochs in which a process begins, for it compiles then. Waiting: the share of "
-        "training time in which the host waited for the next batch. Reporting: the time for reading losses and for "
-        f"progress messages, as a share of the training time, of which it is not part. {last} The same samples in the "
-        "same order in every cell."
+        f"{cell.title}, seed {result.spec.seed}: resumed after epoch {', '.join(map(str, after))}. Its training time "
+        "includes compilation in each of its processes."
+        for cell in cells
+        for result in cell.launches
+        if (after := resumed_after(result))
     ]
 
 
 def loading(cells: Sequence[Cell]) -> pd.DataFrame | None:
-    """What each input pipeline costs: its step beside that of resident batches; None where there is no pair."""
+    """The step time with each input pipeline, and with resident batches; None if no cell has a loader."""
     rates = {cell.spec.cell: _median([r for r in map(throughput, cell.launches) if r]) for cell in cells}
     rows = []
     for cell in cells:
         training, rate = cell.spec.training, rates[cell.spec.cell]
-        base = rates.get(cell.spec.computation)  # the resident cell is named as what it computes
+        base = rates.get(cell.spec.computation)  # the name of the resident cell
         if training and training.input == "loader" and rate:
             row = {"cell": cell.title, "workers": str(training.workers), f"{cell.first.unit}s/s": number(rate)}
             row["waiting %"] = _percent(_shares(cell.launches, "wait_seconds"))
-            row["step, resident = 1"] = f"{base / rate:.2f}" if base else "-"
+            row["step / resident step"] = f"{base / rate:.2f}" if base else "-"
             rows.append(row)
     return pd.DataFrame(rows) if rows else None
 
 
 def _target_columns(launches: Sequence[TrialResult]) -> dict[str, str]:
-    """Of all seeds: one that failed before it got there never did."""
+    """Over all seeds; one that failed before it reached the target never did."""
     tried = [result for result in launches if result.status != "skipped"]
     seconds = [to_target(result)[0] for result in tried]
     samples = [to_target(result)[1] for result in tried]
@@ -200,8 +177,8 @@ def _target_columns(launches: Sequence[TrialResult]) -> dict[str, str]:
     return {
         "target %": f"{100 * training.target_accuracy:g}" if training else "-",
         "reached": f"{reached}/{len(tried)}" if tried else "-",
-        "samples to it": _finite(_median(samples)),
-        "seconds to it": _finite(_median(seconds)),
+        "samples to target": _finite(_median(samples)),
+        "to target s": _finite(_median(seconds)),
         "interval": between,
     }
 

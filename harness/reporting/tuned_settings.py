@@ -1,4 +1,4 @@
-"""What the tracks of a report set, each with its source, and which strategies depart from it, and why."""
+"""The settings of the tuned track, each with its source, and the strategies that are exceptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.spec import FrameworkSpec, registry
 
 
 def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
-    """A row for each setting of the frameworks that have a tuned cell; None without such."""
+    """One row per setting of the frameworks that have a tuned cell; None if there is none."""
     tuned = [cell for cell in cells if cell.spec.track == "tuned"]
     rows = []
     for spec in _frameworks(tuned):
@@ -21,7 +21,7 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
                 {
                     "framework": spec.title,
                     "setting": setting.name,
-                    "here": "on" if all(on) else "off" if not any(on) else "on in some",
+                    "used": "on" if all(on) else "off" if not any(on) else "on in some cells",
                     "what it does": setting.summary,
                     "source": setting.source,
                 }
@@ -29,8 +29,8 @@ def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
     return pd.DataFrame(rows) if rows else None
 
 
-def departures(cells: Sequence[Cell]) -> list[str]:
-    """Of each tuned strategy: what it has otherwise than its framework's others, or goes without, and why."""
+def exceptions(cells: Sequence[Cell]) -> list[str]:
+    """What each tuned strategy sets differently from its framework's others, or cannot use, and why."""
     lines = []
     tuned = [cell for cell in cells if cell.spec.track == "tuned"]
     for spec in _frameworks(tuned):
@@ -40,8 +40,8 @@ def departures(cells: Sequence[Cell]) -> list[str]:
             if strategy.tuned:
                 what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
                 source = f" ({strategy.tuned_source})" if strategy.tuned_source else ""
-                lines.append(f"{title}: {what}; {strategy.tuned_because}{source}.")
-            lines += [f"{title}: without {name}; {why}." for name, why in strategy.without.items()]
+                lines.append(f"{title} has {what}, because {strategy.tuned_because}{source}.")
+            lines += [f"{title} runs without {name}, because {why}." for name, why in strategy.without.items()]
     return lines
 
 

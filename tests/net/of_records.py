@@ -333,7 +333,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="numbers have four digits",
-                edits=(("harness/reporting/summary.py", 'f"{value:.3g}"', 'f"{value:.4g}"'),),
+                edits=(("harness/reporting/formatting.py", 'f"{value:.3g}"', 'f"{value:.4g}"'),),
                 tests=("test_published::test_published_reports_regenerate",),
             ),
             Break(
@@ -356,7 +356,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="what trains differently is ranked with the others",
-                edits=(("harness/reporting/summary.py", 'return spec.algorithm == "synchronous"', "return True"),),
+                edits=(("harness/reporting/naming.py", 'return spec.algorithm == "synchronous"', "return True"),),
                 tests=("test_report::test_a_different_algorithm_is_never_ranked",),
             ),
             Break(
@@ -364,8 +364,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/summary.py",
-                        "throughput=statistics.median(rates) if rates else None",
-                        "throughput=statistics.median(rates) if rates else 1.0",
+                        "throughput=statistics.median(throughputs) if throughputs else None",
+                        "throughput=statistics.median(throughputs) if throughputs else 1.0",
                     ),
                 ),
                 tests=("test_report::test_a_failed_cell_has_no_throughput_and_never_zero",),
@@ -384,7 +384,11 @@ GUARANTEES = (
             Break(
                 fault="speeds of CPU devices are ranked",
                 edits=(
-                    ("harness/reporting/markdown.py", 'return results[0].spec.platform == "cpu"', "return not results"),
+                    (
+                        "harness/reporting/descriptions.py",
+                        'return results[0].spec.platform == "cpu"',
+                        "return not results",
+                    ),
                 ),
                 tests=("test_report::test_cpu_reports_claim_no_speed",),
             ),
@@ -392,7 +396,7 @@ GUARANTEES = (
                 fault="ranges that overlap are put in an order",
                 edits=(
                     (
-                        "harness/reporting/markdown.py",
+                        "harness/reporting/verdict.py",
                         "if (cell.high or 0) >= (best.low or 0)]",
                         "if (cell.low or 0) > (best.low or 0)]",
                     ),
@@ -401,7 +405,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="two launches are enough for an order",
-                edits=(("harness/reporting/markdown.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
+                edits=(("harness/reporting/verdict.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
                 tests=("test_report::test_few_launches_claim_no_order_at_all",),
             ),
         ),

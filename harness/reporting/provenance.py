@@ -1,0 +1,146 @@
+"""Where a report's numbers come from: machine, sessions, command, software, environment variables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from harness.planning.matrix import PRESETS
+from harness.reporting import descriptions, naming
+from harness.reporting.escaping import escape, table
+from harness.reporting.formatting import count
+from harness.reporting.summary import Cell
+from harness.spec import TrialResult
+
+
+def machine(results: Sequence[TrialResult]) -> pd.DataFrame:
+    """The machine, when it was used, and which version of the suite ran."""
+    known, run = results[0].machine, results[0].run
+    seen = dict.fromkeys(result.run["commit"] for result in results if result.run.get("commit"))
+    commits = f"commit{'s' * (len(seen) > 1)} {', '.join(seen)}" if seen else ""
+    kinds = Counter(_gpu(gpu) for gpu in known.get("gpus") or ())
+    rows = {
+        "devices": descriptions.devices(results),
+        "GPUs in the machine": "; ".join(f"{number} × {name}" for name, number in kinds.items()) or "none",
+        "driver": known.get("driver") or "none",
+        "processor": f"{known.get('cpu')}, {known.get('cores')} cores in use",
+        "memory": f"{known.get('memory_bytes', 0) / 2**30:.0f} GiB",
+        "system": ", ".join(dict.fromkeys(result.machine.get("system", "") for result in results)),
+        "measured": _sessions(results),
+        "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
+    }
+    return pd.DataFrame({"property": list(rows), "value": list(rows.values())})
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    words = [gpu["name"], f"{gpu['memory_bytes'] / 2**30:.0f} GiB"]
+    words += [f"power limit {gpu['power_limit_watts']:.0f} W"] if gpu.get("power_limit_watts") else []
+    words += [f"up to {gpu['max_clock_mhz']} MHz"] if gpu.get("max_clock_mhz") else []
+    return ", ".join(words)
+
+
+def _sessions(results: Sequence[TrialResult]) -> str:
+    """When the run was measured, and on how many machines, as far as their GPUs have numbers."""
+    times = dict.fromkeys(result.run.get("session") or result.run.get("started", "") for result in results)
+    numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
+    hosts = {uuids for uuids in numbered if any(uuids)}
+    sessions = f", in {len(times)} sessions" if len(times) > 1 else ""
+    return ", ".join(times) + sessions + (f" on {len(hosts)} machines with equal hardware" if len(hosts) > 1 else "")
+
+
+def command(run: Mapping[str, str]) -> str:
+    """The command line, after the variables that were set and could have changed something."""
+    variables = run.get("variables")
+    return f"env {variables} {run.get('command', '')}" if variables else run.get("command", "")
+
+
+def procedure(results: Sequence[TrialResult]) -> str:
+    """How many launches there were, and in which order they ran."""
+    run, spec = results[0].run, results[0].spec
+    toys = ", except that the toy network's launches came first" if run.get("recipe") == "tutorial" else ""
+    return (
+        f"{_preset(results)}, seed {spec.seed}. Every launch ran in fresh processes. Launches ran in rounds, one "
+        f"launch of each cell per round, in a seeded random order{toys}. results.jsonl holds every raw block time."
+    )
+
+
+def _preset(results: Sequence[TrialResult]) -> str:
+    """The preset, and the number of launches if it is not the preset's own."""
+    name = results[0].run.get("preset", "")
+    launches, own = 1 + max(result.spec.launch for result in results), PRESETS.get(name, {}).get("launches")
+    if own in (None, launches) or results[0].spec.training:
+        return f"Preset {name}, {count(launches, 'launch', 'launches')} of each cell"
+    return f"Preset {name}, but {count(launches, 'launch', 'launches')} of each cell instead of {own}"
+
+
+def software(cells: Sequence[Cell]) -> pd.DataFrame:
+    """One row per framework that started: how it executes steps, and all versions."""
+    seen = {cell.spec.framework: cell.first for cell in cells if cell.first.versions}
+    recorded = any(_locks(cells, name) for name in seen)
+    rows = [
+        {
+            "framework": naming.framework_title(name),
+            "execution": naming.execution(name) + _tuned(name, cells),
+            "versions": ", ".join(f"{key} {value}" for key, value in first.versions.items()) + _libraries(cells, name),
+        }
+        | ({"lock": _locks(cells, name) or "not recorded"} if recorded else {})
+        for name, first in seen.items()
+    ]
+    return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
+
+
+def _tuned(framework: str, cells: Sequence[Cell]) -> str:
+    tuned = [cell.spec for cell in cells if cell.spec.framework == framework and cell.spec.track == "tuned"]
+    return "; tuned: with the settings above" if any(any(spec.settings.values()) for spec in tuned) else ""
+
+
+def _libraries(cells: Sequence[Cell], framework: str) -> str:
+    """The libraries that the framework's workers loaded. A worker on one device, for example, needs no NCCL."""
+    found = {}
+    for result in (result for cell in cells if cell.spec.framework == framework for result in cell.launches):
+        for title, version in result.libraries.items():
+            found.setdefault(title, {})[version] = None
+    words = ", ".join(f"{title} {' and '.join(versions)}" for title, versions in found.items())
+    return f"; loaded: {words}" if words else ""
+
+
+def _locks(cells: Sequence[Cell], framework: str) -> str:
+    """The lock file that its workers' packages came from, or "none"; "" if its results are too old to tell."""
+    launches = [result for cell in cells if cell.spec.framework == framework for result in cell.launches]
+    found = dict.fromkeys(result.lock for result in launches if result.lock is not None)
+    return " and ".join(name or "none" for name in found)
+
+
+def variables(cells: Sequence[Cell]) -> list[str]:
+    """The workers' environment variables as Markdown: those of each group of similar cells, then those of all."""
+    seen = [cell for cell in cells if cell.first.environment]
+    if not seen:
+        return ["none"]
+    # on GPUs a process may run on every core, and only the size of its thread pools is limited
+    threads = "cores per process" if seen[0].spec.platform == "cpu" else "threads per process"
+    common = set.intersection(*(set(cell.first.environment.items()) for cell in seen))
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in seen:
+        processes = len(cell.first.block_seconds) or len(cell.first.peak_bytes)
+        own = _assignments(set(cell.first.environment.items()) - common)
+        key = (naming.framework_title(cell.spec.framework), cell.spec.devices, processes, cell.first.cores, own)
+        groups.setdefault(key, []).append(cell)
+    rows = [
+        {
+            "framework": framework,
+            "devices": str(devices),
+            "processes": str(processes or "-"),
+            threads: str(cores),
+            "strategies": ", ".join(dict.fromkeys(cell.spec.strategy for cell in group)),
+            "additional variables": own,
+        }
+        for (framework, devices, processes, cores, own), group in groups.items()
+    ]
+    return [table(pd.DataFrame(rows)), "", "Common to all: " + escape(_assignments(common)) + "."]
+
+
+def _assignments(variables: set[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(variables)) or "none"

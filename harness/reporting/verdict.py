@@ -1,0 +1,168 @@
+"""The verdict of a report: what the run showed, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reporting import agreement, descriptions, naming, training, tutorial
+from harness.reporting.formatting import at_most, count, from_to, number
+from harness.reporting.summary import Cell
+from harness.spec import FAILURES, TrialResult
+
+CPU_NOTE = (
+    "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
+    "speeds say nothing about GPUs, or about which framework or strategy is faster."
+)
+MIN_LAUNCHES = 5  # with fewer, ranges say too little to rank cells
+
+
+def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
+    """All sentences of the verdict, in the order in which a reader asks."""
+    ran = [cell for cell in cells if cell.status == "ok"]
+    lines = _unfinished(cells, results)
+    if results[0].run.get("recipe") == "tutorial" and not descriptions.on_cpu(results):
+        lines += tutorial.verdict(ran)
+    if ran:
+        lines += _proved(ran) + agreement.disagreements(ran)
+    lines += _not_run(cells)
+    lines += training.sentences(training.trained(cells))
+    lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
+    return lines
+
+
+def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
+    """What is missing of the planned trials."""
+    runs = {run.get("started", ""): run for run in (result.run for result in results)}.values()
+    planned = sum(int(run.get("planned") or 0) for run in runs)
+    pending = [cell for cell in cells if any(result.status == "pending" for result in cell.launches)]
+    lines = []
+    if pending:
+        missing = sum(result.status == "pending" for cell in pending for result in cell.launches)
+        lines.append(
+            f"The run is not finished: {missing} of {planned} trials have not run yet "
+            f"(in {count(len(pending), 'cell')})."
+        )
+    if len(results) < planned:
+        lines.append(f"The run stopped early: {len(results)} of {planned} planned trials have a result.")
+    return lines
+
+
+def _not_run(cells: Sequence[Cell]) -> list[str]:
+    """Which cells failed and which were skipped."""
+    failed = [cell for cell in cells if cell.status in FAILURES]
+    wrong = [cell for cell in failed if cell.status == "parity_failed"]
+    others = [cell for cell in failed if cell not in wrong]
+    skipped = [cell for cell in cells if cell.status == "skipped"]
+    lines = [f"{cell.title} failed the gate and has no throughput: {cell.first.reason}." for cell in wrong]
+    if others:
+        listed = "; ".join(f"{cell.title}, {cell.status}" for cell in others)
+        lines.append(f"{count(len(others), 'cell')} failed: {listed}. The reasons are below.")
+    if skipped:
+        were = "was" if len(skipped) == 1 else "were"
+        lines.append(f"{count(len(skipped), 'cell')} {were} skipped: {_titles(skipped)}.")
+    return lines
+
+
+def _proved(ran: Sequence[Cell]) -> list[str]:
+    """What the gate showed about the cells that ran: the same training, nearly the same, or another algorithm."""
+    same = [cell for cell in ran if naming.same_training(cell.spec)]
+    exact = [cell for cell in same if cell.spec.tolerances == "exact"]
+    nearly = [cell for cell in same if cell.spec.tolerances != "exact"]
+    different = [cell for cell in ran if cell not in same]
+    lines = []
+    if exact:
+        judged = [cell.first.parity for cell in exact if cell.first.parity]
+        lines.append(
+            f"{count(len(exact), 'cell')} passed the gate: in float64, over {from_to([each.steps for each in judged])} "
+            f"steps of {from_to([each.batch for each in judged])} samples, losses, gradients and updated weights agree "
+            f"with the NumPy reference (worst relative error {at_most(_worst(exact))}). {_beyond_the_gate(exact)}"
+        )
+    apart = [cell for cell in exact if naming.normalizes(cell.spec) and cell.spec.normalization != "global"]
+    if apart:
+        parts = " or ".join(sorted({naming.NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))
+        lines.append(
+            f"In {len(apart)} of these cells, BatchNorm normalizes over the samples of one {parts}, as in their "
+            "reference. A single device normalizes over the whole batch, so their training is not exactly the same as "
+            "on one device."
+        )
+    if nearly:
+        lines.append(
+            f"{_titles(nearly)} passed with larger tolerances, because gradients cross devices in bfloat16 (worst "
+            f"relative error {at_most(_worst(nearly))})."
+        )
+    if different:
+        each, their = ("It", "Its speed is") if len(different) == 1 else ("Each", "Their speeds are")
+        lines.append(
+            f"{_titles(different)}: a different algorithm or learning rate. {each} passed against a reference of its "
+            f"own (worst relative error {at_most(_worst(different))}). {their} not compared with the others, because "
+            "different steps lead to different weights."
+        )
+    return lines
+
+
+def _beyond_the_gate(cells: Sequence[Cell]) -> str:
+    """How the timed or trained programs themselves were checked, which have another precision and batch."""
+    golden = [cell for cell in cells if cell.first.golden_losses]
+    compared = agreement.compared(cells)
+    finite = len(cells) - len(golden) - len(compared)
+    checks = [
+        f"{count(len(golden), 'cell')} against the reference" if golden else "",
+        f"{count(len(compared), 'cell')} against other cells that take the same steps" if compared else "",
+        f"{count(finite, 'cell')} only for being finite" if finite else "",
+    ]
+    listed = [check for check in checks if check]
+    trained = [bool(cell.spec.training) for cell in cells]
+    what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
+    return (
+        f"They were then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
+        f"runs, so their first losses were checked: {', and '.join(listed)}."
+    )
+
+
+def _worst(cells: Sequence[Cell]) -> float:
+    return max(check.error for cell in cells for check in (cell.first.parity.checks if cell.first.parity else ()))
+
+
+def _fastest(ran: Sequence[Cell]) -> list[str]:
+    """Which cell has the highest median, for each workload and precision, and whether an order can be claimed."""
+    lines = []
+    kinds = dict.fromkeys((cell.spec.workload, cell.spec.size, cell.spec.precision) for cell in ran)
+    for workload, size, precision in kinds:
+        group = [
+            cell
+            for cell in ran
+            if (cell.spec.workload, cell.spec.size, cell.spec.precision) == (workload, size, precision)
+            and naming.same_training(cell.spec)
+            and cell.spec.protocol == "resident"
+        ]
+        if group:
+            lines.append(f"{workload} ({size}, {precision}): {_fastest_of(group)}")
+    if lines:
+        lines[-1] += " Ranges are not confidence intervals."
+    return lines
+
+
+def _fastest_of(group: Sequence[Cell]) -> str:
+    ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
+    best = ranked[0]
+    unit = f"{best.first.unit}s/s"
+    launches = count(len(best.throughputs), "launch", "launches")
+    found = [f"{best.title} has the highest median, {number(best.throughput)} {unit} ({launches})."]
+    spread = [cell for cell in ranked if cell.spec.devices > 1]
+    if spread and best.spec.devices == 1:
+        found.append(f"On several devices, {spread[0].title} has the highest, {number(spread[0].throughput)} {unit}.")
+    overlap = [cell for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
+    if min(len(cell.throughputs) for cell in ranked) < MIN_LAUNCHES:
+        found.append(f"With fewer than {MIN_LAUNCHES} launches of each cell, no order is claimed.")
+    elif overlap:
+        found.append(
+            f"Its range overlaps with that of {_titles(overlap)}, so no order between these is claimed."
+            if len(found) == 1
+            else f"The range of {best.title} overlaps with that of {_titles(overlap)}, so no order between these is "
+            "claimed."
+        )
+    return " ".join(found)
+
+
+def _titles(cells: Sequence[Cell]) -> str:
+    return "; ".join(cell.title for cell in cells)
