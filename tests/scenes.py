@@ -11,7 +11,7 @@ from typing import Any
 
 from conftest import make_result, make_spec
 
-from harness.results import store
+from harness.results import merging
 from harness.spec import (
     CUT_SHORT,
     OUT_OF_TIME,
@@ -255,7 +255,7 @@ def a_run_and_a_training() -> list[TrialResult]:
     runs.append(list(launches("torch", "single", seconds=(1.1, 1.4), spec=spec)))
     known: Any = {"spec": {"platform": "gpu"}, "training": pad, "epochs": GOOD, "machine": GPUS}
     runs.append([training("torch", "single", **known), training("torch", "ddp", 2, **known)])
-    return store.merge(runs)
+    return merging.merge(runs)
 
 
 @scene

@@ -22,7 +22,7 @@ from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import loops
 from harness.reporting import markdown, result_table, summary, training
-from harness.results import intervals, store
+from harness.results import intervals, merging, store
 from harness.spec import Epoch, TrainingSpec, partition
 
 
@@ -249,15 +249,15 @@ def test_one_report_of_a_run_and_a_training():
     text = markdown.render(summary.summarize(results), results, {})
     for table in (result_table.table(summary.summarize(results[1:])), training.table(summary.summarize(results[:1]))):
         assert any(line.startswith("|") and set(columns(line)) == set(table.columns) for line in text.splitlines())
-    merged = store.merge([[results[1]], [results[1]]])
+    merged = merging.merge([[results[1]], [results[1]]])
     assert [result.spec.launch for result in merged] == [0, 1]
     other = make_result(spec=make_spec(), machine=results[1].machine | {"cpu": "another"})
     with refused("cpu"):
-        store.merge([[results[1]], [other]])
+        merging.merge([[results[1]], [other]])
     with refused(results[1].spec.cell, "batch"):
-        store.merge([[results[1]], [make_result(spec=make_spec(workload="classifier", global_batch=40))]])
+        merging.merge([[results[1]], [make_result(spec=make_spec(workload="classifier", global_batch=40))]])
     with refused(results[0].spec.cell, "seed 0"):
-        store.merge([[results[0]], [results[0]]])
+        merging.merge([[results[0]], [results[0]]])
 
 
 # the command, on the fake frameworks

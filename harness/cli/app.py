@@ -361,13 +361,13 @@ def report(
     """
     from harness import reporting
     from harness.cli.screen import show
-    from harness.results import store
+    from harness.results import merging, store
 
     if not folders:
         raise UsageError("report: names no run; give one folder, or several and --out")
     if len(folders) > 1 and out is None and not as_json:
         raise UsageError(f"report of {len(folders)} runs: belongs in a folder of its own; name a new one by --out")
-    results = store.merge([store.read(folder) for folder in folders])
+    results = merging.merge([store.read(folder) for folder in folders])
     if as_json:
         write(json.dumps(store.dump(results), indent=2))
         return 0

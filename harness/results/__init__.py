@@ -1,1 +1,1 @@
-"""What was measured: the run folder, the judgement of each trial, intervals. Parent process."""
+"""What was measured: the run folder, the judgement of each trial, intervals. Runs in the parent process."""

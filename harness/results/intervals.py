@@ -1,4 +1,4 @@
-"""Intervals that assume nothing of how values are distributed, and how far values spread."""
+"""Intervals that assume no distribution, and the standard deviation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: the median that the values are drawn from lies in it with this confidence."""
+    """A confidence interval: with this confidence, the true median lies in it."""
 
     low: float
     high: float
@@ -18,17 +18,20 @@ class Interval:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation; 0 of a single value, which has none."""
+    """The standard deviation; 0 for a single value, which has none."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def median_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
-    """The narrowest interval between two of the values, equally far from both ends, that has at least `confidence`;
-    with too few values for it, from the lowest to the highest, with what confidence that has. None for less than two.
+    """The narrowest interval from the k-th lowest to the k-th highest value that has at least `confidence`.
 
-    Any of n values is below the median with probability 1/2, so the k-th lowest and the k-th highest enclose it with
-    probability 1 - 2 P(B < k), B binomial (n, 1/2) (Le Boudec 2010, Performance Evaluation of Computer and
-    Communication Systems, theorem 2.1). Values may be infinite: a training that never gets there counts as one.
+    With too few values, it is the interval from the lowest to the highest, with the confidence that this has. None for
+    fewer than two values.
+
+    Each of n values is below the median with probability 1/2. So the k-th lowest and the k-th highest enclose the
+    median with probability 1 - 2 P(B < k), where B is binomial (n, 1/2) (Le Boudec 2010, Performance Evaluation of
+    Computer and Communication Systems, theorem 2.1). Values may be infinite: a training that never reaches its target
+    is.
     """
     ordered, count = sorted(values), len(values)
     if count < 2:

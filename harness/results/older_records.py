@@ -9,11 +9,11 @@ RENAMED_IN_2 = {
     "parity": {"band": "tolerances"},
     "run": {"sitting": "session"},
 }
-"""By part of a row: the names of version 1, and those that replaced them in version 2."""
+"""For each part of a row: the names in version 1, and the names that replaced them in version 2."""
 
 
 def with_current_names(row: Any) -> Any:
-    """The row as today's version would have written it. What is not a row of version 1 comes back as it is."""
+    """The row as today's version would have written it. Anything but a row of version 1 is returned unchanged."""
     if not isinstance(row, dict) or row.get("schema_version") != 1:
         return row
     current = row | {"schema_version": 2}

@@ -1,4 +1,4 @@
-"""From the times of all ranks to a throughput."""
+"""From the ranks' times to a throughput."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:
-    """Seconds of each block of the whole trial: a block ends when its slowest rank does.
+    """Seconds of each block of the whole trial. A block ends when its slowest rank does.
 
     `block_seconds[rank][block]`; raises ValueError if ranks report different numbers of blocks.
     """

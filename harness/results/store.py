@@ -1,4 +1,4 @@
-"""The run folder: what is written, when, and how it is read back. All else derives from results.jsonl."""
+"""The run folder: what is written, when, and how it is read back. Everything else derives from results.jsonl."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,22 +16,21 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.machine.environment import other_hardware
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
 from harness.results.older_records import with_current_names
-from harness.spec import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, TrialSpec, registry
+from harness.spec import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
 
 RESULTS, RUN = "results.jsonl", "run.json"
 PROOFS = "proofs.jsonl"
-UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # what --resume tries again
+UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # --resume tries these again
 _ADAPTER = TypeAdapter(TrialResult)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What a run set out to do: run.json, written before anything else, so that --resume can go on."""
+    """What a run is going to do. It is written to run.json before anything else, so that --resume can continue."""
 
     plan: Plan
     command: str
@@ -46,24 +45,26 @@ _INTENT = TypeAdapter(Intent)
 
 
 def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime) -> Path:
-    """A new folder for a run: `out`, or root/<time>-<slug>. Raises UsageError if it holds files, MachineUnfit if the
-    disk refuses."""
+    """Make the folder of a new run: `out`, or root/<time>-<slug>.
+
+    Raises UsageError if the folder holds files, and MachineUnfit if it cannot be written.
+    """
     folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
     attempt = 1
-    while out is None and folder.exists():  # two runs in one second
+    while out is None and folder.exists():  # two runs started in the same second
         attempt += 1
         folder = folder.with_name(f"{folder.name.removesuffix(f'-{attempt - 1}')}-{attempt}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder}: already holds files; name a new or an empty folder")
+        raise UsageError(f"--out {folder}: already holds files; name a new or empty folder")
     try:
         (folder / "logs").mkdir(parents=True)
     except OSError as error:
-        raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder by --out") from error
+        raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
     return folder.resolve()
 
 
 def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
-    """Add one line to results.jsonl and make sure that it is on disk: a crash later cannot lose it."""
+    """Add one line to results.jsonl and wait until it is on disk, so that a later crash cannot lose it."""
     line = _ADAPTER.dump_json(result) + b"\n"
     descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     whole = os.fstat(descriptor).st_size
@@ -71,7 +72,7 @@ def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
         while line:  # the system may take a part
             line = line[os.write(descriptor, line) :]
         os.fsync(descriptor)
-    except BaseException:  # a full disk: a next line must not be written onto the part that it took
+    except BaseException:  # the disk is full: the next line must not continue the part that was written
         os.ftruncate(descriptor, whole)
         raise
     finally:
@@ -79,43 +80,48 @@ def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
 
 
 def read(folder: Path) -> list[TrialResult]:
-    """All results of a run, the last of each trial. A torn last line, as a crash leaves it, is passed over.
+    """All results of a run, the last one for each trial. A torn last line, as a crash leaves it, is skipped.
 
-    Raises UsageError for a folder that is no run, or was written by a newer version.
+    Raises UsageError for a folder that is not a run, or that a newer version wrote.
     """
     path = folder / RESULTS if folder.is_dir() else folder
     if not path.is_file():
-        raise UsageError(f"{folder}: no {RESULTS} there; give the folder of a run")
+        raise UsageError(f"{folder}: has no {RESULTS}; name the folder of a run")
     lines = path.read_bytes().splitlines(keepends=True)
     results = []
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line.endswith(b"\n"):
             break
-        try:
-            row = json.loads(line)
-            version = row.get("schema_version")
-            if isinstance(version, int) and version > SCHEMA_VERSION:
-                raise UsageError(f"{path} has schema version {version}, this program reads up to {SCHEMA_VERSION}")
-            result = _ADAPTER.validate_json(json.dumps(with_current_names(row)))
-            if any(not seconds > 0 for rank in result.block_seconds for seconds in rank):
-                raise UsageError(f"{path} line {number}: block_seconds must be greater than 0")
-            results.append(result)
-        except (ValidationError, ValueError, AttributeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            first = str(error).splitlines()[0]
-            if isinstance(error, ValidationError):
-                at = error.errors(include_url=False)[0]
-                first = f"{'.'.join(map(str, at['loc'])) or 'the line'}: {at['msg']}"
-            raise UsageError(f"{path} line {number} is not a trial result: {first}") from error
+        results.append(_parsed(line, path, number))
     if not results:
         raise UsageError(f"{path}: holds no results")
     last = {(result.spec.cell, result.spec.launch): result for result in results}
     return list(last.values())
 
 
+def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
+    """One line of results.jsonl. Raises UsageError."""
+    try:
+        row = json.loads(line)
+        version = row.get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
+        result = _ADAPTER.validate_json(json.dumps(with_current_names(row)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
+        raise UsageError(f"{path} line {number} is not a trial result: {problem}") from error
+    except UsageError:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{path} line {number} is not a trial result: {str(error).splitlines()[0]}") from error
+    if any(not seconds > 0 for rank in result.block_seconds for seconds in rank):
+        raise UsageError(f"{path} line {number}: block_seconds must be greater than 0")
+    return result
+
+
 def _drop_torn_line(path: Path) -> None:
-    """Cut off what a crash left of a line, or the next one would be written onto it; the file too, if that is all."""
+    """Cut off a torn last line, which the next one would continue. Without any whole line, remove the file."""
     if path.is_file():
         whole = path.read_bytes().rpartition(b"\n")
         os.truncate(path, len(whole[0]) + len(whole[1]))
@@ -123,52 +129,23 @@ def _drop_torn_line(path: Path) -> None:
             path.unlink()
 
 
-def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
-    """The results of several runs as those of one: launches of the same cell are counted on.
-
-    Raises UsageError for runs on different machines, whose numbers must not stand in one table.
-    """
-    for run in runs[1:]:
-        if differs := other_hardware(runs[0][0].machine, run[0].machine):
-            raise UsageError(f"the runs are of different machines ({differs}): their numbers do not compare")
-    merged: list[TrialResult] = []
-    same: dict[str, TrialSpec] = {}
-    seeds: set[tuple[str, int]] = set()
-    for result in (result for run in runs for result in run):
-        spec = replace(result.spec, seed=0, launch=0)
-        if same.setdefault(spec.cell, spec) != spec:
-            raise UsageError(f"{spec.cell} is not the same in all runs: its batch, optimizer or the like differ")
-    for run in runs:
-        again = seeds & {(result.spec.cell, result.spec.seed) for result in run if result.spec.training}
-        if again:
-            cell, seed = min(again)
-            raise UsageError(f"{cell} with seed {seed} is in several runs: choose other seeds, or leave one out")
-        seeds |= {(result.spec.cell, result.spec.seed) for result in run}
-        first: dict[str, int] = {}
-        for result in merged:
-            first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
-        for result in run:
-            launch = result.spec.launch + first.get(result.spec.cell, 0)
-            merged.append(replace(result, spec=replace(result.spec, launch=launch)))
-    return merged
-
-
 def write_intent(folder: Path, intent: Intent) -> None:
-    """Write run.json. Interpreters that are this Python are left out: another machine's may lie elsewhere."""
+    """Write run.json. It does not name this Python as an interpreter: on another machine it may lie elsewhere."""
     others = {name: path for name, path in intent.plan.interpreters.items() if path != sys.executable}
     whole = replace(intent, plan=replace(intent.plan, interpreters=others))
     write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"))
 
 
 def read_proofs(folder: Path) -> dict[str, TrialResult]:
-    """The parity phases that a run has passed, by computation, as far as they can be read: the others run again."""
+    """The parity phases that a run has passed, by computation. Those that cannot be read are left out, and run
+    again."""
     path = folder / PROOFS
     if not path.is_file():
         return {}
     _drop_torn_line(path)
     found: dict[str, TrialResult] = {}
     for line in path.read_bytes().splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValidationError):  # of another version: what has no proof is proved again
+        with contextlib.suppress(ValidationError):  # from another version: a cell without a proof is proved again
             proof = _ADAPTER.validate_json(line)
             if proof.schema_version == SCHEMA_VERSION:
                 found[proof.spec.computation] = proof
@@ -177,30 +154,31 @@ def read_proofs(folder: Path) -> dict[str, TrialResult]:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keeps a run to one process at a time: two would measure all twice, each disturbed by the other. However a process
-    ends, the system lets go of it. Raises UsageError for a folder that is held already, or no run."""
+    """Lock a run, so that only one process at a time measures it: two would disturb each other and repeat all work.
+
+    The system releases the lock however the process ends. Raises UsageError if the folder is locked, or not a run.
+    """
     try:
         run = (folder / RUN).open("rb")
     except OSError as error:
         raise UsageError(
-            f"--resume {folder}: no {RUN} there; name the folder of a run (published ones are finished)"
+            f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)"
         ) from error
     with run:
         try:
             fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UsageError(f"--resume {folder}: is being measured by another process; wait for its end") from error
+            raise UsageError(f"--resume {folder}: another process is measuring it; wait until that ends") from error
         except OSError:
-            pass  # a file system without locks
+            pass  # the file system has no locks
         yield
 
 
 def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Intent, list[TrialResult]]:
-    """What a run set out to do, and the results that it has. Trials that were interrupted have none.
+    """What a run is going to do, and the results that it already has, without those of interrupted trials.
 
-    `interpreters` go before the run's own, and those before the ones that a new run would take.
-
-    Raises UsageError for a run whose schema has another version.
+    `interpreters` override the run's own, which override the ones that a new run would use. Raises UsageError for a run
+    whose schema has another version.
     """
     path = folder / RUN
     try:
@@ -226,13 +204,13 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
 
 
 def cut_short(folder: Path) -> set[tuple[str, int]]:
-    """The trials of a run that were under way when a session was over, by cell and launch."""
+    """The trials that were running when a session's time was up, by cell and launch."""
     results = read(folder) if (folder / RESULTS).is_file() else []
     return {(each.spec.cell, each.spec.launch) for each in results if each.reason.endswith(CUT_SHORT)}
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON so that a reader sees all or nothing."""
+    """Write indented JSON. A reader sees the whole file or none of it."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
     temporary.replace(path)
@@ -244,7 +222,7 @@ def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:
 
 
 def discard(folder: Path) -> None:
-    """Remove a run folder in which nothing was measured, as long as it holds nothing but empty folders."""
+    """Remove the folder of a run that measured nothing, if it holds only run.json and empty folders."""
     if (folder / RESULTS).exists():
         return
     (folder / RUN).unlink(missing_ok=True)
