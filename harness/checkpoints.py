@@ -1,7 +1,7 @@
-"""Checkpoints: a program's state and where its training was, in one safetensors file. Nothing is ever unpickled.
+"""Checkpoints: a program's state and the progress of its training in one safetensors file. Nothing is ever unpickled.
 
-Tensors are named as in Program.state: "model/..." and "running/..." mean the same to every framework and strategy,
-"optimizer/..." belongs to the strategy that wrote it. The file's metadata says how far training was.
+Tensors are named as in Program.state. "model/..." and "running/..." mean the same to every framework and strategy;
+"optimizer/..." belongs to the strategy that wrote it. The file's metadata holds the progress.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ import numpy as np
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
-FOLDER = "checkpoints"  # of a run's folder
-EVERYWHERE = ("model/", "running/")  # what any framework and strategy can take up
+FOLDER = "checkpoints"  # within a run's folder
+EVERYWHERE = ("model/", "running/")  # what any framework and strategy can load
 FORMAT = "likeforlike 1"
 
 
 def path_of(folder: Path, cell: str, launch: int, epoch: int) -> Path:
-    """Where the checkpoint after an epoch lies in a run's folder."""
+    """The path of the checkpoint after an epoch, in a run's folder."""
     return folder / FOLDER / f"{cell}-launch{launch}" / f"epoch-{epoch:06}.safetensors"
 
 
 def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
-    """Write a state, and `about` as JSON, so that a reader sees all or nothing."""
-    from safetensors.numpy import save_file  # only here and in read: other phases' interpreters need not have it
+    """Write a state, and `about` as JSON. A reader sees the whole file or none of it."""
+    from safetensors.numpy import save_file  # imported here because other phases' interpreters may not have it
 
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    whole = {name: np.array(array, order="C") for name, array in state.items()}  # ascontiguousarray makes 0-d 1-d
+    # not np.ascontiguousarray, which would make 0-d arrays 1-d
+    whole = {name: np.array(array, order="C") for name, array in state.items()}
     save_file(whole, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})
     _to_disk(temporary)
     temporary.replace(path)
@@ -41,14 +42,14 @@ def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """A state and what was written about it. Raises UsageError for a file that is no whole checkpoint."""
+    """A state and its `about`. Raises UsageError for a file that is not a complete checkpoint."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
-                raise UsageError(f"{path}: is no checkpoint of this suite: its format is {metadata.get('format')!r}")
+                raise UsageError(f"{path}: is not a checkpoint of this suite; its format is {metadata.get('format')!r}")
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         if isinstance(error, UsageError):
@@ -57,20 +58,20 @@ def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def newest(folder: Path, cell: str, launch: int) -> Path | None:
-    """The last checkpoint that a trial has left in a run's folder."""
+    """The last checkpoint of a trial in a run's folder."""
     return max(path_of(folder, cell, launch, 0).parent.glob("epoch-*.safetensors"), default=None)
 
 
 def find(place: Path) -> Path:
-    """The checkpoint that --init-from names: a file, or the newest of the only trial below a folder.
+    """The checkpoint that --init-from names: a file, or the newest one in a folder with checkpoints of one trial.
 
-    Raises UsageError if there is none, or several trials to choose from.
+    Raises UsageError if there is no checkpoint, or if there are several trials.
     """
     if place.is_file():
         return place
     found = sorted(place.rglob("epoch-*.safetensors"))
     if not found:
-        raise UsageError(f"--init-from {place}: no checkpoint there; `train --save-every N` writes them")
+        raise UsageError(f"--init-from {place}: has no checkpoint; `train --save-every N` writes them")
     trials = sorted({path.parent for path in found})
     if len(trials) > 1:
         names = ", ".join(str(trial) for trial in trials[:4]) + (", ..." if len(trials) > 4 else "")
@@ -79,7 +80,7 @@ def find(place: Path) -> Path:
 
 
 def _to_disk(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
+    """Wait until a file, or a folder's list of files, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -88,17 +89,17 @@ def _to_disk(path: Path) -> None:
 
 
 def weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """The part of a checkpoint that any program of the workload can take up.
+    """The part of a checkpoint that any program of the workload can load.
 
-    `shapes`: of the workload's parameters. Raises UsageError for a checkpoint of another network.
+    `shapes`: the shapes of the workload's parameters. Raises UsageError for a checkpoint of another network.
     """
     state, _ = read(path)
     model = {name.removeprefix("model/"): a.shape for name, a in state.items() if name.startswith("model/")}
     for name in sorted(model.keys() | shapes.keys()):
         if model.get(name) != shapes.get(name):
             has, needs = model.get(name, "no such tensor"), shapes.get(name, "no such tensor")
-            raise UsageError(f"--init-from {path}: is of another network: {name} is {has} there, {needs} here")
+            raise UsageError(f"--init-from {path}: is of another network: {name} is {has}, but must be {needs}")
     for name, array in state.items():
         if not np.all(np.isfinite(array)):
-            raise UsageError(f"--init-from {path}: {name} is not finite: that training had diverged")
+            raise UsageError(f"--init-from {path}: {name} is not finite, so that training had diverged")
     return {name: array for name, array in state.items() if name.startswith(EVERYWHERE)}

@@ -1,6 +1,6 @@
-"""Golden files of what readers see: reports, pictures, the screen. Compared byte for byte; `make approve` makes them.
+"""Approved files of what readers see: reports, pictures, the screen. Compared byte for byte; `make approve` makes them.
 
-Approved, not golden, in the names here: "golden" is the reference that cells are proved against.
+They are called approved, not golden, because "golden" is the reference that cells are compared with.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import pytest
 APPROVED = Path(__file__).parent / "approved"
 HOW = "If readers should see this: `make approve`, read `git diff`, and commit it."
 KINDS = (".md", ".txt", ".csv", ".png")
-MOST_LINES, MOST_CHARACTERS = 40, 240  # of a difference that is shown
+MOST_LINES, MOST_CHARACTERS = 40, 240  # shown of a difference
 DRAWN_WITH = APPROVED / "drawn-with.txt"
-"""The versions that drew the published pictures: under others, the letters are. matplotlib 3.11 has another FreeType
-than 3.10, and a tenth of a picture's pixels are others, so that no tolerance would tell a change from a version."""
+"""The versions that drew the published pictures. Others draw other letters: matplotlib 3.11 has another FreeType than
+3.10, which changes a tenth of a picture's pixels, so no tolerance could distinguish a change from a version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Approval:
-    """What was made against what was approved."""
+    """Compares what was made with what was approved."""
 
     rewrite: bool
 
     def hold(self, made: Path, approved: Path, pattern: str = "*") -> None:
-        """The files of `made` are those of `approved`, no more and no fewer, each byte for byte; or become them."""
+        """Assert that both folders have the same files, byte for byte; or approve those in `made`."""
         new, old = _files(made, pattern), _files(approved, pattern)
         assert new, f"nothing was made in {made}"
         if self.rewrite:
@@ -50,7 +50,7 @@ class Approval:
 
 
 def drawn_with() -> str:
-    """What pictures depend on beside our code and data."""
+    """What pictures depend on, apart from our code and data."""
     from matplotlib import ft2font
 
     return f"matplotlib {version('matplotlib')}, FreeType {ft2font.__freetype_version__}, Pillow {version('pillow')}\n"

@@ -1,6 +1,6 @@
-"""Situations that no published run shows, each made by hand: results from which tests/test_approved.py renders reports.
+"""Situations that no published run shows, made by hand: results from which tests/test_approved.py renders reports.
 
-Few and rich, so that a reviewer reads whole reports. What a number comes to is tested beside its arithmetic.
+They are few and rich, so that a reviewer reads whole reports. Numbers are tested where they are computed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ RUN |= {"commit": "abc1234"}
 
 
 def scene(function: Callable[[], list[TrialResult]]) -> Callable[[], list[TrialResult]]:
-    """Adds a situation: its folder in tests/approved is named after the function."""
+    """Add a situation. Its folder in tests/approved is named after the function."""
     SCENES[function.__name__.replace("_", "-")] = function
     return function
 
 
 def gpus(*uuids: str) -> dict[str, Any]:
-    """A machine with two GPUs of these numbers."""
+    """A machine with GPUs that have these numbers."""
     listed = [H200 | {"token": str(index), "uuid": uuid} for index, uuid in enumerate(uuids)]
     return CPU | {"gpus": listed, "driver": "580.1", "cores": 32}
 
@@ -53,7 +53,7 @@ GPUS = gpus("GPU-a", "GPU-b")
 
 
 def cell(framework: str, strategy: str, devices: int = 1, launch: int = 0, **known: Any) -> TrialResult:
-    """One launch, on CPU devices unless its spec says otherwise."""
+    """One launch, on CPU devices unless the spec says otherwise."""
     own = known.pop("spec", {})
     on_gpu = own.get("platform") == "gpu"
     spec = make_spec(**{"framework": framework, "strategy": strategy, "devices": devices, "launch": launch} | own)
@@ -63,7 +63,7 @@ def cell(framework: str, strategy: str, devices: int = 1, launch: int = 0, **kno
 
 
 def launches(framework: str, strategy: str, devices: int = 1, *, seconds: tuple[float, ...], **known: Any):
-    """A launch for each time of its block."""
+    """One launch for each block time."""
     for launch, each in enumerate(seconds):
         yield cell(framework, strategy, devices, launch, block_seconds=((each,),) * devices, **known)
 
@@ -75,7 +75,7 @@ def failed(framework: str, strategy: str, devices: int, status: Status, reason: 
 
 
 def parity(error: float, tolerance: float = 1e-9, **known: Any) -> Parity:
-    """A gate result whose gradients are off by `gradients`; all else is off by less."""
+    """A gate result whose gradients are off by `error`; losses and parameters are off by less."""
     errors = {"losses": error / 10, "gradients": error, "parameters": error / 100}
     checks = tuple(
         Check(quantity=quantity, error=error, tolerance=tolerance, worst="fc.weight")  # pyright: ignore
@@ -85,8 +85,8 @@ def parity(error: float, tolerance: float = 1e-9, **known: Any) -> Parity:
 
 
 def timeline(*, ticks: int, together: bool = True, scale: float = 1e-3) -> tuple[Span, ...]:
-    """Forward and backward of two stages with so many micro-batches: the second stage works beside the first, or
-    after it."""
+    """Forward and backward of two stages with `ticks` micro-batches. The second stage works beside the first, or after
+    it."""
     spans = []
     for phase, start in (("forward", 0.0), ("backward", 3.0 * ticks)):
         for stage in (0, 1):
@@ -99,7 +99,7 @@ def timeline(*, ticks: int, together: bool = True, scale: float = 1e-3) -> tuple
 
 @scene
 def all_that_can_fail() -> list[TrialResult]:
-    """On CPU devices: every status, an unfinished run, a plug-in that is not here, and text that wants to be markup."""
+    """On CPU devices: every status, an unfinished run, a missing plug-in, and text that looks like markup."""
     run = RUN | {"planned": "20", "preset": "smoke", "variables": "HARNESS_SEED=3", "data": "bundled"}
     threads = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     known: Any = {"run": run, "machine": CPU | {"cpu": "a CPU | of <b>two</b> `cores`"}}
@@ -131,8 +131,8 @@ def nothing_ran() -> list[TrialResult]:
 
 @scene
 def orders_and_other_algorithms() -> list[TrialResult]:
-    """On GPUs, in two sessions on two machines: ranges that overlap and that do not, other algorithms and rates, a
-    looser tolerances; another workload in another precision with few launches; data of the user's."""
+    """On GPUs, in two sessions on two machines: ranges that overlap and ranges that do not, other algorithms and rates,
+    larger tolerances; another workload in another precision with few launches; the user's own data."""
     later = RUN | {"session": "2026-01-02 09:00", "commit": "def5678", "command": "python -m harness run --seed 1"}
     first = RUN | {"data": "that of --data", "variables": "NCCL_ALGO=Ring"}
     gpu: dict[str, Any] = {"platform": "gpu", "workload": "mnist_cnn", "global_batch": 64}
@@ -163,8 +163,8 @@ def orders_and_other_algorithms() -> list[TrialResult]:
 
 @scene
 def tracks_and_batch_norm() -> list[TrialResult]:
-    """Both tracks in bf16, where no golden curve reaches: cells that agree, one that departs, and one without peers.
-    BatchNorm over devices and micro-batches, batches that grow, cold and warm caches, bare loops."""
+    """Both tracks in bf16 without golden references: cells that agree, one that disagrees, and one without peers.
+    BatchNorm over devices and micro-batches, batches that grow, cold and warm caches, minimal loops."""
     results: list[TrialResult] = []
     cells = [
         ("torch", "single", 1, {}, (7.0, 6.5, 6.0)),
@@ -201,7 +201,7 @@ def tracks_and_batch_norm() -> list[TrialResult]:
 
 
 def epochs(*rows: tuple[float, float], samples: int = 800, wait: float = 0.0) -> tuple[Epoch, ...]:
-    """The state before the first step, then an epoch for each (seconds, accuracy)."""
+    """The state before the first step, then one epoch for each (seconds, accuracy)."""
     return tuple(
         Epoch(
             number=number, steps=10 if number else 0, samples=samples * number, seconds=seconds,
@@ -228,8 +228,7 @@ SLOW = epochs((4.0, 0.5), (1.5, 0.6), (1.5, 0.7))
 
 @scene
 def trainings() -> list[TrialResult]:
-    """Seeds that reach the target, that do not, that fail; a training that was resumed; loaders beside resident
-    batches."""
+    """Seeds that reach the target, that do not, and that fail; a resumed training; loaders beside resident batches."""
     loader = {"input": "loader", "workers": 2}
     resumed = (*GOOD[:3], replace(GOOD[3], first_step_seconds=7.0, seconds=9.0, number=3))
     missing: Any = {"epochs": (), "losses": (), "parity": None, "first_step_seconds": None}
@@ -248,7 +247,7 @@ def trainings() -> list[TrialResult]:
 
 @scene
 def a_run_and_a_training() -> list[TrialResult]:
-    """Of several folders, merged: launches of two runs on GPUs, and trainings with padded last batches."""
+    """Several folders, merged: launches of two runs on GPUs, and trainings with padded last batches."""
     spec: Any = {"platform": "gpu", "workload": "classifier"}
     pad = {"last_batch": "pad"}
     runs = [list(launches("torch", "single", seconds=(1.0, 1.2), spec=spec))]
@@ -260,7 +259,7 @@ def a_run_and_a_training() -> list[TrialResult]:
 
 @scene
 def a_training_in_which_nothing_trained() -> list[TrialResult]:
-    """Nothing was tried, so that there is no word on the target; last batches would have been dropped."""
+    """Nothing was tried, so nothing is said about the target; last batches would have been dropped."""
     missing: Any = {"losses": (), "parity": None, "first_step_seconds": None}
     drop = {"last_batch": "drop"}
     return [training("torch", "data_parallel", 2, status="skipped", reason="only on GPUs", training=drop, **missing)]
@@ -268,7 +267,7 @@ def a_training_in_which_nothing_trained() -> list[TrialResult]:
 
 @scene
 def sweeps_and_timelines() -> list[TrialResult]:
-    """Split sizes with ties, and schedules, which are choices, on CPU devices."""
+    """On CPU devices: split sizes with a tie, and schedules, which are choices."""
     spec: Any = {"workload": "resnet50", "size": "tiny", "global_batch": 12}
     results = [cell("torch", "single", block_seconds=((2.0, 2.0),), spec=spec)]
     for split, seconds in {12: (1.0, 1.2), 6: (0.7, 0.9), 3: (0.85, 0.95), 1: (2.0, 2.0)}.items():
@@ -284,7 +283,7 @@ def sweeps_and_timelines() -> list[TrialResult]:
 
 
 def tutorial(platform: str, protocol: str, *, single: float | None, model: float, pipelines: dict[int, float]):
-    """The tutorial's cells under one protocol: seconds a step, with a spread of a tenth of that of one device."""
+    """The tutorial's cells with one protocol, from their seconds per step."""
     size = "tutorial" if platform == "gpu" else "tiny"
     spec: Any = {"workload": "resnet50", "size": size, "global_batch": 12, "platform": platform, "protocol": protocol}
     known: Any = {"run": RUN | {"command": "python -m harness reproduce tutorial", "recipe": "tutorial"}}
@@ -307,7 +306,8 @@ def tutorial(platform: str, protocol: str, *, single: float | None, model: float
 
 @scene
 def the_tutorial_on_gpus() -> list[TrialResult]:
-    """Claims that hold and that are undecided, a protocol without its base, stages that overlap, a toy that failed."""
+    """Claims that hold and that are undecided, a protocol without its base, overlapping stages, a failed toy
+    network."""
     resident = {"single": 1.0, "model": 1.02, "pipelines": {1: 1.5, 2: 0.6, 3: 0.7}}
     from_host = {"single": None, "model": 1.4, "pipelines": {1: 1.5, 2: 0.9, 3: 1.0}}
     known: Any = {"run": RUN | {"recipe": "tutorial"}, "spec": {"platform": "gpu"}}
@@ -320,7 +320,7 @@ def the_tutorial_on_gpus() -> list[TrialResult]:
 
 @scene
 def the_tutorial_on_cpus() -> list[TrialResult]:
-    """Where none of its claims is judged."""
+    """On CPU devices, where none of the tutorial's claims is judged."""
     times = {"single": 1.0, "model": 1.4, "pipelines": {1: 1.5, 2: 0.9, 3: 1.0}}
     toy = cell("torch", "model_parallel", 2, run=RUN | {"recipe": "tutorial"}, losses=(1.25, 1.0, 1.125))
     return [*tutorial("cpu", "resident", **times), *tutorial("cpu", "from_host", **times), toy]

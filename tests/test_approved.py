@@ -1,6 +1,6 @@
-"""What reports, the screen, pictures and plans say where no published run shows it: scenes.py, held to approved/.
+"""What reports, screens, pictures and plans say in the situations of scenes.py, compared with the files in approved/.
 
-A difference is no fault in itself. `make approve` takes it over, and its diff in git is what a reviewer reads.
+A difference is not a fault in itself. `make approve` accepts it, and a reviewer reads its diff in git.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WIDTH = 120
 
 @pytest.fixture
 def screen(monkeypatch, capsys):
-    """Makes standard output a terminal of WIDTH characters, without colours; returns what was written to it."""
+    """Make standard output a terminal of WIDTH characters without colours; returns a function that reads its text."""
     monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
     return lambda: "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
 
@@ -65,7 +65,7 @@ def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
 
 
 def words(figure: Figure) -> Iterator[str]:
-    """What a picture says but for the numbers at its axes: titles, names of axes, labels, legends."""
+    """All text in a picture except the numbers at its axes: titles, names of axes, labels, legends."""
     yield figure.get_suptitle()
     for axes in figure.axes:
         yield "; ".join(filter(None, [axes.get_title(), axes.get_xlabel(), axes.get_ylabel()]))
@@ -82,7 +82,7 @@ def one_line(text: Text) -> str:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
-    """The reasons why a cell is skipped, which reports repeat."""
+    """Plans hold the reasons why cells are skipped, which reports repeat."""
     monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
     monkeypatch.setattr(app, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
     with pytest.raises(SystemExit) as ended:
@@ -93,7 +93,7 @@ def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
 
 
 def test_nothing_is_approved_that_is_no_longer_made():
-    """Remove what is left of a scene or a plan by hand."""
+    """After removing a scene or a plan, remove its files by hand."""
     assert {path.name for path in APPROVED.iterdir() if path.is_dir()} == {*SCENES, "plans"}
     assert {path.stem for path in (APPROVED / "plans").iterdir()} == set(PLANS)
 

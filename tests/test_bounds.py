@@ -1,4 +1,4 @@
-"""Numbers of reports that a reader takes as bounds, shares or ratios are true as printed."""
+"""Numbers that a reader of a report takes as bounds, shares or ratios are true as printed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pipeline(split_size, seconds):
 
 
 def test_a_share_over_the_whole_is_not_cut_to_it():
-    # from 40 to 120 micro-batches 1 s each, so 120 s of a step of 119
+    # from 40 to 120 micro-batches, each adds 1 s: 120 s in a step of 119 s
     (found,) = sweep.find(summary.summarize([pipeline(60, 10.0), pipeline(3, 39.0), pipeline(1, 119.0)]))
     (share,) = re.findall(r"([\d.]+)% of the step", " ".join(sweep.sentences(found)))
     assert float(share) == pytest.approx(100 * 120 / 119, abs=0.05)

@@ -1,4 +1,4 @@
-"""What is published is what this code makes of the published records, byte for byte; `make approve` makes it anew."""
+"""Published reports are what this code makes from the published records, byte for byte; `make approve` renews them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conftest import ROOT, harness
 from harness import reporting
 from harness.results import store
 
-# fresh runs are named by their time
+# names of new runs begin with their time
 PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
 
 

@@ -60,7 +60,7 @@ def test_from_host_the_first_block_of_a_launch_does_not_count():
     results = [resident, cell(**known)]
     *_, best = verdict.sentences(summary.summarize(results), results)
     names(best, "PyTorch single ×1", "10")
-    assert "20" not in best  # what waits for nothing is no throughput
+    assert "20" not in best  # with from_host, the time is not a throughput
 
 
 def test_memory_and_first_step_are_told_by_what_the_cache_held():
@@ -93,7 +93,7 @@ def test_the_verdict_says_where_batch_norm_sees_parts():
 
 
 def peers(*losses, **known):
-    """A cell of another framework for each curve, without a golden one."""
+    """A cell of another framework for each loss curve, without golden references."""
     curves = zip(("torch", "jax", "tf"), losses, strict=False)
     return summary.summarize([cell(name, losses=curve, golden_losses=(), **known) for name, curve in curves])
 
@@ -130,7 +130,7 @@ def test_cells_without_a_golden_reference_are_compared_with_each_other():
 
 def test_only_cells_that_make_the_same_steps_are_peers():
     def sets(cells):
-        (line,) = agreement.sentences(cells)  # of all that have no peers
+        (line,) = agreement.sentences(cells)  # about all that have no peers
         return line.count("×")
 
     assert sets(peers((7.0, 6.0))) == 1
@@ -144,8 +144,8 @@ def test_only_cells_that_make_the_same_steps_are_peers():
     )
     assert sets(ddp + jit) == 2
     assert not agreement.sentences(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
-    assert not agreement.sentences(summary.summarize([cell()]))  # golden is there
-    assert sets(peers((7.0, 6.0), spec={"workload": "gone"})) == 1  # an old report's, or a plug-in's that is not here
+    assert not agreement.sentences(summary.summarize([cell()]))  # it has a golden reference
+    assert sets(peers((7.0, 6.0), spec={"workload": "gone"})) == 1  # from an old report, or of a missing plug-in
 
 
 def test_batches_that_grow_with_their_devices_are_said_a_device(tmp_path):
@@ -179,7 +179,7 @@ def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limit
     names(row, "2 × NVIDIA H200", "700 W", "1980 MHz")
     (row,) = (line for line in text.splitlines() if "jax 0.11" in line)
     names(row, "cuDNN 9.19.0", "NCCL 2.28.9")
-    assert re.search(r"torch 2\.11 *\|", text)  # and nothing of what JAX had loaded
+    assert re.search(r"torch 2\.11 *\|", text)  # and nothing that JAX had loaded
     text = markdown.render(summary.summarize(results[2:]), results[2:], {})
     assert re.search(r"1 × NVIDIA H200, 128 GiB *\|", text)
 
@@ -257,7 +257,7 @@ def test_cpu_reports_claim_no_speed():
     proved, note = verdict.sentences(summary.summarize(results), results)
     names(proved, "2 cells")
     assert note == verdict.CPU_NOTE
-    assert "single" not in proved + note  # no cell is before another
+    assert "single" not in proved + note  # no cell is ranked
 
 
 def gpu_cell(framework, *seconds):
@@ -292,7 +292,7 @@ def test_a_different_algorithm_is_never_ranked():
     names(different, "PyTorch local_sgd ×2", "3e-14")
     names(best, "PyTorch single ×1", formatting.number(cells[0].throughput))
     assert "local_sgd" not in proved + best
-    # alone, it wins nothing
+    # alone, it is not ranked either
     (line,) = verdict.sentences(summary.summarize(fastest), fastest)
     assert line == different
 
@@ -338,7 +338,7 @@ def test_the_table_says_over_which_samples_batch_norm_normalizes():
 def test_few_launches_claim_no_order_at_all():
     results = gpu_cell("torch", 1.0, 1.1) + gpu_cell("tf", 8.0, 8.1)
     (line,) = verdict.sentences(summary.summarize(results), results)[1:]
-    names(line, "PyTorch single ×1", "2", "5")  # so many are there, and so many would be needed
+    names(line, "PyTorch single ×1", "2", "5")  # the number of launches, and the number needed
     assert "TensorFlow" not in line
 
 

@@ -1,6 +1,6 @@
 """Which samples make up step k, and the batches of an epoch: the same for every framework, strategy and device count.
 
-Where they come from is in mnist.py and cifar10.py; check.py says what a folder holds.
+mnist.py and cifar10.py read the samples; check.py says what a folder holds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from harness.spec.partition import share_rows
 
 
 class DataError(ValueError):
-    """The data that was asked for is not there or not what it should be. The message is for the user."""
+    """The requested data are missing or not what they should be. The message is for the user."""
 
 
 def split_arrays(arrays: Arrays, split: Literal["train", "test"], *, test: int, seed: int) -> Arrays:
-    """The training or the test part of a set: a seeded permutation whose last `test` samples are the test part."""
+    """The training or the test part of a data set. The test part is the last `test` samples of a seeded permutation."""
     order = np.random.default_rng([seed, 0x5B117]).permutation(len(arrays["y"]))
     chosen = order[:-test] if split == "train" else order[-test:]
     return {name: array[chosen] for name, array in arrays.items()}
@@ -36,32 +36,32 @@ def _permutation(seed: int, epoch: int, count: int) -> np.ndarray:
 
 
 class Batches:
-    """Step k's global batch, the same whoever asks: seeded permutations of the samples, one after another."""
+    """The global batch of each step, the same for everyone: seeded permutations of the samples, one after another."""
 
     def __init__(self, arrays: Arrays, *, seed: int, transform: Callable[[np.ndarray], np.ndarray]) -> None:
         self._arrays, self._seed, self._transform = arrays, seed, transform
 
     def indices(self, step: int, global_batch: int) -> np.ndarray:
-        """Which samples step `step` takes, (global_batch,): the next ones in an endless row of shuffled epochs."""
+        """The samples of a step, (global_batch,): the next ones in an endless sequence of shuffled epochs."""
         count = len(self._arrays["y"])
         positions = np.arange(step * global_batch, (step + 1) * global_batch)
         return np.array([_permutation(self._seed, int(p // count), count)[p % count] for p in positions])
 
     def batch(self, step: int, global_batch: int, *, dtype: DTypeLike = np.float64) -> Arrays:
-        """{"x": inputs, "y": targets} of one step, both with `global_batch` rows; what is not a label is `dtype`."""
+        """{"x": inputs, "y": targets} of one step, both with `global_batch` rows. All but labels have `dtype`."""
         return self.gather(self.indices(step, global_batch), dtype=dtype)
 
     def gather(self, chosen: np.ndarray, *, dtype: DTypeLike = np.float64) -> Arrays:
-        """{"x": inputs, "y": targets} of the chosen samples; what is not a label is `dtype`."""
+        """{"x": inputs, "y": targets} of the chosen samples. All but labels have `dtype`."""
         x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
         return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self._arrays["y"])
 
     def fingerprint(self) -> int:
-        """A number that other samples would not have."""
+        """A checksum that identifies the samples."""
         return zlib.crc32(self._arrays["y"].tobytes(), zlib.crc32(self._arrays["x"].tobytes()))
 
     def permutation(self, epoch: int) -> np.ndarray:
@@ -71,7 +71,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of an epoch: its true samples, by number, and the rows of the batch: what is more is padding."""
+    """One step of an epoch: the numbers of its true samples, and the rows of its batch. Further rows are padding."""
 
     chosen: np.ndarray
     rows: int
@@ -79,11 +79,11 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs:
-    """The steps of each epoch, the last of which may have fewer samples than the others.
+    """The steps of each epoch. The last step may have fewer samples than the others.
 
-    `last_batch` says what becomes of that one: "drop" leaves it out; "exact" and "pad" train on it, with the mean taken
-    over its true samples. "pad" fills it to the whole batch, "exact" only to a multiple of `unit`, which is what the
-    strategy needs to cut it. `shuffle`: each epoch has an order of its own; else the samples are in theirs.
+    `last_batch` says how that batch is handled. "drop" leaves it out. "exact" and "pad" train on it, with the mean over
+    its true samples: "pad" fills it up to a whole batch, "exact" only to a multiple of `unit`, as the strategy needs
+    for cutting it. `shuffle`: each epoch has its own order; otherwise the samples keep theirs.
     """
 
     batches: Batches
@@ -93,7 +93,7 @@ class Epochs:
     shuffle: bool = True
 
     def steps(self, epoch: int) -> list[Step]:
-        """All steps of an epoch, in order; every sample is in one of them, but for those that are dropped."""
+        """All steps of an epoch, in order. Every sample is in one of them, unless it is dropped."""
         count = len(self.batches)
         order = self.batches.permutation(epoch) if self.shuffle else np.arange(count)
         steps = []
@@ -104,16 +104,16 @@ class Epochs:
         return steps
 
     def rows(self, count: int) -> int:
-        """The rows of a batch of `count` true samples."""
+        """The number of rows in a batch with `count` true samples."""
         unit = self.global_batch if self.last_batch == "pad" else self.unit
         return -(-count // unit) * unit
 
     def gather(
         self, step: Step, *, dtype: DTypeLike = np.float32, rank: int = 0, ranks: int = 1, parts: int = 1
     ) -> list[Arrays]:
-        """What `rank` trains on, a batch for each of `parts` accumulation steps, as `partition.shares` cuts it.
+        """What `rank` trains on: a batch for each of `parts` accumulation steps, as `partition.shares` cuts it.
 
-        Only these samples are read. With padding the targets are those of `padded`, and the padding is zeros.
+        Only these samples are read. Padding is zeros, and its targets are those of `padded`.
         """
         found = []
         for rows in share_rows(step.rows, steps=parts, rank=rank, ranks=ranks):
@@ -129,7 +129,7 @@ class Epochs:
 
 
 def epochs_of(spec: TrialSpec, batches: Batches, *, batch: int) -> Epochs:
-    """The epochs that a cell trains, of batches of this size; without `training` there are only whole batches."""
+    """The epochs of a cell with batches of this size. A cell without `training` has only whole batches."""
     if spec.training is None:
         return Epochs(batches=batches, global_batch=batch, last_batch="drop")
     unit = spec.training.batch_unit or batch
@@ -137,9 +137,9 @@ def epochs_of(spec: TrialSpec, batches: Batches, *, batch: int) -> Epochs:
 
 
 def parity_steps(spec: TrialSpec, epochs: Epochs, *, normalizes: bool) -> list[Step]:
-    """The steps of the parity phase. Before a training the last is uneven, as an epoch's last batch may be.
+    """The steps of the parity phase. Before a training, the last one is short, as an epoch's last batch may be.
 
-    `normalizes`: with BatchNorm it needs no padding, since that would take part in the statistics.
+    `normalizes`: with BatchNorm, it is not padded, because padding would enter the statistics.
     """
     batch, unit = spec.parity_batch, epochs.unit
     steps = [Step(epochs.batches.indices(number, batch), batch) for number in range(spec.parity_steps)]
@@ -152,12 +152,12 @@ def parity_steps(spec: TrialSpec, epochs: Epochs, *, normalizes: bool) -> list[S
 
 
 def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
-    """The batch with zeros behind it, and with targets that say which rows are true samples.
+    """The batch followed by rows of zeros, with targets that say which rows are true samples.
 
-    Targets get a last column: what the sample's loss is multiplied with before the mean over all rows is taken. It is
-    `factor` for true samples and 0 for padding. By default rows / true samples: so the mean over all rows is that over
-    the true samples, also where each device takes the mean of its part and then all take the mean of these. Labels
-    become numbers in a first column: exact, since they are whole and small.
+    Targets get a last column, by which a sample's loss is multiplied before the mean over all rows. It is `factor` for
+    true samples and 0 for padding. The default is rows / true samples, which makes the mean over all rows that over the
+    true samples, also where it is computed as a mean over devices' means. Labels become floating-point numbers in the
+    first column, which is exact for small integers.
     """
     count, dtype = len(batch["x"]), batch["x"].dtype
     y = batch["y"].astype(dtype)
@@ -172,8 +172,10 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
 def evaluation_batches(
     batches: Batches, global_batch: int, *, dtype: DTypeLike = np.float32
 ) -> Iterator[tuple[int, Arrays]]:
-    """All samples, each once, in their order: how many are true, and a batch of `global_batch` rows, always `padded`,
-    so that one compiled program serves them all."""
+    """All samples, each once and in order, as (number of true samples, batch).
+
+    Every batch has `global_batch` rows and the targets of `padded`, so that one compiled program serves all of them.
+    """
     epochs = Epochs(batches=batches, global_batch=global_batch, last_batch="pad", shuffle=False)
     for step in epochs.steps(0):
         yield len(step.chosen), padded(batches.gather(step.chosen, dtype=dtype), global_batch)

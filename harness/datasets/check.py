@@ -1,4 +1,4 @@
-"""What a folder of data holds, and whether it is whole."""
+"""What a data folder holds, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.spec.arrays import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One part of a data set. `problem` is "" if it is whole."""
+    """One part of a data set. `problem` is "" if it is complete."""
 
     dataset: str
     split: Literal["train", "test"]
@@ -24,10 +24,12 @@ class Finding:
 
 
 def check(folder: Path) -> list[Finding]:
-    """Reads all that is there: every file's size and MD5, and what the images and labels are like. Raises DataError for
-    a folder that holds no data set that is known here."""
+    """Read all data sets in a folder, and check sizes, MD5 sums, shapes and labels.
+
+    Raises DataError for a folder without a known data set.
+    """
     if not folder.is_dir():
-        raise DataError(f"{folder}: is not a folder; name one that holds MNIST's IDX files or CIFAR-10")
+        raise DataError(f"{folder}: is not a folder; name one with MNIST's IDX files or with CIFAR-10")
     found = []
     if any(
         (folder / f"{name}{end}").exists()

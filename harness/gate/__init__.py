@@ -1,1 +1,2 @@
-"""What counts as right: the reference of each cell, the comparison with it, tolerances, precision. Ranks and parent."""
+"""What counts as right: each cell's reference, the comparison with it, tolerances, precision. Used by ranks and
+parent."""

@@ -1,4 +1,4 @@
-"""The parity gate: does a program compute the golden reference's training? Judged before anything is timed."""
+"""The parity gate: does a program compute the same training as the golden reference? It comes before any timing."""
 
 from __future__ import annotations
 
@@ -13,50 +13,53 @@ from harness.spec import Check, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
 
 EXACT: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
-"""Largest error that passes, by quantity, relative as `relative_error` says. Correct programs of small networks stay
-below 1e-13 (the noise of float64 sums in another order; docs/parity.md has the measured values); the mildest planted
-fault in the tests, a schedule's count that passes through float32, shows as 5e-9."""
+"""The largest error of each quantity that passes, as `relative_error` defines it. Correct programs of small networks
+stay below 1e-13, the noise of float64 sums in another order (docs/parity.md has the measured values). The mildest fault
+planted in the tests, a step count of the schedule that passes through float32, has an error of 5e-9."""
 
 TOLERANCES: dict[ToleranceSet, dict[Quantity, float]] = {
     "exact": EXACT,
     "bf16_gradients": {"losses": 1e-3, "gradients": 2e-2, "parameters": 4e-2},
 }
-"""The largest error that each quantity may have. "bf16_gradients" is for gradients that cross devices in bfloat16: each
-is rounded to 8 bits before they are added, by at most 2^-9 of itself, and so is each sum."""
+"""The largest error of each quantity that passes, for each set of tolerances. "bf16_gradients" is for gradients that
+cross devices in bfloat16: before the sum, each is rounded to 8 bits, by at most 2^-9 of itself, and so is each sum."""
 
 NOISE_FACTOR = 100
-"""A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. How much it does is
-measured on the reference itself, and so many times that passes, where it is more than the tolerance. Measured: programs
-of all three frameworks are up to about ten times as far off as the reference with its weights rounded once more."""
+"""A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. The noise is
+measured on the reference itself, as its change when the initial weights are rounded once more. This multiple of the
+noise passes if it is larger than the tolerance. Measured errors of all three frameworks are up to about ten times the
+noise."""
 
 FLOOR = 1e-6
-"""A tensor whose own scale is less than this part of the largest tensor's is judged on that part instead: the gradient
-of a weight that cannot matter is rounding noise, and noise over noise is not an error."""
-
+"""The smallest scale of a tensor, relative to the largest tensor's. The gradient of a weight that cannot matter is
+rounding noise, and noise divided by noise is not an error."""
 
 MOST_ALLOWED = 1e-6
-"""No noise of the reference raises a tolerance beyond this: a check that anything passes proves nothing. A training so
-chaotic that the reference cannot hold itself to it fails the gate, and must be judged at a gentler setting."""
+"""Noise raises no tolerance beyond this, because a check that everything passes proves nothing. A training that is too
+chaotic even for its own reference fails the gate, and must be judged with gentler settings."""
 
 
 def make_reference(
     train: Callable[[Arrays], Golden], params: Arrays, *, both: Callable[..., Iterable[Golden]] = map
 ) -> Golden:
-    """The golden run from `params`, with its sensitivity to rounding: that of a second run, with initial weights off by
-    one rounding. `train` is one of golden's loops with all else filled in; `both` is what calls it for the two, one
-    after another or at the same time."""
+    """The golden reference from `params`, with its sensitivity to rounding.
+
+    The sensitivity comes from a second training, whose initial weights are rounded once more. `train` is one of the
+    loops in harness/reference/loops.py, as a function of the initial weights. `both` calls it for both trainings, one
+    after another or at the same time.
+    """
     rng = np.random.default_rng(0)
     epsilon = np.finfo(np.float64).eps
     rounded = {name: array * (1 + epsilon * rng.uniform(-1, 1, array.shape)) for name, array in params.items()}
     reference, other = both(train, (params, rounded))
     if not np.all(np.isfinite(reference.losses)):
         return reference
-    # parameters are judged by how they moved from where each run began
+    # parameters are judged by how far they moved from where each run began
     moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
     found = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
     noise = {check.quantity: check.error for check in found.checks}
-    # A loss is one number, and one probe can leave it where it was by accident. A training that is off by some part of
-    # its movement is off by about that part of what its loss has changed.
+    # A loss is a single number, so the second training can leave it unchanged by accident. If parameters are off by
+    # some fraction of their movement, the loss is off by about that fraction of its own change.
     losses = reference.losses
     change = (np.max(losses) - np.min(losses)) / np.max(np.abs(losses))
     return replace(reference, noise=noise | {"losses": max(noise["losses"], noise["parameters"] * float(change))})
@@ -72,11 +75,11 @@ def compare(
     groups: int = 1,
     tolerances: ToleranceSet = "exact",
 ) -> Parity:
-    """Hold one rank's results against the golden reference.
+    """Compare one rank's results with the golden reference.
 
-    `gradients`: of step 0, None on ranks that do not hold them. `replicas`: parameters after all steps, one mapping per
-    copy that the rank holds; each must be right. Parameters are judged by how they moved, so that a small learning rate
-    hides nothing.
+    `gradients`: those of step 0; None on ranks that do not hold them. `replicas`: parameters after all steps, one
+    mapping for each copy on this rank; each must be right. Parameters are judged by their movement, so that a small
+    learning rate hides nothing.
     """
     allowed: dict[Quantity, float] = {
         name: max(limit, min(MOST_ALLOWED, NOISE_FACTOR * golden.noise.get(name, 0.0)))
@@ -100,7 +103,7 @@ def compare(
 
 
 def merge(ranks: Iterable[Parity]) -> Parity:
-    """One result for all ranks: the worst check of each quantity. A quantity that no rank could show has failed."""
+    """One result for all ranks: the worst check of each quantity. A quantity that no rank reported has failed."""
     ranks = list(ranks)
     checks = []
     first = ranks[0]

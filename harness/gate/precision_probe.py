@@ -1,8 +1,9 @@
-"""Is a precision what it is called? Each framework computes the same products, and they are held against float64.
+"""Does a program really compute in its nominal precision? Each framework computes two products for a float64
+comparison.
 
-What a framework's switches for TF32 do differs from version to version, and a switch that is set is not yet one that
-works. So every worker computes a matrix product and a convolution after its work, as its programs have computed them:
-in bf16 by the layers and in the context that cast for them.
+What a framework's switches for TF32 do differs from version to version, and a switch may have no effect. So after its
+work, every worker computes a matrix product and a convolution in the way its programs did: in bf16, with the same
+layers and in the same context, which do the casts.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from harness.spec import Precision
 from harness.spec.arrays import Arrays
 
 ROUGH = 1e-5
-"""Between float32 and TF32: relative to the largest value, products of 256 numbers are off by about 1e-7 in float32 (24
-bits) and by 3e-4 in TF32 (11 bits; NVIDIA A100 Tensor Core GPU Architecture, 2020)."""
-COARSE = 1e-3  # between TF32 and bfloat16 (8 bits), in which they are off by about 3e-3
-FINE = 1e-12  # between float64 and float32
+"""Separates float32 from TF32. Relative to the largest value, products of 256 numbers are off by about 1e-7 in float32
+(24 bits), and by 3e-4 in TF32 (11 bits; NVIDIA A100 Tensor Core GPU Architecture, 2020)."""
+COARSE = 1e-3  # separates TF32 from bfloat16 (8 bits), with errors of about 3e-3
+FINE = 1e-12  # separates float64 from float32
 
 
 def operands() -> Arrays:
@@ -30,7 +31,7 @@ def operands() -> Arrays:
 
 
 def errors(product: np.ndarray, convolution: np.ndarray) -> dict[str, float]:
-    """How far a b and the convolution of x with k (without padding, NHWC) are off, relative to the largest value."""
+    """The errors of a b, and of the convolution of x with k (no padding, NHWC), relative to the largest value."""
     given = operands()
     kernels = {"c.weight": given["k"]}
     right = {
@@ -41,14 +42,14 @@ def errors(product: np.ndarray, convolution: np.ndarray) -> dict[str, float]:
 
 
 def wrong(found: Mapping[str, float], precision: Precision) -> str:
-    """What shows that another precision was at work, or ""."""
+    """The evidence that another precision was used, or ""."""
     for name, error in found.items():
         if precision == "fp32" and not error < ROUGH:
-            return f"a {name} in fp32 is off by {error:.0e}: it was computed in TF32 or less"
+            return f"a {name} in fp32 is off by {error:.0e}, so it was computed in TF32 or less"
         if precision == "bf16" and not COARSE < error < 30 * COARSE:
-            return f"a {name} in bf16 is off by {error:.0e}: it was not computed in bfloat16"
+            return f"a {name} in bf16 is off by {error:.0e}, so it was not computed in bfloat16"
         if precision == "tf32" and not ROUGH < error < COARSE:
-            return f"a {name} in tf32 is off by {error:.0e}: it was not computed in TF32"
+            return f"a {name} in tf32 is off by {error:.0e}, so it was not computed in TF32"
         if precision == "fp64" and not error < FINE:
-            return f"a {name} in fp64 is off by {error:.0e}: it was computed in float32 or less"
+            return f"a {name} in fp64 is off by {error:.0e}, so it was computed in float32 or less"
     return ""

@@ -1,9 +1,9 @@
-"""Golden runs: what a cell is compared with, computed from its spec alone.
+"""Golden runs: the references that cells are compared with, computed from a cell's spec alone.
 
     python -m harness.gate.runs FOLDER
 
-computes the run that FOLDER/run.json describes and writes FOLDER/golden.npz: harness/launch/golden_pool.py starts such
-processes. Where a run is computed changes nothing in it but the rounding of BLAS.
+computes the run that FOLDER/run.json describes, and writes FOLDER/golden.npz. harness/launch/golden_pool.py starts such
+processes. The machine changes nothing in a run except the rounding of BLAS.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.spec.errors import UsageError
 from harness.spec.partition import normalization_groups
 from harness.spec.processes import die_with_parent
 
-TRAININGS = 2  # of a reference: the training itself, and its twin from rounded weights, each on a thread of its own
+TRAININGS = 2  # for a reference: the training itself, and one from rounded weights, each on its own thread
 
 Phase = Literal["parity", "timing"]
 
@@ -45,7 +45,7 @@ class GoldenRun:
     phase: Phase
     steps: int
     inputs: Path  # the workload's training samples
-    folder: Path  # where golden.npz goes
+    folder: Path  # where golden.npz is written
 
     @property
     def output(self) -> Path:
@@ -53,7 +53,7 @@ class GoldenRun:
 
     @property
     def step_flops(self) -> float:
-        """Of one step of one training."""
+        """Floating-point operations of one step of one training."""
         batch = self.spec.parity_batch if self.phase == "parity" else self.spec.global_batch
         return batch * workloads.get(self.spec.workload, self.spec.size).flops_per_unit()
 
@@ -63,9 +63,11 @@ class GoldenRun:
 
     @property
     def memory_bytes(self) -> float:
-        """About what its process needs at most. Measured on ResNet-50, whose layers keep a float64 of their activations
-        for every 640 FLOPs of a step; beside them each training has up to ten copies of the parameters, and three for
-        each worker that trains on its own."""
+        """An estimate of the process's peak memory.
+
+        The layers of ResNet-50 were measured to keep one float64 for every 640 FLOPs of a step. In addition, each
+        training has up to ten copies of the parameters, and three more for each worker that trains on its own.
+        """
         copies = 10 + (3 * self.spec.devices if self.spec.algorithm == "local" else 0)
         parameters = workloads.get(self.spec.workload, self.spec.size).parameters()
         count = sum(math.prod(parameter.shape) for parameter in parameters)
@@ -73,8 +75,10 @@ class GoldenRun:
 
 
 def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Golden]] = map) -> None:
-    """Compute one run into its file; `both` is parity.make_reference's. Raises UsageError for a reference that
-    diverges: no program can be judged by it."""
+    """Compute one run and write its file. `both` is passed to parity.make_reference.
+
+    Raises UsageError for a reference that diverges, because no program can be compared with it.
+    """
     spec = run.spec
     with np.errstate(all="ignore"):
         if run.phase == "timing":
@@ -82,7 +86,8 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
             losses = training(spec, spec.optimizer, spec.options, samples)(initial_params(spec)).losses
             found = Golden(initial={}, losses=losses, gradients={}, params={})
         else:
-            params = workloads.get(spec.workload, spec.size).init_params(spec.seed)  # whatever training begins from
+            # new weights, even if the training starts from a checkpoint
+            params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
             train = training(spec, spec.parity_optimizer, spec.parity_options, parity_samples(spec, batches))
             found = parity.make_reference(train, params, both=both)
             if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
@@ -97,7 +102,7 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
 def training(
     spec: TrialSpec, optimizer: OptimizerSpec, options: Mapping[str, Any], samples: Sequence[Arrays]
 ) -> Callable[[Arrays], Golden]:
-    """The golden loop that a cell is held against, as a function of the initial weights alone."""
+    """The reference loop of a cell, as a function of the initial weights alone."""
     workload, groups = workloads.get(spec.workload, spec.size), normalization(spec, options)
     known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
     if spec.algorithm == "local":
@@ -110,15 +115,18 @@ def training(
 
 
 def normalization(spec: TrialSpec, options: Mapping[str, Any]) -> Callable[[int], tuple[int, ...]]:
-    """A cell's normalization groups of a batch of some size; where nothing normalizes one for all strategies."""
+    """A cell's normalization groups, as a function of the batch size: one group if there is no BatchNorm."""
     if not workloads.get(spec.workload, spec.size).normalizes:
         return lambda batch: (batch,)
     return lambda batch: normalization_groups(spec, batch=batch, options=options)
 
 
 def parity_samples(spec: TrialSpec, batches: Batches) -> list[Arrays]:
-    """The batches of a cell's parity phase: of an uneven last one the true samples alone, or, where each worker's own
-    share counts, with the padding that makes the shares."""
+    """The batches of a cell's parity phase.
+
+    A short last batch has only its true samples. Where workers train on their own shares, it also has the padding that
+    completes the shares.
+    """
     epochs, steps = _parity_steps(spec, batches)
     if spec.algorithm == "synchronous":
         return [batches.gather(step.chosen) for step in steps]
@@ -126,7 +134,7 @@ def parity_samples(spec: TrialSpec, batches: Batches) -> list[Arrays]:
 
 
 def parity_sizes(spec: TrialSpec, batches: Batches) -> list[int]:
-    """How many samples, padding included, each of these batches has."""
+    """The number of samples, padding included, in each of these batches."""
     _, steps = _parity_steps(spec, batches)
     return [len(step.chosen) if spec.algorithm == "synchronous" else step.rows for step in steps]
 
@@ -137,7 +145,7 @@ def _parity_steps(spec: TrialSpec, batches: Batches) -> tuple[Epochs, list[Step]
 
 
 def initial_params(spec: TrialSpec) -> Arrays:
-    """The float64 weights that a cell begins from."""
+    """The float64 weights that a cell starts from."""
     found = check_init_from(spec)
     if not found:
         return workloads.get(spec.workload, spec.size).init_params(spec.seed)
@@ -146,7 +154,7 @@ def initial_params(spec: TrialSpec) -> Arrays:
 
 
 def check_init_from(spec: TrialSpec) -> Arrays:
-    """What --init-from gives a cell, nothing without it. Raises UsageError for what this network cannot take up."""
+    """What --init-from gives a cell; nothing without it. Raises UsageError for a checkpoint that does not fit."""
     if spec.training is None or not spec.training.init_from:
         return {}
     parameters = workloads.get(spec.workload, spec.size).parameters()
@@ -162,7 +170,7 @@ def main() -> None:
     run = GoldenRun(spec=spec, phase=order["phase"], steps=order["steps"], inputs=Path(order["inputs"]), folder=folder)
     with np.load(run.inputs, allow_pickle=False) as inputs:
         batches = Batches(dict(inputs), seed=spec.seed, transform=workloads.get(spec.workload, spec.size).transform)
-    # NumPy lets go of the interpreter's lock wherever it computes; what it does about overflows is each thread's own
+    # NumPy releases the interpreter's lock while it computes; its handling of overflows is set for each thread
     with ThreadPoolExecutor(TRAININGS, initializer=partial(np.seterr, all="ignore")) as threads:
         try:
             compute(run, batches, both=threads.map)

@@ -1,1 +1,1 @@
-"""The golden reference: training in float64 with NumPy, independent of all frameworks. Processes of its own."""
+"""The golden reference: training in float64 with NumPy, independent of all frameworks. Runs in its own processes."""

@@ -1,8 +1,8 @@
-"""The golden reference: the training that every cell must reproduce, in float64 numpy, by none of the frameworks.
+"""The golden reference: the training that every cell must reproduce, in float64 with NumPy, without any framework.
 
-Losses and loops are written out here as definitions; optimizers are in harness/spec/optimizers.py, layers in
-harness/layers/. Three loops, one for each algorithm: `train` is synchronous, and all strategies that claim to train
-like a single device are held against it; `train_locally` and `replay` define the two that train differently.
+Losses and training loops are defined here, optimizers in harness/spec/optimizers.py, layers in harness/layers/. There
+is one loop for each algorithm. `train` is synchronous: all strategies that claim to train like a single device are
+compared with it. `train_locally` and `replay` define the two algorithms that train differently.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from harness.workloads import Loss, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """`losses[k]` is the loss of step k before its update; `gradients` are those of step 0; `params` come after all.
+    """What a training computes. `losses[k]`: loss of step k, before its update. `gradients`: those of step 0. `params`:
+    parameters after the last step.
 
-    `noise`: how far each quantity moves when the initial weights are rounded once more (harness/gate/parity.py).
+    `noise`: how much each quantity changes when the initial weights are rounded once more (harness/gate/parity.py).
     """
 
     initial: Arrays
@@ -35,7 +36,7 @@ class Golden:
     noise: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Write as one .npz file."""
+        """Write to one .npz file."""
         noise = {name: np.array(value) for name, value in self.noise.items()}
         named = {"initial": self.initial, "gradients": self.gradients, "params": self.params, "noise": noise}
         flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
@@ -64,8 +65,9 @@ def train(
 ) -> Golden:
     """Train on each batch once.
 
-    `groups` gives, of a batch's size, the sizes of its parts that share normalization statistics, the whole batch by
-    default; the loss is the mean over all samples whatever the groups. Raises ValueError if they do not add up to it.
+    `groups` turns the size of a batch into the sizes of its parts that share normalization statistics; by default, that
+    is the whole batch. The loss is the mean over all samples, whatever the groups. Raises ValueError if the parts do
+    not add up to the batch.
     """
     initial, losses, first_gradients, state = dict(params), [], {}, {}
     for step, batch in enumerate(batches):
@@ -89,12 +91,11 @@ def train_locally(
     accumulation_steps: int = 1,
     groups: Callable[[int], Sequence[int]] | None = None,
 ) -> Golden:
-    """Local SGD (Stich 2019, arXiv:1805.09767): each worker trains on its own share of every batch with an optimizer of
-    its own; after every `sync_every` steps the workers' parameters, not their optimizers' states, are averaged.
+    """Local SGD (Stich 2019, arXiv:1805.09767): each worker trains on its share of every batch with its own optimizer.
 
-    `groups` gives, of a whole batch's size, the sizes of its parts that share normalization statistics, each of them
-    within one worker's share. The parameters that come out are the workers' mean; after a meeting that is what each of
-    them has.
+    After every `sync_every` steps, the workers' parameters are averaged, but not the states of their optimizers.
+    `groups` turns the size of a whole batch into the sizes of its parts that share normalization statistics; each part
+    lies within one worker's share. The returned parameters are the mean over the workers.
     """
     replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
     losses, first_gradients = [], {}
@@ -115,8 +116,10 @@ def train_locally(
 
 @dataclass(frozen=True)
 class Push:
-    """One update of an asynchronous run: worker `rank`'s gradient of its share of batch `step`, taken of the parameters
-    as they were after the first `version` updates."""
+    """One update of an asynchronous run, by the gradient of worker `rank` on its share of batch `step`.
+
+    The gradient was computed from the parameters after the first `version` updates.
+    """
 
     rank: int
     step: int
@@ -124,35 +127,35 @@ class Push:
 
 
 def in_turn(workers: int, steps: int) -> list[Push]:
-    """The pushes of workers that wait for each other: in every step one after another, none of a stale version."""
+    """The pushes of workers that take turns: one after another in every step, and never from stale parameters."""
     return [Push(rank, step, step * workers + rank) for step in range(steps) for rank in range(workers)]
 
 
 def replay(
     workload: Workload, params: Arrays, batches: Iterable[Arrays], *, optimizer: OptimizerSpec, pushes: Sequence[Push]
 ) -> Golden:
-    """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), repeated in the order in which it
-    happened: each push is one update of the shared parameters by one worker's gradient.
+    """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), in the order in which it happened.
 
-    The loss of a step and the gradients of the first are means over the workers, each at the version it saw. Raises
-    ValueError for a history that cannot be: a version from the future, or a push that is missing or doubled.
+    Each push is one update of the shared parameters by one worker's gradient. The loss of a step and the gradients of
+    the first step are means over the workers, each with the parameters that it saw. Raises ValueError for an impossible
+    history: a version from the future, or a push that is missing or repeated.
     """
     batches = list(batches)
     workers = len({push.rank for push in pushes})
     expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
     if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
-        raise ValueError(f"{len(pushes)} pushes are not one of each worker and step")
+        raise ValueError(f"{len(pushes)} pushes are not one for each worker and step")
     versions, state, losses, first_gradients = {0: dict(params)}, {}, np.zeros(len(batches)), []
     for number, push in enumerate(pushes):
         if push.version > number:
-            raise ValueError(f"push {number} saw version {push.version}, which was not there yet")
+            raise ValueError(f"push {number} saw version {push.version}, which did not exist yet")
         share = shares(batches[push.step], rank=push.rank, ranks=workers)[0]
         loss, gradients = loss_and_gradients(workload, versions[push.version], share)
         losses[push.step] += loss / workers
         if push.step == 0:
             first_gradients.append(gradients)
         versions[number + 1] = update(optimizer, versions[number], gradients, state, step=number)
-        needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # the others are let go
+        needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # frees the others
         versions = {version: kept for version, kept in versions.items() if version in needed}
     return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[len(pushes)])
 
@@ -168,7 +171,7 @@ def _mean(trees: Sequence[Arrays]) -> Arrays:
 def loss_and_gradients(
     workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None
 ) -> tuple[float, Arrays]:
-    """Mean loss over the batch, and its gradient by parameter name."""
+    """The mean loss over the batch, and its gradient by parameter name."""
     count = len(batch["x"])
     groups = groups or (count,)
     if sum(groups) != count:
@@ -186,10 +189,10 @@ def loss_and_gradients(
 
 
 def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean loss of a batch and its gradient with respect to the outputs.
+    """The mean loss of a batch, and its gradient with respect to the outputs.
 
     "mse" averages over samples and output elements. "cross_entropy" takes logits, "nll" log-probabilities; both average
-    over samples. Targets of harness.data.padded say what each sample's loss is multiplied with before that.
+    over samples. With the targets of harness.datasets.padded, each sample's loss is first multiplied by its factor.
     """
     targets, factors = split_targets(loss, outputs, targets)
     if loss == "mse":
@@ -205,7 +208,7 @@ def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> t
 
 
 def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Targets as the loss takes them, and each sample's factor: 1 but in targets of harness.data.padded."""
+    """The targets as the loss takes them, and each sample's factor: 1, except in targets of harness.datasets.padded."""
     labels = loss != "mse"
     if targets.ndim == (1 if labels else outputs.ndim) and (labels or targets.shape == outputs.shape):
         return targets, np.ones(len(targets), outputs.dtype)
@@ -214,7 +217,7 @@ def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple
 
 
 def evaluate(workload: Workload, params: Arrays, batch: Arrays) -> tuple[float, float]:
-    """Mean loss and accuracy over a batch, for networks without BatchNorm: there are no running statistics here."""
+    """Mean loss and accuracy over a batch, for networks without BatchNorm: the reference has no running statistics."""
     outputs, _ = chain_forward(workload.layers, params, batch["x"])
     targets, factors = split_targets(workload.loss, outputs, batch["y"])
     classes = targets if targets.ndim == 1 else targets.argmax(1)

@@ -115,11 +115,11 @@ def _other_machines(cells: Sequence[Cell]) -> list[Definition]:
         return []
     pairs = [(cell.title, *map(_ratio, (cell.speedup, cell.speedup_same_machines))) for cell in mixed]
     changed = [f"{title}, {same} instead of {shown}" for title, shown, same in pairs if shown != same]
+    differ = f"these differ: {'; '.join(changed)}" if changed else "all are the same to two decimals"
     text = (
         f"for {count(len(mixed), 'speed-up')}, the cell and its base were not launched on the same machines. Counting "
+        f"only launches on machines that ran both, {differ}."
     )
-    text += "only launches on machines that ran both, "
-    text += f"these differ: {'; '.join(changed)}." if changed else "all are the same to two decimals."
     return [("Speed-ups across machines", text)]
 
 

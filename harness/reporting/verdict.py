@@ -156,10 +156,7 @@ def _fastest_of(group: Sequence[Cell]) -> str:
         found.append(f"With fewer than {MIN_LAUNCHES} launches of each cell, no order is claimed.")
     elif overlap:
         found.append(
-            f"Its range overlaps with that of {_titles(overlap)}, so no order between these is claimed."
-            if len(found) == 1
-            else f"The range of {best.title} overlaps with that of {_titles(overlap)}, so no order between these is "
-            "claimed."
+            f"The range of {best.title} overlaps with that of {_titles(overlap)}, so no order between these is claimed."
         )
     return " ".join(found)
 

