@@ -130,8 +130,10 @@ def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: Tr
         if spec.algorithm == "asynchronous":
             allowed = max(allowed, ASYNCHRONOUS_TOLERANCE)
         if not abs(loss - right) <= allowed * abs(right):
-            return f"loss {loss:.6g} of step {step} is not the reference's {right:.6g} (tolerance in {named}: "
-            f"{allowed:.0e})"
+            return (
+                f"loss {loss:.6g} of step {step} is not the golden reference's {right:.6g} "
+                f"(tolerance in {named}: {allowed:.0e})"
+            )
     distances = [abs(loss - right) / abs(right) for loss, right in zip(losses, golden_losses, strict=False)]
     if spec.precision == "bf16" and len(distances) >= CHECKED_LOSSES and max(distances) < TOO_GOOD:
         return f"in bf16 no loss is off by more than {max(distances):.0e}, so it was computed in float32"
