@@ -13,7 +13,7 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused_command
 
-from harness.planning.matrix import Plan, Planned
+from harness.planning.plan import Plan, Planned
 from harness.results import store
 from harness.spec import registry
 

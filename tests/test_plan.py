@@ -16,7 +16,7 @@ from refusals import names, refused
 from harness import workloads
 from harness.machine import devices
 from harness.machine.devices import Gpu, visible
-from harness.planning import matrix
+from harness.planning import presets
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request, TrainingRequest
 from harness.spec import optimizers, partition, registry
@@ -115,7 +115,7 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
         (Request(global_batch=65), ["--global-batch", "65", "2"]),
         (Request(precision="fp16"), ["--precision 'fp16'", "fp64, fp32, tf32, bf16"]),
         (Request(preset="fast"), ["--preset 'fast'", "smoke, standard, paper"]),
-        (Request(platform="tpu"), ["--platform 'tpu'", "auto, cpu, gpu"]),  # pyright: ignore
+        (Request(platform="tpu"), ["--platform 'tpu'", "auto, cpu, gpu"]),
         (Request(platform="gpu"), ["--platform gpu", "auto, cpu"]),
         (Request(seed=-1), ["--seed -1"]),
         (Request(launches=10**8), ["--launches 100000000", "1000"]),
@@ -327,7 +327,7 @@ def test_local_training_is_judged_after_a_meeting(machine):
 
 
 def test_presets_only_grow():
-    sizes = [matrix.PRESETS[name] for name in ("smoke", "standard", "paper")]
+    sizes = [presets.PRESETS[name] for name in ("smoke", "standard", "paper")]
     assert [preset["launches"] for preset in sizes] == [1, 5, 10]
     # but for the least steps of a block: there, blocks of so many seconds have as many as they take
     grow = sizes[0].keys() - {"steps_per_block"}

@@ -25,8 +25,9 @@ from harness.cli.arguments import RunArguments, TrainArguments, WholeNumber, che
 from harness.datasets import DataError
 from harness.machine.devices import machine
 from harness.planning import recipes
-from harness.planning.matrix import Plan, check_data, make_plan
-from harness.planning.run_request import sweep_request
+from harness.planning.matrix import check_data, make_plan
+from harness.planning.plan import Plan
+from harness.planning.sweeps import sweep_request
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError, check_name
 

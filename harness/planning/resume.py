@@ -1,4 +1,4 @@
-"""What lets a run go on: its plan as it can be carried out now, by this version, on this machine."""
+"""What lets a run go on: its plan, adapted to what this version of the suite and this machine can do now."""
 
 from __future__ import annotations
 
@@ -8,34 +8,39 @@ from typing import Any
 
 from harness import workloads
 from harness.machine import environment
-from harness.planning.matrix import Plan, beside, rounds
-from harness.spec import FROM_HOST_VERSION, TrialResult, registry
+from harness.planning.interpreters import modules_for_checkpoints
+from harness.planning.plan import Plan, rounds
+from harness.spec import FROM_HOST_VERSION, TrialResult, TrialSpec, registry
 from harness.spec.errors import UsageError
 
 
 def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[str, int]] = ()) -> Plan:
-    """The plan of a run that goes on. What was unavailable when it was made and no longer is comes after the others, as
-    often as they; last come the trials `cut` short by a budget, by cell and launch, which could use up the next, too.
+    """The plan of a run that goes on.
 
-    Raises UsageError if a framework that is still needed is here no longer, under its interpreter.
+    Cells that were unavailable and are available now come after the others, with as many launches. Trials that a budget
+    `cut` short, given by cell and launch, come last: they could use up the next budget, too.
+
+    Raises UsageError if a framework that is still needed is no longer available under its interpreter.
     """
     done = {(result.spec.cell, result.spec.launch) for result in finished}
     left = [trial for trial in plan.trials if (trial.spec.cell, trial.spec.launch) not in done]
-    away = [trial for trial in plan.trials if trial.status == "unavailable"]
+    unavailable = [trial for trial in plan.trials if trial.status == "unavailable"]
     needed = {trial.spec.framework for trial in left if trial.status == "planned"}
-    here = {name for name in {trial.spec.framework for trial in away} | needed if _is_here(plan, name, name in needed)}
-    back = [trial.spec for trial in away if trial.spec.framework in here]
-    added = rounds(back, max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
-    stay = [trial for trial in plan.trials if trial not in away or trial.spec.framework not in here]
-    trials = sorted([*stay, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
+    candidates = {trial.spec.framework for trial in unavailable} | needed
+    available = {name for name in candidates if _is_available(plan, name, needed=name in needed)}
+    returned = [trial.spec for trial in unavailable if trial.spec.framework in available]
+    added = rounds(returned, max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
+    kept = [trial for trial in plan.trials if trial not in unavailable or trial.spec.framework not in available]
+    trials = sorted([*kept, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
     return replace(plan, trials=tuple(trials))
 
 
-def _is_here(plan: Plan, framework: str, needed: bool) -> bool:
+def _is_available(plan: Plan, framework: str, *, needed: bool) -> bool:
+    """Whether a framework can be imported. Raises UsageError if it cannot and is `needed`."""
     specs = [trial.spec for trial in plan.trials if trial.spec.framework == framework]
-    needs = beside([spec.training for spec in specs])
+    modules = modules_for_checkpoints(spec.training for spec in specs)
     try:
-        reason = registry.missing(registry.framework(framework), plan.interpreters[framework], beside=needs)
+        reason = registry.missing(registry.framework(framework), plan.interpreters[framework], beside=modules)
     except UsageError:
         if needed:
             raise
@@ -46,46 +51,51 @@ def _is_here(plan: Plan, framework: str, needed: bool) -> bool:
 
 
 def check_known(plan: Plan) -> None:
-    """Raises UsageError for the plan of a run that was made by a version of this suite with other cells."""
+    """Raises UsageError for a plan with cells that this version of the suite does not have."""
     for spec in (trial.spec for trial in plan.trials):
-        try:
-            framework = registry.framework(spec.framework)
-            options = framework.strategy(spec.strategy).options
-            workloads.get(spec.workload, spec.size)
-            same = (options.keys(), {each.name for each in framework.settings}) == (
-                spec.options.keys(),
-                {*spec.settings},
-            )
-        except (KeyError, ModuleNotFoundError):
-            same = False
-        if not same:
+        if not _is_known(spec):
             raise UsageError(
-                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size}, as it was planned, is not "
-                "here or has other options; go on with the version and plug-ins that planned it, or begin anew"
+                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size} was planned, but does not "
+                "exist here or has other options; continue with the version and plug-ins that planned it, or start a "
+                "new run"
             )
+
+
+def _is_known(spec: TrialSpec) -> bool:
+    try:
+        framework = registry.framework(spec.framework)
+        strategy = framework.strategy(spec.strategy)
+        workloads.get(spec.workload, spec.size)
+    except (KeyError, ModuleNotFoundError):
+        return False
+    settings = {setting.name for setting in framework.settings}
+    return strategy.options.keys() == spec.options.keys() and settings == set(spec.settings)
 
 
 def check_protocol(plan: Plan) -> None:
-    """Raises UsageError for the plan of a run that was timed by a version of a protocol that is measured no more."""
+    """Raises UsageError for a plan that used a version of a timing protocol that this version no longer has."""
     for spec in (trial.spec for trial in plan.trials):
         if spec.protocol == "from_host" and spec.protocol_version != FROM_HOST_VERSION:
             raise UsageError(
-                f"--resume: from_host was at version {spec.protocol_version} when this run was planned, and is at "
-                f"{FROM_HOST_VERSION} now; go on with the version of the suite that planned it, or begin anew"
+                f"--resume: this run was planned with version {spec.protocol_version} of from_host, this program has "
+                f"version {FROM_HOST_VERSION}; continue with the version of the suite that planned it, or start a new "
+                "run"
             )
 
 
 def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises UsageError if a run began on a machine with other hardware: its numbers and new ones do not compare."""
+    """Raises UsageError if a run began on other hardware: its numbers and new ones cannot be compared."""
     differs = environment.other_hardware(then, now)
     if differs:
-        there, here = (_words(machine.get(differs)) for machine in (then, now))
-        hint = ", or name as many by CUDA_VISIBLE_DEVICES" if differs == "gpus" else ""
+        before, here = _in_words(then.get(differs)), _in_words(now.get(differs))
+        hint = ", or set CUDA_VISIBLE_DEVICES to as many GPUs" if differs == "gpus" else ""
         raise UsageError(
-            f"--resume: the run began on another machine: {differs} {there} there, {here} here; go on there, or begin "
-            f"anew{hint}"
+            f"--resume: the run began on another machine: its {differs} was {before}, here it is {here}; continue on "
+            f"that machine, or start a new run{hint}"
         )
 
 
-def _words(value: Any) -> str:
-    return (", ".join(gpu["name"] for gpu in value) or "none") if isinstance(value, list | tuple) else str(value)
+def _in_words(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(gpu["name"] for gpu in value) or "none"
+    return str(value)

@@ -13,7 +13,9 @@ from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
 from harness.machine import environment
 from harness.machine.devices import machine
-from harness.planning.matrix import Plan, check_data, check_names
+from harness.planning.interpreters import check_interpreter_names
+from harness.planning.matrix import check_data
+from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.results import store
 from harness.session.measuring import Run, exit_code, write_environment
@@ -78,7 +80,7 @@ def resume(
 
     `interpreters`: a Python for a framework by its name, instead of the one that the run had.
     """
-    check_names(interpreters)
+    check_interpreter_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))

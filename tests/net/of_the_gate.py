@@ -406,7 +406,7 @@ GUARANTEES = (
                 fault="every round has the same order",
                 edits=(
                     (
-                        "harness/planning/matrix.py",
+                        "harness/planning/plan.py",
                         'for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))",
                         "for spec in cells",
@@ -418,7 +418,7 @@ GUARANTEES = (
                 fault="the order is another in every plan",
                 edits=(
                     (
-                        "harness/planning/matrix.py",
+                        "harness/planning/plan.py",
                         'random.Random(f"{cells[0].seed if cells else 0}/{launch}")',
                         "random.Random()",
                     ),
@@ -429,7 +429,7 @@ GUARANTEES = (
                 fault="the launches of a cell stand together",
                 edits=(
                     (
-                        "harness/planning/matrix.py",
+                        "harness/planning/plan.py",
                         "        for launch in range(launches)\n"
                         '        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))\n",

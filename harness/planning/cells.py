@@ -1,0 +1,236 @@
+"""The cells of one strategy of one framework, on one workload and one track."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.planning import skip_reasons, strategy_options, track_settings
+from harness.planning.plan import Planned
+from harness.planning.presets import PRESETS
+from harness.planning.request_checks import training_of
+from harness.planning.run_request import Request
+from harness.planning.scope import Scope
+from harness.spec import (
+    LOCAL_STEPS_IN_PARITY,
+    FrameworkSpec,
+    OptimizerSpec,
+    StrategySpec,
+    ToleranceSet,
+    Track,
+    TrainingSpec,
+    TrialSpec,
+    optimizers,
+    registry,
+)
+from harness.spec.errors import UsageError
+from harness.workloads import Workload
+
+LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # several averagings, and local training ends with one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """What the cells made here share. `strategy` has the default options of the track."""
+
+    workload: Workload
+    framework: FrameworkSpec
+    strategy: StrategySpec
+    track: Track
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One cell's devices, its global batch, and how many parts the strategy cuts that batch into.
+
+    `parts` are devices times accumulation steps under data parallelism, else the accumulation steps alone.
+    """
+
+    devices: int
+    global_batch: int
+    parts: int
+
+
+def make_cells(combination: Combination, scope: Scope, *, unavailable: str) -> list[Planned]:
+    """One cell for each number of devices, combination of option values, and number of loader workers.
+
+    `unavailable`: why the framework cannot be used here, or "". Raises UsageError where the user asked for a cell that
+    cannot be made; in a matrix of everything such a cell is skipped.
+    """
+    strategy, workload = combination.strategy, combination.workload
+    counts = (1,) if strategy.parallelism == "none" else scope.device_counts
+    optimizer = optimizers.parse(scope.request.optimizer, workload.optimizer)
+    cells = []
+    for devices, chosen in itertools.product(counts, strategy_options.combinations(scope.request, strategy)):
+        shape = _shape(combination, scope.request, devices)
+        options, impossible = _options(combination, scope.request, shape, chosen)
+        spec = _trial(combination, scope, shape, options=options, chosen=chosen, optimizer=optimizer)
+        reason = _why_skipped(spec, combination, scope, impossible)
+        for training in _trainings(combination, scope.request, shape):
+            cell = Planned(spec=replace(spec, training=training))
+            if reason:
+                cell = replace(cell, status="skipped", reason=reason)
+            elif unavailable:
+                cell = replace(cell, status="unavailable", reason=unavailable)
+            cells.append(cell)
+    return cells
+
+
+def _shape(combination: Combination, request: Request, devices: int) -> Shape:
+    data_parallel = combination.strategy.parallelism == "data"
+    workload = combination.workload
+    per_device = workload.batch_per_device and data_parallel
+    own_batch = workload.global_batch * (devices if per_device else 1)
+    return Shape(
+        devices=devices,
+        global_batch=request.global_batch or own_batch,
+        parts=request.accumulation_steps * (devices if data_parallel else 1),
+    )
+
+
+def _options(
+    combination: Combination, request: Request, shape: Shape, chosen: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """The cell's options, and why there can be no such cell, or "". Raises UsageError where the user asked for it."""
+    strategy, workload = combination.strategy, combination.workload
+    try:
+        if strategy.parallelism in ("data", "none"):
+            _check_divisible(workload, request, shape)
+        options = strategy_options.resolve(strategy, workload, chosen, devices=shape.devices, batch=shape.global_batch)
+        return options, ""
+    except UsageError as error:
+        if strategy.parallelism == "data":
+            asked_for = (request.devices or request.global_batch) and "all" not in request.workloads
+        else:
+            asked_for = strategy.name in request.strategies
+        if asked_for or chosen:
+            raise
+        return strategy.options | chosen, str(error)
+
+
+def _check_divisible(workload: Workload, request: Request, shape: Shape) -> None:
+    if shape.global_batch % shape.parts == 0:
+        return
+    steps = f" × {request.accumulation_steps} accumulation steps" if request.accumulation_steps > 1 else ""
+    raise UsageError(
+        f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} ({shape.devices} "
+        f"devices{steps}): choose a --global-batch that is a multiple of {shape.parts}, other --devices or other "
+        "--accumulation-steps"
+    )
+
+
+def _trial(
+    combination: Combination,
+    scope: Scope,
+    shape: Shape,
+    *,
+    options: dict[str, Any],
+    chosen: Mapping[str, Any],
+    optimizer: OptimizerSpec,
+) -> TrialSpec:
+    """The first launch of a cell. Raises UsageError for a setting that the cell cannot have."""
+    request, workload, strategy = scope.request, combination.workload, combination.strategy
+    preset = PRESETS[scope.preset]
+    if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
+        optimizer = optimizers.scaled(optimizer, shape.devices)
+    normalization, _ = skip_reasons.normalization(strategy, scope)
+    settings = track_settings.resolve(
+        combination.framework,
+        strategy,
+        combination.track,
+        request,
+        lambda setting: track_settings.not_applicable(
+            setting,
+            strategy=strategy,
+            workload=workload,
+            platform=scope.platform,
+            optimizer=optimizer,
+            normalization=normalization,
+        ),
+    )
+    chosen_settings = {name: settings[name] for name in request.settings if name in settings}
+    return TrialSpec(
+        framework=combination.framework.name,
+        workload=workload.name,
+        size=workload.size,
+        strategy=strategy.name,
+        options=options,
+        platform=scope.platform,
+        devices=shape.devices,
+        global_batch=shape.global_batch,
+        track=combination.track,
+        settings=settings,
+        chosen_settings=chosen_settings,
+        precision=scope.precision_of(combination.track),
+        optimizer=optimizer,
+        seed=request.seed,
+        variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
+        algorithm=strategy.algorithm,
+        normalization=normalization,
+        accumulation_steps=request.accumulation_steps,
+        tolerances=_tolerances(strategy, options),
+        parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
+        parity_batch=_parity_batch(combination, shape, options),
+        timeout_seconds=request.timeout_seconds,
+        curve_steps=min(preset["curve_steps"], workload.curve_steps),
+        blocks=preset["blocks"],
+        steps_per_block=preset["steps_per_block"],
+        warmup_seconds=preset["warmup_seconds"],
+        block_seconds=preset["block_seconds"],
+    )
+
+
+def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: Request) -> str:
+    """What tells a cell from the others of its strategy, in words: these options and settings."""
+    shown = dict(options)
+    if request.accumulation_steps > 1:
+        shown["accumulation_steps"] = request.accumulation_steps
+    shown |= {name: str(on).lower() for name, on in settings.items()}
+    return ", ".join(f"{name}={value}" for name, value in sorted(shown.items(), reverse=True))
+
+
+def _tolerances(strategy: StrategySpec, options: Mapping[str, Any]) -> ToleranceSet:
+    """The tolerances of the parity gate: looser ones where an option needs them."""
+    for option in strategy_options.as_texts(options):
+        if option in strategy.tolerances:
+            return strategy.tolerances[option]
+    return "exact"
+
+
+def _parity_batch(combination: Combination, shape: Shape, options: Mapping[str, Any]) -> int:
+    """The global batch of the parity phase: small, and divisible into all the parts that the cell needs."""
+    workload = combination.workload
+    stages = 1 if combination.strategy.parallelism == "data" else shape.devices
+    unit = math.lcm(shape.parts, options.get("micro_batches") or 1, stages)
+    return unit * math.ceil(min(workload.parity_batch, shape.global_batch) / unit)
+
+
+def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, impossible: str) -> str:
+    """Why this cell will not run, or "". A missing model comes first: nothing else could help then."""
+    framework, workload = combination.framework, combination.workload
+    if not registry.has_model(framework, workload.name):
+        return f"{framework.title} has no model of {workload.name} here"
+    _, normalization_reason = skip_reasons.normalization(combination.strategy, scope)
+    reason = impossible or skip_reasons.why_skipped(spec, combination.strategy)
+    return reason or (normalization_reason if workload.normalizes else "")
+
+
+def _trainings(combination: Combination, request: Request, shape: Shape) -> list[TrainingSpec] | list[None]:
+    """How `train` trains a cell, once for each number of loader workers. Under `run` there is one cell, without."""
+    if request.training is None:
+        return [None]
+    unit = _batch_unit(combination.strategy, shape)
+    return [
+        training_of(combination.workload, request.training, batch_unit=unit, workers=count)
+        for count in request.training.workers
+    ]
+
+
+def _batch_unit(strategy: StrategySpec, shape: Shape) -> int:
+    """What the size of a training batch must be a multiple of; 0 if every batch must have the size of the first."""
+    if strategy.parallelism in ("data", "none"):
+        return shape.parts
+    return 0 if strategy.fixed_batch else 1

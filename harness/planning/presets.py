@@ -1,0 +1,47 @@
+"""The presets: how often each cell is launched and how long each launch measures."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Preset(TypedDict):
+    """The numbers of one preset. The last five are fields of a trial, where their meaning is explained."""
+
+    launches: int
+    curve_steps: int
+    blocks: int
+    steps_per_block: int
+    warmup_seconds: float
+    block_seconds: float
+
+
+PRESETS: dict[str, Preset] = {
+    "smoke": {
+        "launches": 1,
+        "curve_steps": 20,
+        "blocks": 5,
+        "steps_per_block": 10,
+        "warmup_seconds": 0.0,
+        "block_seconds": 0.0,
+    },
+    "standard": {
+        "launches": 5,
+        "curve_steps": 20,
+        "blocks": 15,
+        "steps_per_block": 4,
+        "warmup_seconds": 1.0,
+        "block_seconds": 0.2,
+    },
+    "paper": {
+        "launches": 10,
+        "curve_steps": 50,
+        "blocks": 30,
+        "steps_per_block": 4,
+        "warmup_seconds": 2.0,
+        "block_seconds": 0.5,
+    },
+}
+"""A launch is the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM). A timing block
+has at least `steps_per_block` steps and uses each resident batch at least once; it has more steps if it would otherwise
+be shorter than `block_seconds`."""

@@ -1,0 +1,189 @@
+"""Checks of each part of a request on its own. Every error names the flag, its value, and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, get_args
+
+from harness import workloads
+from harness.machine.devices import Machine, require_healthy
+from harness.planning.run_request import Request, TrainingRequest
+from harness.spec import (
+    FrameworkSpec,
+    Input,
+    LastBatch,
+    Normalization,
+    Platform,
+    Precision,
+    StrategySpec,
+    Track,
+    TrainingSpec,
+)
+from harness.spec.errors import UsageError, check_name
+from harness.workloads import Workload
+
+TRACKS: tuple[Track, ...] = get_args(Track)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+LAST_BATCHES: tuple[LastBatch, ...] = get_args(LastBatch)
+INPUTS: tuple[Input, ...] = get_args(Input)
+NORMALIZATIONS: tuple[Normalization, ...] = ("per_device", "global")  # per_microbatch belongs to pipelines
+SCALINGS = ("none", "linear")
+MAX_CPU_DEVICES, MAX_WORKERS, MAX_LAUNCHES = 64, 256, 1000
+
+Name = TypeVar("Name", bound=str)
+
+
+def one_of(flag: str, value: str, allowed: Sequence[Name]) -> Name:
+    """`value` as one of the allowed names. Raises UsageError if it is none of them."""
+    check_name(flag, value, allowed)
+    return next(name for name in allowed if name == value)
+
+
+def expand(flag: str, chosen: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The chosen names, each once, with "all" replaced by all known names. Raises UsageError for an unknown name."""
+    names = list(known)
+    for name in chosen:
+        check_name(flag, name, [*names, "all"])
+    return names if "all" in chosen else list(dict.fromkeys(chosen))
+
+
+def resolve_platform(request: Request, machine: Machine) -> Platform:
+    """The platform of all cells. Raises UsageError if there is no such platform here, MachineUnfit for a broken
+    driver."""
+    check_name("--platform", request.platform, ("auto", *PLATFORMS))
+    if request.platform == "cpu":
+        return "cpu"
+    require_healthy(machine)
+    if request.platform == "gpu" and not machine.gpus:
+        raise UsageError("--platform gpu: no GPU is visible on this machine; allowed are auto, cpu")
+    return "gpu" if machine.gpus else "cpu"
+
+
+def device_counts(request: Request, machine: Machine, platform: Platform) -> tuple[int, ...]:
+    """The numbers of devices, each once. Raises UsageError for more devices than there are."""
+    most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
+    limit = "the number of visible GPUs" if platform == "gpu" else "virtual CPU devices"
+    for count in request.devices:
+        if not 1 <= count <= most:
+            raise UsageError(f"--devices {count}: allowed are 1 to {most} ({limit})")
+    default = most if platform == "gpu" else 2
+    return tuple(dict.fromkeys(request.devices)) or (default,)
+
+
+def check_numbers(request: Request) -> None:
+    """Raises UsageError for a number that is out of range."""
+    if request.global_batch is not None and request.global_batch < 1:
+        raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
+    if request.accumulation_steps < 1:
+        raise UsageError(f"--accumulation-steps {request.accumulation_steps}: must be at least 1")
+    if request.launches is not None and not 1 <= request.launches <= MAX_LAUNCHES:
+        raise UsageError(f"--launches {request.launches}: must be at least 1 and at most {MAX_LAUNCHES}")
+    if request.seed < 0:
+        raise UsageError(f"--seed {request.seed}: must be at least 0")
+    if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
+        raise UsageError(f"--timeout {request.timeout_seconds:g}: must be a positive number of seconds")
+
+
+def check_training(asked: TrainingRequest) -> None:
+    """Raises UsageError for a training that makes no sense on any workload."""
+    check_name("--last-batch", asked.last_batch, LAST_BATCHES)
+    check_name("--input", asked.input, INPUTS)
+    smallest = {"--epochs": (asked.epochs, 0), "--seeds": (asked.seeds, 1), "--save-every": (asked.save_every, 0)}
+    for flag, (value, least) in smallest.items():
+        if value is not None and value < least:
+            raise UsageError(f"{flag} {value}: must be at least {least}")
+    if asked.seeds is not None and asked.seeds > MAX_LAUNCHES:
+        raise UsageError(f"--seeds {asked.seeds}: must be at most {MAX_LAUNCHES}")
+    target = asked.target_accuracy
+    if target is not None and not 0 < target <= 1:
+        raise UsageError(f"--target-accuracy {target:g}: must be greater than 0 and at most 1, e.g. 0.97")
+    for count in asked.workers:
+        if not 0 <= count <= MAX_WORKERS:
+            raise UsageError(f"--num-workers {count}: allowed are 0 to {MAX_WORKERS}")
+    if asked.input == "resident" and asked.workers != (0,):
+        raise UsageError(f"--num-workers {asked.workers[0]}: resident batches need no workers; add --input loader")
+    if asked.epochs == 0 and asked.save_every:
+        raise UsageError("--epochs 0: only evaluates, so there is nothing to save; leave out --save-every")
+    if asked.epochs == 0 and not asked.init_from:
+        raise UsageError("--epochs 0: only evaluates, so it needs weights: add --init-from RUN")
+
+
+def training_of(workload: Workload, asked: TrainingRequest, *, batch_unit: int, workers: int) -> TrainingSpec:
+    """How `train` trains a cell of this workload. Raises UsageError if the workload has no accuracy to reach."""
+    if workload.target_accuracy is None:
+        able = [
+            name for name in workloads.names() if any(size.target_accuracy for size in workloads.sizes(name).values())
+        ]
+        raise UsageError(
+            f"--workload {workload.name}: {workload.size} has no classes, so it has no accuracy to train to; "
+            f"allowed are {', '.join(able)}"
+        )
+    return TrainingSpec(
+        epochs=workload.epochs if asked.epochs is None else asked.epochs,
+        target_accuracy=asked.target_accuracy or workload.target_accuracy,
+        stop_at_target=asked.target_accuracy is not None,
+        last_batch=one_of("--last-batch", asked.last_batch, LAST_BATCHES),
+        batch_unit=batch_unit,
+        input=one_of("--input", asked.input, INPUTS),
+        workers=workers,
+        save_every=asked.save_every,
+        init_from=asked.init_from,
+    )
+
+
+def chosen_strategies(request: Request, frameworks: Sequence[FrameworkSpec]) -> list[StrategySpec]:
+    """The strategies that the request names, of all these frameworks. Names that two of them share occur twice."""
+    return [strategy for spec in frameworks for strategy in spec.strategies if is_chosen(strategy, request)]
+
+
+def is_chosen(strategy: StrategySpec, request: Request) -> bool:
+    """Whether the request names this strategy."""
+    return "all" in request.strategies or strategy.name in request.strategies
+
+
+def check_strategies(request: Request, frameworks: Sequence[FrameworkSpec]) -> None:
+    """Raises UsageError for a strategy that none of the frameworks has."""
+    known = list(dict.fromkeys(strategy.name for spec in frameworks for strategy in spec.strategies))
+    for name in request.strategies:
+        check_name("--strategy", name, [*known, "all"], extra=_among(frameworks))
+
+
+def check_options(request: Request, frameworks: Sequence[FrameworkSpec]) -> None:
+    """Raises UsageError for an option that no chosen strategy has."""
+    chosen = chosen_strategies(request, frameworks)
+    known = sorted({name for strategy in chosen for name in strategy.options})
+    names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
+    for name in request.options:
+        if not known:
+            raise UsageError(f"--option {name}: {names} has no options; leave it out")
+        check_name("--option", name, known, extra=f" for {names}")
+
+
+def check_settings(request: Request, frameworks: Sequence[FrameworkSpec]) -> None:
+    """Raises UsageError for a setting that none of the frameworks has, or for a value that is not true or false."""
+    known = list(dict.fromkeys(setting.name for spec in frameworks for setting in spec.settings))
+    for name, value in request.settings.items():
+        check_name("--setting", name, known, extra=_among(frameworks))
+        check_name(f"--setting {name}:", value, ("true", "false"))
+
+
+def _among(frameworks: Sequence[FrameworkSpec]) -> str:
+    return f" for {', '.join(spec.name for spec in frameworks)}"
+
+
+def chosen_workloads(names: Sequence[str], request: Request) -> list[Workload]:
+    """The workloads that the request means, in the requested size. Under `train`, "all" means those with an accuracy.
+
+    Raises UsageError for a size that a workload does not have.
+    """
+    found = []
+    for name in names:
+        sizes = workloads.sizes(name)
+        size = request.size or next(iter(sizes))
+        check_name(f"--size of {name}", size, sizes)
+        found.append(sizes[size])
+    if request.training and "all" in request.workloads:
+        return [workload for workload in found if workload.target_accuracy is not None]
+    return found

@@ -1,0 +1,66 @@
+"""What all cells of a plan have in common: the request, checked, and what it means on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.machine.devices import Machine
+from harness.planning import request_checks
+from harness.planning.presets import PRESETS
+from harness.planning.run_request import Request
+from harness.spec import Normalization, Platform, Precision, Track
+from harness.spec.errors import UsageError, check_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The request, and its names as the kinds they stand for. None stands for the cell's own value."""
+
+    request: Request
+    platform: Platform
+    device_counts: tuple[int, ...]
+    preset: str
+    tracks: tuple[Track, ...]
+    precision: Precision | None
+    batch_norm: Normalization | None
+
+    def precision_of(self, track: Track) -> Precision:
+        """The precision of the timing phase: the requested one; else bf16 on the tuned track on GPUs; else fp32."""
+        if self.precision:
+            return self.precision
+        return "bf16" if track == "tuned" and self.platform == "gpu" else "fp32"
+
+
+def make_scope(request: Request, machine: Machine) -> Scope:
+    """Check all of a request that depends on no framework and no workload.
+
+    Raises UsageError for a request that cannot be met, MachineUnfit for a broken driver.
+    """
+    precision, batch_norm = request.precision, request.batch_norm
+    checked_precision = (
+        request_checks.one_of("--precision", precision, request_checks.PRECISIONS) if precision else None
+    )
+    tracks: list[Track] = [request_checks.one_of("--track", track, request_checks.TRACKS) for track in request.tracks]
+    platform = request_checks.resolve_platform(request, machine)
+    device_counts = request_checks.device_counts(request, machine, platform)
+    preset = request.preset or ("smoke" if platform == "cpu" else "standard")
+    check_name("--preset", preset, PRESETS)
+    request_checks.check_numbers(request)
+    if request.training:
+        request_checks.check_training(request.training)
+        if request.launches is not None:
+            raise UsageError(
+                f"--launches {request.launches}: not allowed under train; --seeds sets how often it trains"
+            )
+    check_name("--learning-rate-scaling", request.learning_rate_scaling, request_checks.SCALINGS)
+    return Scope(
+        request=request,
+        platform=platform,
+        device_counts=device_counts,
+        preset=preset,
+        tracks=tuple(dict.fromkeys(tracks)),
+        precision=checked_precision,
+        batch_norm=request_checks.one_of("--batch-norm", batch_norm, request_checks.NORMALIZATIONS)
+        if batch_norm
+        else None,
+    )

@@ -1,0 +1,48 @@
+"""Why a cell is skipped: each reason is a sentence for the plan and the report, or "" where there is none."""
+
+from __future__ import annotations
+
+from harness.planning.scope import Scope
+from harness.planning.strategy_options import as_texts
+from harness.spec import Normalization, StrategySpec, TrialSpec
+
+
+def why_skipped(spec: TrialSpec, strategy: StrategySpec) -> str:
+    """Why this cell cannot run on this machine."""
+    if strategy.needs_gpu and spec.platform == "cpu":
+        return strategy.needs_gpu
+    for option in as_texts(spec.options):
+        if option in strategy.options_need_gpu and spec.platform == "cpu":
+            return f"option {option}: {strategy.options_need_gpu[option]}"
+        if option in strategy.options_need_even_devices and spec.devices % 2:
+            return f"option {option}: {strategy.options_need_even_devices[option]}; this cell has {spec.devices}"
+    if spec.devices < strategy.min_devices:
+        return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
+    if spec.accumulation_steps > 1 and not _accumulates(strategy):
+        return _why_no_accumulation(strategy)
+    if spec.precision == "tf32" and spec.platform == "cpu":
+        return "TF32 exists only on GPUs"
+    return ""
+
+
+def _accumulates(strategy: StrategySpec) -> bool:
+    return strategy.accumulates and strategy.parallelism not in ("pipeline", "model")
+
+
+def _why_no_accumulation(strategy: StrategySpec) -> str:
+    if strategy.parallelism == "pipeline":
+        return "cuts its batch into micro-batches itself: --accumulation-steps is only for data-parallel strategies"
+    if strategy.parallelism == "model":
+        return "takes the whole batch at once: --accumulation-steps is only for data-parallel strategies"
+    return "every push is an update: there is nothing to accumulate"
+
+
+def normalization(strategy: StrategySpec, scope: Scope) -> tuple[Normalization, str]:
+    """Which samples share BatchNorm statistics, and why that cannot be what the request asks for."""
+    own, wanted = strategy.normalization, scope.batch_norm
+    if wanted is None or wanted == own or strategy.parallelism == "none":  # on one device both are the same
+        return own, ""
+    if wanted not in strategy.other_normalizations:
+        return own, f"its BatchNorm statistics are {own}; it does not support --batch-norm {wanted}"
+    needs_gpu = strategy.other_normalizations[wanted]
+    return wanted, needs_gpu if scope.platform == "cpu" else ""
