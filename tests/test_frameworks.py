@@ -22,7 +22,7 @@ from harness.planning.matrix import PRESETS, make_plan
 from harness.planning.run_request import Request
 from harness.reference import loops
 from harness.results import store
-from harness.session.measuring import Run
+from harness.session.measuring import Session
 from harness.spec import TrialResult, optimizers, registry
 
 pytestmark = pytest.mark.frameworks
@@ -134,17 +134,18 @@ def prove(tmp_path, forked, **known) -> dict[str, TrialResult]:
     request = Request(platform="cpu", interpreters={name: forked(name) for name in names}, **known)
     plan = make_plan(request, machine())
     intent = store.Intent(plan=plan, command="", started="")
-    this = Run(intent, machine(), tmp_path, display=PlainDisplay())
+    this = Session(intent, machine(), tmp_path, display=PlainDisplay())
     try:
         for spec in plan.runnable():
             this.references.prepare(spec)
-            this.prove(spec)
+            this.prove_alone(spec)
     finally:
         this.scratch.remove()
-    assert this.proofs
-    for name, proof in this.proofs.items():
+    proofs = this.proofs.by_computation
+    assert proofs
+    for name, proof in proofs.items():
         assert proof.status == "ok", f"{name}: {proof.reason} {proof.traceback}"
-    return {f"{proof.spec.framework} {proof.spec.strategy}": proof for proof in this.proofs.values()}
+    return {f"{proof.spec.framework} {proof.spec.strategy}": proof for proof in proofs.values()}
 
 
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)

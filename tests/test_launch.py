@@ -15,7 +15,7 @@ import pytest
 from conftest import FAKES, ROOT, TESTS, harness, make_machine
 from refusals import names
 
-from harness.launch import local
+from harness.launch import local, worker_code
 from harness.machine.environment import worker_environment
 from harness.results import store
 
@@ -242,6 +242,6 @@ def test_gpu_processes_share_all_cores():
 
 
 def test_workers_see_our_code_and_not_our_packages(tmp_path):
-    folder = local.link_code(tmp_path / "code", "torch_impl")
+    folder = worker_code.link_code(tmp_path / "code", "torch_impl")
     assert sorted(path.name for path in folder.iterdir()) == ["harness", "torch_impl"]
     assert (folder / "harness").resolve() == ROOT / "harness"

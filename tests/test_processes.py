@@ -254,7 +254,7 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
-    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
     assert [result.status for result in results] == ["killed"]
     assert "cannot be computed: ended by SIGKILL" in results[0].reason
     assert started and all(process.returncode == -signal.SIGKILL for process in started)

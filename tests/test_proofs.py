@@ -21,7 +21,7 @@ from harness.launch.local import Outcome
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
-from harness.session import measuring
+from harness.session import measuring, phase_launches
 from harness.spec.errors import Interrupted
 
 GIB = 2**30
@@ -89,21 +89,23 @@ def session(tmp_path, fakes, monkeypatch):
     whether it shared the GPUs."""
     machine = replace(make_machine(gpus=2), cores=tuple(range(32)))
     launches = []
-    launch = measuring.launch
+    launch = phase_launches.launch
 
     def count(order, *arguments, **known):
         launches.append((order.spec.strategy, order.phase, order.shares))
         return launch(order, *arguments, **known)
 
-    monkeypatch.setattr(measuring, "launch", count)
+    monkeypatch.setattr(phase_launches, "launch", count)
     monkeypatch.setattr(measuring, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
 
     def run_session(*strategies):
         plan = make_plan(
             Request(frameworks=("fake",), workloads=("toy",), strategies=strategies, preset="smoke"), machine
         )
-        run = measuring.Run(store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay())
-        return {result.spec.strategy: result for result in run.execute()}, launches
+        run = measuring.Session(
+            store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay()
+        )
+        return {result.spec.strategy: result for result in run.measure_all()}, launches
 
     return run_session
 

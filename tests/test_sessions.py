@@ -22,13 +22,13 @@ from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.datasets import Batches
 from harness.gate import runs
-from harness.launch import golden_pool, local
+from harness.launch import golden_pool, worker_code
 from harness.launch.interrupts import install_signal_handlers
 from harness.planning.matrix import make_plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
 from harness.results import store
-from harness.session import measuring
+from harness.session import budget, measuring, phase_launches, proofs
 from harness.spec import CUT_SHORT, OUT_OF_TIME, registry
 from harness.spec.errors import Interrupted, UsageError
 
@@ -142,9 +142,9 @@ def session(tmp_path, fakes, monkeypatch):
     )
     intent = store.Intent(plan=plan, command="", started="")
     done = []
-    local, compute = measuring.launch, runs.compute
+    local, compute = phase_launches.launch, runs.compute
     monkeypatch.setattr(
-        measuring, "launch", lambda order, *a, **k: (done.append(order.phase), local(order, *a, **k))[1]
+        phase_launches, "launch", lambda order, *a, **k: (done.append(order.phase), local(order, *a, **k))[1]
     )
     monkeypatch.setattr(
         runs, "compute", lambda run, *a, **k: (done.append(f"golden {run.phase}"), compute(run, *a, **k))[1]
@@ -152,9 +152,9 @@ def session(tmp_path, fakes, monkeypatch):
 
     def run_session(code="abc", samples=1):
         done.clear()
-        monkeypatch.setattr(measuring, "code_digest", lambda framework: code)
+        monkeypatch.setattr(proofs, "code_digest", lambda framework: code)
         monkeypatch.setattr(Batches, "fingerprint", lambda self: samples)
-        results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+        results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
         assert [result.status for result in results] == ["ok"]
         return list(done)
 
@@ -177,31 +177,38 @@ def test_a_wrong_result_counts_for_all_launches_though_a_signal_comes(tmp_path, 
     restore = install_signal_handlers()
     try:
         with pytest.raises(Interrupted):
-            measuring.Run(intent, make_machine(), tmp_path, display=Terminating()).execute()
+            measuring.Session(intent, make_machine(), tmp_path, display=Terminating()).measure_all()
     finally:
         restore()
     assert [result.status for result in store.read(tmp_path)] == ["parity_failed"] * 3
 
 
-@pytest.mark.parametrize(("budget", "phases"), [(50, ["parity"]), (100, ["parity"]), (150, ["parity", "timing"])])
+def set_clock(monkeypatch, seconds):
+    """Lets sessions measure time by this function."""
+    clock = SimpleNamespace(monotonic=seconds, monotonic_ns=time.monotonic_ns)
+    for module in (budget, phase_launches):
+        monkeypatch.setattr(module, "time", clock)
+
+
+@pytest.mark.parametrize(("seconds", "phases"), [(50, ["parity"]), (100, ["parity"]), (150, ["parity", "timing"])])
 def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others(
-    tmp_path, fakes, monkeypatch, budget, phases
+    tmp_path, fakes, monkeypatch, seconds, phases
 ):
     plan = make_plan(
         Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu"), make_machine()
     )
-    now, begun, local = [0.0], [], measuring.launch
+    now, begun, local = [0.0], [], phase_launches.launch
 
     def last(order, *arguments, **known):
         begun.append(order.phase)
         now[0] += 60
         return local(order, *arguments, **known)
 
-    monkeypatch.setattr(measuring, "launch", last)
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(phase_launches, "launch", last)
+    set_clock(monkeypatch, lambda: now[0])
     intent = store.Intent(plan=plan, command="", started="")
-    run = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=budget)
-    (result,) = run.execute()
+    run = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=seconds)
+    (result,) = run.measure_all()
     assert begun == phases
     assert result.status == ("ok" if "timing" in phases else "pending")
 
@@ -209,18 +216,18 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
 def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypatch):
     known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
     plan = make_plan(Request(**known, launches=2), make_machine())
-    now, local = [0.0], measuring.launch
+    now, local = [0.0], phase_launches.launch
 
     def last(order, *arguments, **known):
         now[0] += 100 if (order.spec.strategy, order.phase) == ("single", "timing") else 10
         return local(order, *arguments, **known)
 
-    monkeypatch.setattr(measuring, "launch", last)
-    monkeypatch.setattr(measuring, "time", SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(phase_launches, "launch", last)
+    set_clock(monkeypatch, lambda: now[0])
     intent = store.Intent(plan=plan, command="", started="")
     # two proofs of 10 s and the first launches of both end after 130 s
-    run = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
-    found = {(result.spec.strategy, result.spec.launch): result.status for result in run.execute()}
+    run = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
+    found = {(result.spec.strategy, result.spec.launch): result.status for result in run.measure_all()}
     assert found.pop(("single", 1)) == "pending"
     assert set(found.values()) == {"ok"}
 
@@ -247,7 +254,9 @@ def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes,
     plan = next(plan for plan in plans if [trial.spec.strategy for trial in plan.trials[:2]] == ["single", strategy])
     intent = store.Intent(plan=plan, command="", started="")
     store.write_intent(tmp_path, intent)
-    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15).execute()
+    results = measuring.Session(
+        intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15
+    ).measure_all()
     found = {(result.spec.strategy, result.spec.launch): (result.status, result.reason) for result in results}
     assert found["single", 0][0] == "ok"
     assert found[strategy, 0] == ("pending", CUT_SHORT)
@@ -271,7 +280,9 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
     monkeypatch.setattr(golden_pool, "start", start)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1).execute()
+    results = measuring.Session(
+        intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1
+    ).measure_all()
     assert begun
     assert [(result.status, result.reason) for result in results] == [("pending", OUT_OF_TIME)] * 2
 
@@ -344,7 +355,7 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
     assert len(results) == 4
     assert {(result.spec.workload, result.status) for result in results} == {("toy", "killed"), ("classifier", "ok")}
     for result in results:
@@ -366,10 +377,10 @@ def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(session):
 def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, fakes, monkeypatch):
     """As above, with the real digests: one number of one sample is another."""
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
-    plan, local, toy = make_plan(request, make_machine()), measuring.launch, workloads.sizes("toy")
+    plan, local, toy = make_plan(request, make_machine()), phase_launches.launch, workloads.sizes("toy")
     phases = []
     monkeypatch.setattr(
-        measuring, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
+        phase_launches, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
     )
 
     def run_session(change=0.0):
@@ -382,7 +393,7 @@ def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, f
         with monkeypatch.context() as patched:
             patched.setitem(toy, "base", replace(own, load=load))
             intent = store.Intent(plan=plan, command="", started="")
-            (result,) = measuring.Run(intent, make_machine(), tmp_path, display=PlainDisplay()).execute()
+            (result,) = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
         assert result.status == "ok"
         done = list(phases)
         phases.clear()
@@ -409,15 +420,15 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     shutil.copytree(FAKES / "fake_impl", folder)
     own = registry.package_folder
     monkeypatch.setattr(registry, "package_folder", lambda name: folder if name == "fake_impl" else own(name))
-    before = local.code_digest("fake")
+    before = worker_code.code_digest("fake")
     (folder / "__pycache__").mkdir(exist_ok=True)
     (folder / "__pycache__" / "runtime.pyc").write_text("compiled")
-    assert local.code_digest("fake") == before
+    assert worker_code.code_digest("fake") == before
     for change in ("strategies/single.py", "new.py"):
         (folder / change).write_text("pass")
-        assert local.code_digest("fake") != before
-        before = local.code_digest("fake")
-    assert local.code_digest("fake") != local.code_digest("torch")
+        assert worker_code.code_digest("fake") != before
+        before = worker_code.code_digest("fake")
+    assert worker_code.code_digest("fake") != worker_code.code_digest("torch")
 
 
 def test_other_versions_are_proved_again(session, tmp_path):
@@ -439,5 +450,5 @@ def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
     proof = replace(timed, environment=timed.environment | shared)
-    assert measuring.same_conditions(timed, proof)
-    assert not measuring.same_conditions(timed, replace(proof, environment=shared))
+    assert proofs.same_conditions(timed, proof)
+    assert not proofs.same_conditions(timed, replace(proof, environment=shared))

@@ -16,7 +16,7 @@ import pytest
 from conftest import FAKES, ROOT, harness, make_machine, make_spec
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch import local
+from harness.launch import local, worker_code
 from harness.machine import environment
 from harness.results import store
 from harness.session.references import References
@@ -141,18 +141,18 @@ def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monk
     monkeypatch.setattr(registry, "package_folder", lambda name: tmp_path / name)
     files = [tmp_path / path.relative_to(ROOT) for path in worker_files()]
     files += [path for path in (tmp_path / package).rglob("*") if path.is_file()]
-    before, unnoticed = local.code_digest(framework), []
+    before, unnoticed = worker_code.code_digest(framework), []
     for path in files:
         content = path.read_bytes()
         path.write_bytes(content + b"\n# edited\n")
-        if local.code_digest(framework) == before:
+        if worker_code.code_digest(framework) == before:
             unnoticed.append(path.relative_to(tmp_path))
         path.write_bytes(content)
-        assert local.code_digest(framework) == before
+        assert worker_code.code_digest(framework) == before
     assert not unnoticed
     moved = tmp_path / package / "manifest.py"
     moved.rename(moved.with_name("renamed.py"))
-    assert local.code_digest(framework) != before  # a name counts as well
+    assert worker_code.code_digest(framework) != before  # a name counts as well
 
 
 class Malicious:
@@ -190,5 +190,5 @@ def test_a_worker_refuses_a_file_that_holds_a_pickle(tmp_path, fakes, poisoned):
 def test_plug_ins_are_found_by_their_entry_points_and_are_workers_like_ours(tmp_path, fakes):
     assert list(registry.packages()) == [*registry.FRAMEWORKS, "fake", "broken"]
     assert registry.framework("fake").strategy("tell").processes == "one"
-    folder = local.link_code(tmp_path / "code", "fake_impl")
+    folder = worker_code.link_code(tmp_path / "code", "fake_impl")
     assert (folder / "fake_impl").resolve() == FAKES / "fake_impl"

@@ -483,19 +483,19 @@ def check_alone(others: Sequence[str]) -> None:
 
 
 def carry_out(made: Plan, command: Sequence[str], **known: Any) -> int:
-    """Run a plan, show what came of it, and return the exit code. `known`: as of session.command.execute."""
+    """Run a plan, show what came of it, and return the exit code. `known`: as of session.command.start_run."""
     from harness.cli.terminal import make_display
-    from harness.session.command import execute
+    from harness.session.command import start_run
 
-    return finish(execute(made, command, display=make_display(), **known))
+    return finish(start_run(made, command, display=make_display(), **known))
 
 
 def go_on(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None) -> int:
     """Go on with a run, show what came of it, and return the exit code."""
     from harness.cli.terminal import make_display
-    from harness.session.command import resume
+    from harness.session.command import resume_run
 
-    return finish(resume(folder, interpreters, display=make_display(), budget_minutes=budget_minutes))
+    return finish(resume_run(folder, interpreters, display=make_display(), budget_minutes=budget_minutes))
 
 
 def finish(done: Finished) -> int:

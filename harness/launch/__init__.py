@@ -1,4 +1,4 @@
-"""Starting the processes of a trial, watching over them, and ending all of them.
+"""Starts the processes of a trial, supervises them, and ends all of them.
 
-Parent process; the supervisor is one of its own.
+Parent process. The supervisor is a process of its own.
 """

@@ -1,6 +1,6 @@
-"""Long golden runs, each in a process of its own, as many at a time as there are cores and memory for.
+"""Long golden runs, each in a process of its own, as many at a time as the cores and the memory allow.
 
-The devices idle until golden references are there, so all that a plan needs are computed at once.
+The devices are idle until the golden references are ready, so all that a plan needs are computed together.
 """
 
 from __future__ import annotations
@@ -24,22 +24,27 @@ from harness.machine.devices import cores
 from harness.spec import OUT_OF_TIME
 from harness.spec.errors import UsageError
 
-LONG_FLOPS = 2e10  # about a second of NumPy on a core: a process, which takes half of that to start, is worth it
-MOST_BLAS_THREADS = 4  # of half the cores: they wait for each other, so all lose where one shares its core with others
+LONG_FLOPS = 2e10  # about a second of NumPy on one core; a process takes half a second to start
+# They use at most half the cores. They wait for each other, so one that has to share its core slows all of them down.
+MOST_BLAS_THREADS = 4
 POLL_SECONDS = 0.05
 
 
 def in_processes(
     runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None], over: Callable[[], bool] = lambda: False
 ) -> dict[Path, str]:
-    """Compute runs at the same time, each in a process; on an exception (Ctrl-C) these are ended first, and when it is
-    `over`. What fails beside others is tried again alone: most likely there was not memory for all. Returns, by their
-    folders, why some were not computed. Raises UsageError for a reference that diverges."""
+    """Compute several runs at the same time, each in a process.
+
+    All processes are ended on an exception (Ctrl-C) and as soon as `over` says that there is no time left. A run that
+    fails beside others is tried again alone, since the likely cause is a lack of memory.
+
+    Returns why runs were not computed, by their folders. Raises UsageError for a reference that diverges.
+    """
     at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
     threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
-    waiting = deque(sorted(runs, key=lambda run: -run.flops))  # the longest first: no long one begins last
+    waiting = deque(sorted(runs, key=lambda run: -run.flops))  # longest first, so that no long run starts last
     running: dict[subprocess.Popen[bytes], GoldenRun] = {}
-    reasons: dict[Path, str] = {}  # of those that have ended, the last
+    reasons: dict[Path, str] = {}  # of runs that have ended: why the last attempt failed, or ""
     try:
         while waiting or running:
             if over():
@@ -56,7 +61,7 @@ def in_processes(
                     at_once = 1
                     waiting.append(run)
                 reasons[run.folder] = reason
-            on_progress(f"{len(runs) - len(waiting) - len(running)} of {len(runs)} done, {len(running)} under way")
+            on_progress(f"{len(runs) - len(waiting) - len(running)} of {len(runs)} done, {len(running)} running")
     finally:
         for process in running:
             process.kill()
@@ -66,13 +71,13 @@ def in_processes(
 
 
 def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
-    """How many of these runs there is room for at a time, at least one."""
+    """How many of these runs fit on this machine at a time: at least one."""
     most = max(run.memory_bytes for run in runs)
     return max(1, min(len(runs), cores // TRAININGS, int(memory_bytes // most)))
 
 
 def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
-    """One process. Its BLAS is told how many threads to have, as it reads that when NumPy is imported."""
+    """Start one process. The number of BLAS threads is set in its environment: BLAS reads it when NumPy is imported."""
     run.folder.mkdir(exist_ok=True)
     content = {"spec": asdict(run.spec), "phase": run.phase, "steps": run.steps, "inputs": str(run.inputs)}
     (run.folder / "run.json").write_text(json.dumps(content))

@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin: turned into one exception, and held off where a half-done write would hurt."""
+"""Ctrl-C and similar signals: turned into one exception, and delayed where half a write would do damage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
-    """Signals that arrive meanwhile are delivered afterwards. By handlers: a mask of this thread's would not do, as the
-    system then gives them to another thread, for which Python runs the handler here all the same."""
+    """Signals that arrive inside the block are delivered after it.
+
+    Handlers do this. Masking the signals in this thread would not help: the system would deliver them to another
+    thread, and Python would still run the handler in this one.
+    """
     arrived: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: arrived.append(number)) for number in SIGNALS}
     try:
@@ -27,9 +30,12 @@ def signals_held() -> Iterator[None]:
 
 
 def install_signal_handlers() -> Callable[[], None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, once: a second signal kills. Returns the way back."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into Interrupted; a second signal kills the process.
+
+    Returns a function that restores the previous handlers.
+    """
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the run is to outlive its terminal
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the run must outlive its terminal
         del before[signal.SIGHUP]
 
     def restore() -> None:

@@ -1,7 +1,7 @@
 """Parity phases side by side: while nothing is timed, several cells may share the GPUs.
 
-Most of a parity phase is start-up and compilation, on a few cores of the host, and its batches are small; one after
-another they would leave the GPUs idle for most of a session.
+A parity phase mostly starts up and compiles, on a few cores of the host, and its batches are small. Run one after
+another, these phases would leave the GPUs idle for most of a session.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from harness.launch.local import Outcome
 from harness.spec import Status, TrialSpec
 
 MOST_AT_ONCE = 6
-CORES_A_DEVICE = 2  # of one cell: a rank computes on one and compiles on others
-MEMORY_A_DEVICE = 8 * 2**30  # of the host, in bytes: a framework with its CUDA libraries, and what it compiles with
-# How a launch may end for want of room. A wrong result is none of these: it counts, whatever was beside it.
+CORES_A_DEVICE = 2  # a rank computes on one core and compiles on others
+MEMORY_A_DEVICE = 8 * 2**30  # bytes of host memory for a framework, its CUDA libraries and its compiler
+# How a launch may end because it lacked room. A wrong result is not among these: it counts, whatever ran beside it.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
 
 
 def may_share(spec: TrialSpec) -> bool:
-    """Whether a cell's parity phase may run beside others: on CPU the devices are the cores, and a pipeline that is cut
-    by measured times must have the devices for itself."""
+    """Whether a cell's parity phase may run beside others.
+
+    On CPU it may not, since the cores are the devices. A pipeline that is cut by measured times needs the devices for
+    itself.
+    """
     return spec.platform == "gpu" and spec.options.get("cut") != "time"
 
 
 def at_once(specs: Sequence[TrialSpec], *, cores: int, memory_bytes: int) -> int:
-    """How many of these parity phases the host has room for at a time, at least one."""
+    """How many of these parity phases fit on the host at a time: at least one."""
     devices = max((spec.devices for spec in specs), default=1)
     room = min(cores // (CORES_A_DEVICE * devices), memory_bytes // (MEMORY_A_DEVICE * devices))
     return max(1, min(MOST_AT_ONCE, len(specs), room))
@@ -40,10 +43,10 @@ def side_by_side(
     at_once: int,
     has_time: Callable[[], bool],
 ) -> Iterator[tuple[TrialSpec, Outcome]]:
-    """Each cell and how its launch ended, as they end; without those that there was no time to begin.
+    """Yields each cell with the outcome of its launch, in the order in which launches end.
 
-    On an exception (Ctrl-C), or when the caller stops reading, launches under way are ended first, through the event
-    that each was given.
+    Cells are left out if there was no time to start them. On an exception (Ctrl-C), or when the caller stops reading,
+    running launches are ended first, through the event that each was given.
     """
     stop = threading.Event()
 
@@ -52,10 +55,10 @@ def side_by_side(
 
     with ThreadPoolExecutor(at_once) as threads:
         try:
-            under_way: dict[Future[Outcome | None], TrialSpec] = {threads.submit(one, spec): spec for spec in specs}
-            for future in as_completed(under_way):
+            running: dict[Future[Outcome | None], TrialSpec] = {threads.submit(one, spec): spec for spec in specs}
+            for future in as_completed(running):
                 outcome = future.result()
                 if outcome is not None:
-                    yield under_way[future], outcome
+                    yield running[future], outcome
         finally:
             stop.set()

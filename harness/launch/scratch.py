@@ -1,4 +1,4 @@
-"""A run's scratch folder: goes when the harness does, even by SIGKILL. Golden runs alone may take gigabytes there."""
+"""A session's scratch folder. It is deleted when the harness ends, even by SIGKILL: it may hold gigabytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 _REMOVE = """
 import os, shutil, sys, time
-sys.stdin.read()  # until the harness ends, in whatever way
-for _ in range(30):  # what it has launched takes a moment to end, and may write meanwhile
+sys.stdin.read()  # returns when the harness ends, in whatever way
+for _ in range(30):  # the processes that it launched take a moment to end, and may still write
     shutil.rmtree(sys.argv[1], ignore_errors=True)
     if not os.path.exists(sys.argv[1]):
         break
@@ -20,10 +20,10 @@ for _ in range(30):  # what it has launched takes a moment to end, and may write
 
 
 class Scratch:
-    """A new folder, and the process that waits to remove it."""
+    """A new folder, and a process that waits to remove it."""
 
     def __init__(self) -> None:
-        # not in the run folder, whose path may hold characters that a rendezvous URL or PYTHONPATH cannot
+        # Not in the run folder: its path may contain characters that a rendezvous URL or PYTHONPATH cannot.
         self.folder = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         self._remover = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _REMOVE, str(self.folder)],
@@ -34,6 +34,6 @@ class Scratch:
         )
 
     def remove(self) -> None:
-        """Now, and wait for it."""
+        """Remove the folder now, and wait until it is gone."""
         self._remover.communicate()
-        shutil.rmtree(self.folder, ignore_errors=True)  # nothing is left to do, unless that process was killed
+        shutil.rmtree(self.folder, ignore_errors=True)  # needed only if that process was killed

@@ -1,10 +1,11 @@
-"""Watches over the rank processes of one trial, and ends every process that came of them.
+"""Supervises the rank processes of one trial, and ends every process that descends from them.
 
     python -m harness.launch.supervisor FOLDER
 
-FOLDER/group.json names the ranks; FOLDER/outcome.json tells how it went. The harness holds the other end of this
-process's standard input: when that closes, on Ctrl-C or because the harness was killed, everything here is ended. As a
-subreaper it stays the ancestor of processes whose parents are gone, those in sessions of their own included.
+FOLDER/group.json lists the ranks; FOLDER/outcome.json says how they ended. The harness holds the other end of this
+process's standard input: when that closes, on Ctrl-C or because the harness was killed, everything here is ended. This
+process is a subreaper, so it stays the ancestor of processes whose parents have ended, even of those in sessions of
+their own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import psutil
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
-GRACE_SECONDS = 1.0  # after the first failure, for the other ranks to write down their own; and from SIGTERM to SIGKILL
+# After the first failure: time for the other ranks to write down their own. Also the time from SIGTERM to SIGKILL.
+GRACE_SECONDS = 1.0
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
         outcome = supervise(folder, json.loads((folder / "group.json").read_text()))
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # nothing interrupts the clean-up
+            signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the clean-up
         unkillable = end_descendants()
     if unkillable:
         outcome["reason"] += f"; processes that could not be ended: {unkillable}"
@@ -48,10 +50,10 @@ def main() -> None:
 
 
 def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
-    """Start all ranks and wait until all have ended well, one has failed, or their time is up."""
+    """Start all ranks and wait until all have succeeded, one has failed, or their time is up."""
     ranks = [start(folder, rank, order) for rank, order in enumerate(group["ranks"])]
     deadline = time.monotonic() + group["timeout_seconds"]
-    exits: dict[int, float] = {}  # when each rank's failure was first seen, by the wall clock as in ranks' answers
+    exits: dict[int, float] = {}  # when each rank's failure was first seen, in wall-clock time like the ranks' answers
     places, changed = None, time.monotonic()
     while True:
         codes = [process.poll() for process in ranks]
@@ -70,7 +72,7 @@ def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
 
 
 def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """One rank, in a session of its own, on its share of the cores, with its output in a log."""
+    """Start one rank on its share of the cores, in a session of its own, with its output in a log."""
     (folder / f"rank{rank}.progress").write_text("starting")
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with (folder / f"rank{rank}.log").open("wb") as log:
@@ -92,9 +94,9 @@ def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[by
 
 
 def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> dict[str, Any]:
-    """What became of the first rank that failed; the others usually fail because of it.
+    """How the first rank failed. The others usually fail because of it.
 
-    A rank that could still answer counts from its answer, any other from when its exit was seen.
+    The time of a failure is that of the rank's answer, or, if it could not give one, when its exit was seen.
     """
     failed = []
     for rank, code in enumerate(codes):
@@ -115,7 +117,7 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> d
 
 
 def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: dict) -> dict[str, Any]:
-    """`hung` if no rank has shown progress for the stall limit, else `timeout`; asks the ranks where they are."""
+    """`hung` if no rank has made progress within the stall limit, else `timeout`. Asks the ranks where they are."""
     for process in ranks:
         if process.poll() is None:
             process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
@@ -131,13 +133,13 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
 
 
 def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
-    """When each rank last told how far it is, and what it said. Only changes matter, not the clock behind them."""
+    """When each rank last reported its progress, and what it reported. Only changes matter, not the times."""
     paths = [folder / f"rank{rank}.progress" for rank in range(ranks)]
     return [(path.stat().st_mtime_ns, path.read_text()) for path in paths]
 
 
 def last_line(folder: Path, rank: int) -> str:
-    """The last line that is not empty of a rank's log."""
+    """The last line of a rank's log that is not empty."""
     lines = (folder / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "(empty)"
 
@@ -148,9 +150,10 @@ def read_answer(folder: Path, rank: int) -> dict[str, Any] | None:
 
 
 def end_descendants() -> list[int]:
-    """End all processes below this one, politely, then not; returns the process ids that would not go."""
+    """End all descendants of this process, first by SIGTERM, then by SIGKILL. Returns the ids of those still alive."""
     this = psutil.Process()
-    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # twice: one may have forked in between
+    # SIGKILL twice: a process may have forked in the meantime.
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
         alive = living(this)
         if not alive:
             break
@@ -162,7 +165,7 @@ def end_descendants() -> list[int]:
 
 
 def living(process: psutil.Process) -> list[psutil.Process]:
-    """All descendants that are not mere entries in the process table."""
+    """All descendants that are not zombies."""
     found = []
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

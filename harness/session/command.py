@@ -1,13 +1,15 @@
-"""One run as a command makes it: a folder, the plan run in it, the report, and the exit code."""
+"""One run as a command makes it: a folder, a session of measuring in it, the report, and the exit code."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
@@ -18,25 +20,26 @@ from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.results import store
-from harness.session.measuring import Run, exit_code, write_environment
-from harness.spec import TrialResult
+from harness.session.measuring import Session
+from harness.spec import FAILURES, TrialResult
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A run at its end, or at that of its budget: all its results, and where they are."""
+    """A run at the end of a session: all its results, and its folder."""
 
     results: list[TrialResult]
     folder: Path
 
     @property
     def exit_code(self) -> int:
-        return exit_code(self.results)
+        """0 if every trial ran, is pending or was rightly skipped; else 1."""
+        return 1 if any(result.status in FAILURES for result in self.results) else 0
 
 
-def execute(
+def start_run(
     plan: Plan,
     command: Sequence[str],
     *,
@@ -47,66 +50,98 @@ def execute(
     display: Display,
     budget_minutes: float | None = None,
 ) -> Finished:
-    """Run a plan and write its report.
+    """Measure a plan in a new folder and write its report.
 
-    `command` is recorded instead of sys.argv: what a file or the environment said belongs to it, and where this run
-    went does not.
+    `command`: what is recorded in place of sys.argv. It includes what came from a file or the environment, and leaves
+    out the run's folder. `name`: what a default folder is named after, in place of the workloads.
     """
-    chosen = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
-    slug = "-".join([*chosen, f"{max(trial.spec.devices for trial in plan.trials)}{plan.platform}"])
     check_data(data, plan)
     if all(trial.status == "skipped" for trial in plan.trials):
         first = plan.trials[0]
         raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
-    folder = store.create_run_folder(out, root=Path("reports"), slug=slug, now=datetime.now())
-    data = data.absolute() if data else None  # a run may be resumed from elsewhere
-    typed = shlex.join(["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])])
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    intent = store.Intent(plan=plan, command=typed, started=started, recipe=recipe, data=str(data or ""))
-    intent = replace(intent, machine=environment.hardware(machine()))
+    folder = store.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
+    data = data.absolute() if data else None  # the run may be resumed from another folder
+    typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
+    intent = store.Intent(
+        plan=plan,
+        command=shlex.join(typed),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        recipe=recipe,
+        data=str(data or ""),
+        machine=environment.hardware(machine()),
+    )
     store.write_intent(folder, intent)
     try:
         with store.held(folder):
-            return carry_out(intent, folder, [], display, budget_minutes)
+            return _measure_and_report(intent, folder, [], display, budget_minutes)
     except UsageError:
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 
 
-def resume(
+def _slug(plan: Plan, name: str) -> str:
+    """What a run's default folder is named after."""
+    names = [name] if name else list(dict.fromkeys(trial.spec.workload for trial in plan.trials))
+    most_devices = max(trial.spec.devices for trial in plan.trials)
+    return "-".join([*names, f"{most_devices}{plan.platform}"])
+
+
+def resume_run(
     folder: Path, interpreters: Mapping[str, str], *, display: Display, budget_minutes: float | None = None
 ) -> Finished:
-    """Go on with a run: measure what has no result yet, trainings from their last checkpoint.
+    """Go on with a run: measure what has no result yet, and continue trainings from their last checkpoint.
 
-    `interpreters`: a Python for a framework by its name, instead of the one that the run had.
+    `interpreters`: by framework, a Python to use instead of the one that the run had.
     """
     check_interpreter_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
         check_machine(intent.machine, environment.hardware(machine()))
-        return carry_out(intent, folder.resolve(), finished, display, budget_minutes)
+        return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)
 
 
-def carry_out(
+def _measure_and_report(
     intent: store.Intent,
     folder: Path,
     finished: list[TrialResult],
     display: Display,
-    budget_minutes: float | None = None,
+    budget_minutes: float | None,
 ) -> Finished:
-    """Do what is left of a run in its folder, or as much of it as there is time for, and write its report."""
+    """Measure what is left of a run, or as much of it as there is time for, and write its report."""
     budget = math.inf if budget_minutes is None else 60 * budget_minutes
-    this = Run(intent, machine(), folder, finished=finished, budget_seconds=budget, display=display)
+    session = Session(intent, machine(), folder, finished=finished, budget_seconds=budget, display=display)
     restore = install_signal_handlers()
     try:
-        results = this.execute()
+        results = session.measure_all()
     except Interrupted as interruption:
         interruption.folder = str(folder)
         raise
     finally:
         restore()
-        if this.results:
-            write_environment(this, folder / "environment.json")
-            reporting.write(folder, this.results)
+        if session.rows.results:
+            write_environment(session, folder / "environment.json")
+            reporting.write(folder, session.rows.results)
     return Finished(results=results, folder=folder)
+
+
+def write_environment(session: Session, path: Path) -> None:
+    """environment.json: the machine, the versions that workers reported, their environment variables, and the plan."""
+    frameworks: dict[str, Any] = {}
+    for result in session.rows.results:
+        if result.versions:
+            frameworks[result.spec.framework] = {
+                "versions": result.versions,
+                "libraries": result.libraries,
+                "lock": result.lock,
+                "variables": result.environment,
+            }
+    packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
+    content = {
+        "run": session.rows.about,
+        "machine": environment.hardware(session.machine),
+        "frameworks": frameworks,
+        "harness_packages": dict(sorted(packages.items())),
+        "plan": [asdict(spec) for spec in session.plan.runnable()],
+    }
+    store.write_json(path, content)

@@ -1,4 +1,4 @@
-"""What every cell of a workload is held against: samples, golden references and golden loss curves, computed once."""
+"""What every cell of a workload is compared with: golden references and loss curves, and the samples behind them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.spec.progress import Display
 
-GOLDEN_FLOPS = 1e11  # a golden loss curve that costs more than this, some ten seconds of numpy, is cut to what fits
+GOLDEN_FLOPS = 1e11  # some ten seconds of NumPy; a golden loss curve that would cost more is cut to what fits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the parent prepares once for each workload: its samples, in memory and as files."""
+    """The samples of a workload, in memory and as files."""
 
     arrays: Arrays
     train: Path
@@ -32,13 +32,13 @@ class Inputs:
 
 
 class References:
-    """Computes on demand and keeps; files go to the folder `work`."""
+    """Computes each item once, when it is first needed. Files go to the folder `work`."""
 
     def __init__(self, work: Path, *, data: Path | None, display: Display) -> None:
         self.work, self.data, self.display = work, data, display
         self.inputs: dict[str, Inputs] = {}
         self.golden: dict[tuple, Path] = {}
-        self.failed: dict[tuple, str] = {}  # why some cannot be computed
+        self.failed: dict[tuple, str] = {}  # why golden runs could not be computed
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples, once. Raises UsageError for bad --data."""
@@ -48,58 +48,61 @@ class References:
         self.display.phase(f"preparing {key}")
         workload = workloads.get(spec.workload, spec.size)
         source = self.data if workload.takes_data else None
-        found: dict[str, Arrays] = {}
+        arrays: dict[str, Arrays] = {}
         for split in ("train", "test") if spec.training else ("train",):
             try:
-                found[split] = workload.load(split, source)
+                arrays[split] = workload.load(split, source)
             except DataError as error:
                 raise UsageError(str(error)) from error
-            np.savez(self.work / f"{key}-{split}.npz", **found[split])  # pyright: ignore[reportArgumentType]
+            np.savez(self.work / f"{key}-{split}.npz", **arrays[split])  # pyright: ignore[reportArgumentType]
         train, test = (self.work / f"{key}-{split}.npz" for split in ("train", "test"))
-        self.inputs[key] = Inputs(arrays=found["train"], train=train, test=test if spec.training else None)
+        self.inputs[key] = Inputs(arrays=arrays["train"], train=train, test=test if spec.training else None)
+
+    def inputs_of(self, spec: TrialSpec) -> Inputs:
+        """The samples of a cell's workload, which must have been prepared."""
+        return self.inputs[f"{spec.workload}-{spec.size}"]
 
     def batches(self, spec: TrialSpec) -> Batches:
         """The training samples of a cell, in the order that its seed gives."""
         transform = workloads.get(spec.workload, spec.size).transform
-        return Batches(self.inputs[f"{spec.workload}-{spec.size}"].arrays, seed=spec.seed, transform=transform)
+        return Batches(self.inputs_of(spec).arrays, seed=spec.seed, transform=transform)
 
     def impossible(self, spec: TrialSpec) -> str:
-        """Why a cell cannot train on these samples, or "". Raises UsageError where none could."""
+        """Why a cell cannot train on these samples, or "". Raises UsageError if no cell could."""
         if spec.training is None:
             return ""
         epochs = epochs_of(spec, self.batches(spec), batch=spec.global_batch)
         steps = epochs.steps(0)
         if not steps:
             raise UsageError(
-                f"--last-batch drop: {spec.workload} has {len(epochs.batches)} training samples, fewer than a global "
-                f"batch of {spec.global_batch}; choose a smaller --global-batch, or exact"
+                f"--last-batch drop: {spec.workload} has {len(epochs.batches)} training samples, fewer than one global "
+                f"batch of {spec.global_batch}; choose a smaller --global-batch, or --last-batch exact"
             )
         last = steps[-1]
         if last.rows != len(last.chosen) and workloads.get(spec.workload, spec.size).normalizes:
             return (
-                f"the last batch of an epoch has {len(last.chosen)} samples and would be padded to {last.rows}, which "
-                "would take part in BatchNorm's statistics: choose --last-batch drop, or another --global-batch"
+                f"the last batch of an epoch has {len(last.chosen)} samples and would be padded to {last.rows}; the "
+                "padding would change BatchNorm's statistics: choose --last-batch drop, or another --global-batch"
             )
         return ""
 
     def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]], *, over: Callable[[], bool] = lambda: False) -> None:
-        """The golden references ("parity") and golden loss curves ("timing") of cells, all that are not there yet, as
-        far as there is time: until it is `over`.
+        """Compute golden references ("parity") and golden loss curves ("timing") that do not exist yet.
 
-        Raises UsageError if a reference itself diverges.
+        It stops as soon as `over` says that there is no time left. Raises UsageError if a reference itself diverges.
         """
         missing: dict[tuple, GoldenRun] = {}
         for spec, phase in wanted:
             steps = spec.parity_steps if phase == "parity" else self.curve_steps(spec)
             key = self.key(spec, phase)
-            if steps and not any(key in known for known in (self.golden, self.failed, missing)):
+            if steps and not any(key in done for done in (self.golden, self.failed, missing)):
                 number = len(self.golden) + len(self.failed) + len(missing)
-                inputs, folder = self.inputs[f"{spec.workload}-{spec.size}"].train, self.work / f"golden-{number}"
+                inputs, folder = self.inputs_of(spec).train, self.work / f"golden-{number}"
                 missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
         if not missing:
             return
-        of = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
-        self.display.phase(f"preparing the golden runs of {', '.join(of)}")
+        names = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
+        self.display.phase(f"preparing the golden runs of {', '.join(names)}")
         long = [run for run in missing.values() if run.flops > golden_pool.LONG_FLOPS]
         for run in missing.values():
             if run not in long:
@@ -109,12 +112,12 @@ class References:
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
 
     def failure(self, spec: TrialSpec) -> str:
-        """Why nothing can be held against a cell, of those that were to be computed, or ""."""
+        """Why a cell's reference or loss curve could not be computed, or "" if none has failed."""
         phases: tuple[Phase, ...] = ("parity", "timing")
         return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), "")
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
-        """The golden loss curve of a cell's timed run: all of it, or its first loss, or nothing, by what it costs."""
+        """The golden loss curve of a cell's timed run, as many of its losses as are worth their cost."""
         if not self.curve_steps(spec):
             return ()
         self.compute([(spec, "timing")])
@@ -123,16 +126,16 @@ class References:
     def curve_steps(self, spec: TrialSpec) -> int:
         """How many steps of a cell's timed run have a golden loss."""
         if spec.protocol == "from_host":
-            return 0  # its batches are made on the spot
+            return 0  # each of its batches is made in the timed part
         workload = workloads.get(spec.workload, spec.size)
-        # with BatchNorm every grouping has a curve of its own, so only what is checked is computed
+        # With BatchNorm every normalization group size has a curve of its own, so only the checked losses are computed.
         wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
-        if spec.training:  # whole batches, which are those of an epoch as long as it lasts
+        if spec.training:  # only the whole batches of the first epoch
             wanted = min(CHECKED_LOSSES, len(self.batches(spec)) // spec.global_batch)
         return min(wanted, int(GOLDEN_FLOPS // (workload.flops_per_unit() * spec.global_batch)))
 
     def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
-        """The file with a cell's golden reference, computed if it is not there yet, and its normalization groups.
+        """The file with a cell's golden reference, computed if it does not exist, and its normalization groups.
 
         Raises UsageError if the reference itself diverges, RuntimeError if it cannot be computed.
         """
@@ -142,7 +145,7 @@ class References:
         return self.golden[self.key(spec, "parity")], normalization(spec, spec.parity_options)(spec.parity_batch)
 
     def key(self, spec: TrialSpec, phase: Phase) -> tuple:
-        """All that a golden run depends on: cells that share it share the run."""
+        """All that a golden run depends on. Cells with the same key share the run."""
         if phase == "parity":
             options, batch = spec.parity_options, spec.parity_batch
             own = (spec.parity_optimizer, *runs.parity_sizes(spec, self.batches(spec)))

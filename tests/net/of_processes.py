@@ -248,7 +248,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        'self.give_up(specs, f"the run was interrupted by {signal.Signals(interruption.number).name}")',
+                        'self._give_up(trials, f"the run was interrupted by '
+                        '{signal.Signals(interruption.number).name}")',
                         "assert interruption",
                     ),
                 ),

@@ -39,7 +39,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        "self.record(self.result(spec, status=status, reason=reason))",
+                        "self.rows.add(self.rows.without_launch(spec, status=status, reason=reason))",
                         "assert status",
                     ),
                 ),
@@ -186,8 +186,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/command.py",
-                        "        with store.held(folder):\n            return carry_out(intent, folder, []",
-                        "        if folder:\n            return carry_out(intent, folder, []",
+                        "        with store.held(folder):\n            return _measure_and_report(intent, folder, []",
+                        "        if folder:\n            return _measure_and_report(intent, folder, []",
                     ),
                 ),
                 tests=("test_processes::test_a_run_holds_its_folder_as_long_as_it_lasts",),
@@ -204,8 +204,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/command.py",
-                        "return carry_out(intent, folder.resolve(), finished, display, budget_minutes)",
-                        "return carry_out(intent, folder.resolve(), [], display, budget_minutes)",
+                        "return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)",
+                        "return _measure_and_report(intent, folder.resolve(), [], display, budget_minutes)",
                     ),
                 ),
                 tests=("test_sessions::test_a_run_that_goes_on_keeps_the_rows_that_it_has",),

@@ -208,8 +208,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        '        if proof.status == "ok":\n            if spec.options',
-                        "        if proof.status:\n            if spec.options",
+                        '        if proof is None or proof.status != "ok":\n            self.display',
+                        "        if proof is None:\n            self.display",
                     ),
                 ),
                 tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
@@ -286,8 +286,8 @@ GUARANTEES = (
                 fault="a proof is reused whatever it was made with",
                 edits=(
                     (
-                        "harness/session/measuring.py",
-                        "not self.proved_by(spec).items() <= proof.run.items()",
+                        "harness/session/proofs.py",
+                        "not self.inputs_of(spec).items() <= proof.run.items()",
                         "proof.run is None",
                     ),
                 ),
@@ -300,8 +300,8 @@ GUARANTEES = (
                 fault="a proof is never reused",
                 edits=(
                     (
-                        "harness/session/measuring.py",
-                        "self.earlier_proofs.get(spec.computation)",
+                        "harness/session/proofs.py",
+                        "self._earlier.get(spec.computation)",
                         "{}.get(spec.computation)",
                     ),
                 ),
@@ -311,7 +311,7 @@ GUARANTEES = (
                 fault="the workloads do not count",
                 edits=(
                     (
-                        "harness/launch/local.py",
+                        "harness/launch/worker_code.py",
                         "and not path.is_relative_to(reports)",
                         'and not path.is_relative_to(reports) and "workloads" not in path.parts',
                     ),
@@ -322,7 +322,7 @@ GUARANTEES = (
                 fault="the framework's package does not count",
                 edits=(
                     (
-                        "harness/launch/local.py",
+                        "harness/launch/worker_code.py",
                         'for package in ("harness", registry.framework(framework).package):',
                         'for package in ("harness",):',
                     ),
@@ -356,8 +356,8 @@ GUARANTEES = (
                 fault="the samples do not count",
                 edits=(
                     (
-                        "harness/session/measuring.py",
-                        "str(self.references.batches(spec).fingerprint())",
+                        "harness/session/proofs.py",
+                        "str(self._references.batches(spec).fingerprint())",
                         '"the samples"',
                     ),
                 ),
@@ -378,7 +378,7 @@ GUARANTEES = (
                 fault="versions do not count",
                 edits=(
                     (
-                        "harness/session/measuring.py",
+                        "harness/session/proofs.py",
                         "return result.versions == proof.versions and ours == theirs",
                         "return ours == theirs",
                     ),
@@ -389,7 +389,7 @@ GUARANTEES = (
                 fault="variables do not count",
                 edits=(
                     (
-                        "harness/session/measuring.py",
+                        "harness/session/proofs.py",
                         "return result.versions == proof.versions and ours == theirs",
                         "return result.versions == proof.versions",
                     ),

@@ -123,7 +123,7 @@ GUARANTEES = (
                 fault="a worker's path has a package of the harness's interpreter",
                 edits=(
                     (
-                        "harness/launch/local.py",
+                        "harness/launch/worker_code.py",
                         'for name in ("harness", package):\n        origin',
                         'for name in ("harness", package, "pydantic"):\n        origin',
                     ),

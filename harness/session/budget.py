@@ -1,0 +1,58 @@
+"""The time that a session has, and whether one more launch fits into it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator
+
+from harness.spec import TrialSpec
+
+
+class Budget:
+    """When a session must end, and how long its launches have taken so far."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` from now; math.inf for no limit."""
+        self._ends = time.monotonic() + seconds
+        self._longest: dict[str, float] = {}  # seconds, by phase
+        self._longest_successful = 0.0  # seconds, of any phase
+        self._last: dict[tuple[str, str], float] = {}  # seconds, by phase and computation: later ones find warm caches
+
+    def is_over(self) -> bool:
+        """Whether the session must end now."""
+        return time.monotonic() > self._ends
+
+    def allows(self, phase: str, spec: TrialSpec | None = None) -> bool:
+        """Whether a launch of this phase, of any cell or of this one, is expected to end before the session must.
+
+        It is expected to last as long as this cell's last launch; without one, as long as the longest of this phase;
+        without any, as long as the longest successful launch of another phase.
+        """
+        expected = self._longest.get(phase, self._longest_successful)
+        if spec is not None:
+            expected = self._last.get((phase, spec.computation), expected)
+        return time.monotonic() + expected < self._ends
+
+    def record(self, phase: str, spec: TrialSpec, seconds: float, *, succeeded: bool) -> None:
+        """Remember how long a launch took."""
+        self._last[phase, spec.computation] = seconds
+        self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
+        if succeeded:
+            self._longest_successful = max(self._longest_successful, seconds)
+
+    @contextlib.contextmanager
+    def stopping(self, stop: threading.Event) -> Iterator[threading.Event]:
+        """Sets `stop` when the session must end. Yields an event that is then set as well, and by nothing else."""
+        over = threading.Event()
+        seconds = min(max(0.0, self._ends - time.monotonic()), threading.TIMEOUT_MAX)
+        timer = threading.Timer(seconds, lambda: (over.set(), stop.set()))
+        timer.daemon = True
+        if math.isfinite(self._ends):
+            timer.start()
+        try:
+            yield over
+        finally:
+            timer.cancel()
