@@ -21,6 +21,7 @@ from scenes import SCENES
 
 from harness import reporting
 from harness.cli import app, terminal
+from harness.cli.commands import plan
 from harness.cli.screen import show
 from harness.results import store
 from harness.spec import registry
@@ -84,7 +85,7 @@ def one_line(text: Text) -> str:
 def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     """Plans hold the reasons why cells are skipped, which reports repeat."""
     monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
-    monkeypatch.setattr(app, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
+    monkeypatch.setattr(plan, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
     with pytest.raises(SystemExit) as ended:
         app.main(["plan", *PLANS[name].split()])
     assert ended.value.code == 0

@@ -1,1 +1,1 @@
-"""Commands, their options, and what the terminal shows. Parent process."""
+"""The commands, their arguments, and what the terminal shows. Parent process."""

