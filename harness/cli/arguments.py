@@ -46,11 +46,15 @@ class CellArguments:
     optimizer: str | None = None
     "sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,... Default: the workload's own."
     learning_rate_scaling: str = "none"
-    """linear multiplies the learning rate by the number of devices under data-parallel strategies. Use it with a global
-    batch that grows with the devices."""
+    (
+        "linear multiplies the learning rate by the number of devices under data-parallel strategies. Use it with a "
+        "global batch that grows with the devices."
+    )
     accumulation_steps: WholeNumber = 1
-    """How many parts to cut each batch into under data-parallel strategies. Gradients are accumulated over the parts
-    and synchronized once."""
+    (
+        "How many parts to cut each batch into under data-parallel strategies. Gradients are accumulated over the "
+        "parts and synchronized once."
+    )
     batch_norm: str | None = None
     "Which samples share BatchNorm statistics: per_device or global. Default: each strategy's own."
     preset: str | None = None
@@ -58,9 +62,11 @@ class CellArguments:
     option: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     compile_cache: Annotated[str, HIDDEN_DEFAULT] = ""
-    """A folder in which frameworks keep compiled code, for later runs as well. none: every launch compiles anew.
-    Default: the launches of one session share a folder, so the first launch of a cell is cold and the others are
-    warm."""
+    (
+        "A folder in which frameworks keep compiled code, for later runs as well. none: every launch compiles anew. "
+        "Default: the launches of one session share a folder, so the first launch of a cell is cold and the others "
+        "are warm."
+    )
 
 
 @Parameter(name="*")
@@ -73,15 +79,19 @@ class LaunchArguments:
     size: str | None = None
     "The workload's size: see `list workloads`."
     precision: Annotated[str | None, HIDDEN_DEFAULT] = None
-    """Precision of the timing phase: fp64, fp32 (without TF32), tf32 or bf16 (mixed). Default: fp32; bf16 with --track
-    tuned on GPUs. The parity phase is always float64."""
+    (
+        "Precision of the timing phase: fp64, fp32 (without TF32), tf32 or bf16 (mixed). Default: fp32; bf16 with "
+        "--track tuned on GPUs. The parity phase is always float64."
+    )
     seed: WholeNumber = 0
     "Seed of the initial weights, the batches and the order of launches."
     launches: WholeNumber | None = None
     "How often each cell is launched in fresh processes. Default: the preset's."
     timeout: float | None = None
-    """Seconds that one phase of one trial may take. A phase without progress for half of that, or for 300 seconds if
-    that is less, counts as hung. Default: 600; one day for a training."""
+    (
+        "Seconds that one phase of one trial may take. A phase without progress for half of that, or for 300 seconds "
+        "if that is less, counts as hung. Default: 600; one day for a training."
+    )
     interpreter: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
 
@@ -144,21 +154,29 @@ class TrainArguments:
     """What `train` has in addition."""
 
     epochs: WholeNumber | None = None
-    """How many epochs to train; with --target-accuracy, at most. 0 only evaluates --init-from. Default: the workload's
-    own."""
+    (
+        "How many epochs to train; with --target-accuracy, at most. 0 only evaluates --init-from. Default: the "
+        "workload's own."
+    )
     target_accuracy: float | None = None
-    """Stop at this test accuracy, e.g. 0.97. Default: train all epochs, and report the time to the workload's own
-    target."""
+    (
+        "Stop at this test accuracy, e.g. 0.97. Default: train all epochs, and report the time to the workload's own "
+        "target."
+    )
     seeds: WholeNumber | None = None
     "How many trainings each cell has, with seed, seed + 1, ... Default: the preset's number of launches."
     last_batch: str = "exact"
-    """What to do with the smaller last batch of an epoch. exact: train on it. pad: train on it at full size, with
-    padding of weight zero. drop: leave it out."""
+    (
+        "What to do with the smaller last batch of an epoch. exact: train on it. pad: train on it at full size, with "
+        "padding of weight zero. drop: leave it out."
+    )
     input: str = "resident"
     "resident: all batches are on the devices in advance. loader: the framework's input pipeline is timed as well."
     num_workers: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
-    """Processes or threads of --input loader, e.g. 2; or 0,2,4 to compare. Default: 0, which loads in the training
-    process."""
+    (
+        "Processes or threads of --input loader, e.g. 2; or 0,2,4 to compare. Default: 0, which loads in the training "
+        "process."
+    )
     save_every: WholeNumber = 0
     "Epochs between checkpoints; the last epoch is then always saved. 0 saves none."
     init_from: Path | None = None

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run when it is over."""
+"""What the terminal shows at the end of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.spec import TrialResult
 
 
 def show(results: Sequence[TrialResult], folder: Path) -> None:
-    """The result table and the verdict on standard output."""
+    """Print the result table and the verdict."""
     cells = summary.summarize(results)
     trained = training.trained(cells)
     timed = training.timed(cells)
@@ -30,5 +30,5 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     for line in verdict.sentences(cells, results):
         print(f"- {line}")  # noqa: T201
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
-        print("- To go on:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
+        print("- Go on with:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
     print(f"Report: {folder / 'report.md'}")  # noqa: T201

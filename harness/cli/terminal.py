@@ -1,4 +1,4 @@
-"""Progress on standard error: one live line on a terminal, plain lines elsewhere."""
+"""Progress on standard error, as one live line or as plain lines, and tables on standard output."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rich.text import Text
 from harness.spec.progress import Display
 
 FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
-"""Columns whose text goes on in a next line, and how narrow they may get."""
+"""Columns whose text may wrap, and how narrow they may get."""
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
     *("range", "speed-up", "training", "options"),
 )
-"""What a table leaves out, in this order, where the terminal is too narrow: the report has it."""
+"""Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
-"""What tells rows apart: none of these goes that is needed for it."""
-QUIET_SECONDS = 30.0  # after so many a phase that is still under way says how far it is, also in a log file
+"""Columns that distinguish rows. One is left out only if all rows differ without it."""
+QUIET_SECONDS = 30.0  # how often a long phase reports its progress in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
 
 class LiveDisplay:
-    """A bar over all launches, with what the current one is doing."""
+    """A progress bar over all launches, with what the current one is doing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -64,24 +64,24 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line for each phase that ends, and now and then one of a long phase: nothing that a log file would not want."""
+    """One line for each phase that ends, and sometimes one during a long phase, so that log files stay short."""
 
     def __init__(self) -> None:
         self._total = self._count = 0
-        self._started = self._told = time.monotonic()
+        self._started = self._reported = time.monotonic()
         self._phase = ""
 
     def start(self, total: int) -> None:
         self._total = total
 
     def phase(self, name: str) -> None:
-        self._phase, self._told = name, time.monotonic()
+        self._phase, self._reported = name, time.monotonic()
         if name.startswith("preparing"):  # other phases end with a line soon enough
             print(f"{name} ...", file=sys.stderr, flush=True)  # noqa: T201
 
     def detail(self, text: str) -> None:
-        if time.monotonic() - self._told > QUIET_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported > QUIET_SECONDS:
+            self._reported = time.monotonic()
             print(f"{self._phase}: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def done(self, text: str, status: str) -> None:
@@ -96,14 +96,14 @@ class PlainDisplay:
 
 
 def make_display() -> Display:
-    """Live on a terminal, plain where standard error is a file or a pipe."""
+    """A live display if standard error is a terminal, a plain one if it is a file or a pipe."""
     return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay()
 
 
 def print_table(
     title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
 ) -> None:
-    """A table on standard output; as wide as it needs where that is not a terminal. A number is never cut."""
+    """Print a table. If standard output is not a terminal, it is as wide as it needs. Numbers are never cut."""
     console = Console(width=None if sys.stdout.isatty() else 300)
     kept = fitting(header, rows, console.width)
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -118,13 +118,13 @@ def print_table(
 
 
 def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
-    """The columns to show where a line has so many characters: all, or all but some of DISPENSABLE."""
+    """The columns that fit into a line of `width` characters: all, or all except some of DISPENSABLE."""
 
     def needs(index: int) -> int:
         room = _width(header, rows, index)
-        return 2 + min(room, FOLDED.get(header[index], room))  # and what lies between two columns
+        return 2 + min(room, FOLDED.get(header[index], room))  # two characters separate columns
 
-    def told_apart(indices: list[int]) -> int:
+    def distinct_rows(indices: list[int]) -> int:
         return len({tuple(row[index] for index in indices if header[index] in IDENTIFYING) for row in rows})
 
     kept = list(range(len(header)))
@@ -132,7 +132,7 @@ def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
         if 2 + sum(map(needs, kept)) <= width:
             break
         fewer = [index for index in kept if header[index] != name]
-        if told_apart(fewer) == told_apart(kept):
+        if distinct_rows(fewer) == distinct_rows(kept):
             kept = fewer
     return kept
 

@@ -1,1 +1,1 @@
-"""The devices of this machine and the environment of its processes. Parent process."""
+"""The devices of this machine, and the environment of the processes on it. Parent process."""

@@ -1,4 +1,4 @@
-"""What this machine has to train on: GPUs by NVML, without any framework and without touching a CUDA context."""
+"""What this machine can train on. GPUs are found by NVML: no framework is imported and no CUDA context is made."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from harness.spec.errors import MachineUnfit
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One visible GPU. `token` is what CUDA_VISIBLE_DEVICES takes for it."""
+    """One visible GPU. `token` is its name in CUDA_VISIBLE_DEVICES."""
 
     token: str
     name: str
     memory_bytes: int
     uuid: str = ""
-    power_limit_watts: float = 0.0  # in force; 0: it does not say
-    max_clock_mhz: int = 0  # of its multiprocessors; 0: it does not say
+    power_limit_watts: float = 0.0  # the limit in force; 0: unknown
+    max_clock_mhz: int = 0  # of the multiprocessors; 0: unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Machine:
     cores: tuple[int, ...]  # that this process may use
     memory_bytes: int
     system: str
-    gpu_problem: str = ""  # why NVML could not say, where there seems to be a driver
+    gpu_problem: str = ""  # why the GPUs cannot be used, although there seems to be a driver
 
 
 def cores() -> tuple[int, ...]:
@@ -49,7 +49,7 @@ def cores() -> tuple[int, ...]:
 
 @cache
 def machine() -> Machine:
-    """Look at this machine once."""
+    """This machine. Its devices are looked up once."""
     gpus, driver, problem = _gpus()
     return Machine(
         gpus=gpus,
@@ -63,13 +63,13 @@ def machine() -> Machine:
 
 
 def require_healthy(found: Machine) -> None:
-    """Raise MachineUnfit where there is a GPU driver that does not answer."""
+    """Raises MachineUnfit if there is a GPU driver that does not work."""
     if found.gpu_problem:
-        raise MachineUnfit(f"no GPU can be used ({found.gpu_problem}): repair that, or pass --platform cpu")
+        raise MachineUnfit(f"no GPU can be used ({found.gpu_problem}): fix that, or pass --platform cpu")
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
-    """Visible GPUs, driver version, and what went wrong. No driver is not a problem: then there are no GPUs."""
+    """Visible GPUs, driver version, and what went wrong, or "". To have no driver is no problem: there are no GPUs."""
     import pynvml  # the module of the package nvidia-ml-py
 
     try:
@@ -96,7 +96,7 @@ def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus, stray = visible(found, setting)
     if stray:
-        wrong = f"{stray!r} names no GPU here, or several; MIG parts are not supported"
+        wrong = f"{stray!r} does not name exactly one GPU of this machine; MIG devices are not supported"
         return (), driver, f"CUDA_VISIBLE_DEVICES={setting}: {wrong}"
     return gpus, driver, ""
 
@@ -106,16 +106,17 @@ def _or_zero(ask: Callable[..., int], *about: Any) -> int:
 
     try:
         return ask(*about)
-    except pynvml.NVMLError:  # not every GPU and driver has it
+    except pynvml.NVMLError:  # not every GPU and driver can say
         return 0
 
 
 def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, and what in it is none, or "". It takes indices and
-    UUIDs, and stops at the first that is none: CUDA does so without a word, and fewer GPUs would be measured than were
-    named. A negative number tells it to stop.
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves visible, in its order, and the first entry that names no GPU, or "".
 
-    Workers get CUDA_DEVICE_ORDER=PCI_BUS_ID, so that indices mean the same to CUDA as to NVML.
+    CUDA accepts indices and UUIDs, and silently ignores everything from the first invalid entry on. We report that
+    entry, because fewer GPUs would be measured than were named. A negative number ends the list on purpose.
+
+    Workers get CUDA_DEVICE_ORDER=PCI_BUS_ID, so that CUDA and NVML number the GPUs alike.
     """
     if setting is None:
         return tuple(gpu for _, gpu in found), ""
@@ -134,7 +135,7 @@ def _cpu_info() -> str:
 
 
 def _virtual() -> bool:
-    """Whether a hypervisor shows itself to the processor: x86's flag of that name."""
+    """Whether this is a virtual machine, by the x86 processor flag `hypervisor`."""
     return " hypervisor" in _cpu_info()
 
 

@@ -1,4 +1,4 @@
-"""The environment that workers get, and the record of what a run ran on."""
+"""The environment variables of workers, and the record of the machine and code that a run used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import harness
 from harness.machine.devices import Machine
 from harness.spec.variables import recorded
 
-# Workers get these of the caller's variables and no others: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
+# Workers get only these of the caller's variables: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
 PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CC", "CXX")
 PASSED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_TF32", "NVIDIA_VISIBLE", "NVIDIA_DRIVER", "NCCL_", "NVSHMEM_", "CUDNN_", "CUBLAS_", "TORCH",
@@ -29,21 +29,21 @@ PROJECT = Path(harness.__file__).parent.parent
 def worker_environment(
     *, machine: Machine, platform: str, devices: int, cores: int, own: dict[str, str], code: Path
 ) -> dict[str, str]:
-    """All variables of one rank. `own` are the framework's, which win over the caller's."""
+    """All environment variables of one rank. `own` are the framework's, which win over the caller's."""
     environment = _passed() | own
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
     environment["PYTHONUNBUFFERED"] = "1"
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     tokens = [gpu.token for gpu in machine.gpus[:devices]] if platform == "gpu" else []
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(tokens)
-    # One budget for all: every library that keeps a thread pool is told the same number.
+    # Every library with a thread pool gets the same number of threads.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         environment[name] = str(cores)
     return environment
 
 
 def inherited() -> dict[str, str]:
-    """The caller's variables that reach workers and can change a result: to redo a run they must be set again."""
+    """The caller's variables that reach workers and can change a result. Repeating a run needs them as well."""
     return recorded(_passed())
 
 
@@ -56,7 +56,7 @@ def _passed() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The suite's git commit, with "+changes" where files differ from it, or "" outside a checkout."""
+    """The suite's git commit, with "+changes" if files differ from it; "" outside a checkout."""
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
@@ -73,8 +73,11 @@ def hardware(machine: Machine) -> dict[str, Any]:
 
 
 def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What tells two kinds of machines apart, or "". Not their memory, of which virtual machines may show more as it is
-    used; nor which of equal GPUs they have: reports say on how many machines a run was measured."""
+    """What distinguishes two kinds of machines, or "".
+
+    Memory does not count: a virtual machine may show more of it as it is used. Nor does it count which of several
+    identical GPUs a machine has: reports say on how many machines a run was measured.
+    """
 
     def kind(machine: Mapping[str, Any], name: str) -> str:
         value = machine.get(name)

@@ -1,1 +1,1 @@
-"""From a request to the ordered list of trials, and the cells that cannot run, with reasons. Parent process."""
+"""From a request to a plan: which trials run, in which order, and why other cells do not. Parent process."""

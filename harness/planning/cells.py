@@ -17,7 +17,9 @@ from harness.planning.scope import Scope
 from harness.spec import (
     LOCAL_STEPS_IN_PARITY,
     FrameworkSpec,
+    Normalization,
     OptimizerSpec,
+    Setting,
     StrategySpec,
     ToleranceSet,
     Track,
@@ -117,8 +119,8 @@ def _check_divisible(workload: Workload, request: Request, shape: Shape) -> None
     steps = f" × {request.accumulation_steps} accumulation steps" if request.accumulation_steps > 1 else ""
     raise UsageError(
         f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} ({shape.devices} "
-        f"devices{steps}): choose a --global-batch that is a multiple of {shape.parts}, other --devices or other "
-        "--accumulation-steps"
+        f"devices{steps}): choose a --global-batch that is a multiple of {shape.parts}, or other --devices"
+        + (" or --accumulation-steps" if steps else "")
     )
 
 
@@ -137,20 +139,7 @@ def _trial(
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
     normalization, _ = skip_reasons.normalization(strategy, scope)
-    settings = track_settings.resolve(
-        combination.framework,
-        strategy,
-        combination.track,
-        request,
-        lambda setting: track_settings.not_applicable(
-            setting,
-            strategy=strategy,
-            workload=workload,
-            platform=scope.platform,
-            optimizer=optimizer,
-            normalization=normalization,
-        ),
-    )
+    settings = _settings(combination, scope, optimizer=optimizer, normalization=normalization)
     chosen_settings = {name: settings[name] for name in request.settings if name in settings}
     return TrialSpec(
         framework=combination.framework.name,
@@ -180,6 +169,26 @@ def _trial(
         steps_per_block=preset["steps_per_block"],
         warmup_seconds=preset["warmup_seconds"],
         block_seconds=preset["block_seconds"],
+    )
+
+
+def _settings(
+    combination: Combination, scope: Scope, *, optimizer: OptimizerSpec, normalization: Normalization
+) -> dict[str, bool]:
+    """All settings of the framework, by name. Raises UsageError for a setting that the cell cannot have."""
+
+    def not_applicable(setting: Setting) -> str:
+        return track_settings.not_applicable(
+            setting,
+            strategy=combination.strategy,
+            workload=combination.workload,
+            platform=scope.platform,
+            optimizer=optimizer,
+            normalization=normalization,
+        )
+
+    return track_settings.resolve(
+        combination.framework, combination.strategy, combination.track, scope.request, not_applicable
     )
 
 

@@ -62,7 +62,7 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
 
 
 def _split_sizes(size: str) -> tuple[str, ...]:
-    """The values of split_size to try, as far as the batch of this size allows them."""
+    """The values of split_size to try: those that are no larger than the batch of this size."""
     batch = workloads.get("resnet50", size).global_batch
     candidates = SPLIT_SIZES if batch >= SMALL_BATCH else (*SPLIT_SIZES, *MORE_SPLIT_SIZES)
     return tuple(str(value) for value in candidates if value <= batch)

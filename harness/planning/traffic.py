@@ -1,10 +1,10 @@
 """How many bytes a strategy moves between devices in a step: formulas, with their sources.
 
-A collective's payload is what each device hands to it (or gets from it, whole); tests hold payloads against what
-PyTorch's profiler counts and against the collectives in XLA's compiled programs. What a device then sends depends on
-how the collective is made; `sent` takes the bandwidth-optimal ring (Patarasuk & Yuan 2009, J. Parallel Distrib.
-Comput. 69): an all-reduce of P bytes over n devices sends 2 (n - 1) / n P from each, an all-gather or a reduce-scatter
-half of that.
+The payload of a collective is what each device contributes to it, or what each device has after it. Tests compare
+payloads with the counts of PyTorch's profiler and with the collectives in XLA's compiled programs. What a device sends
+depends on how the collective is implemented; `sent` assumes the bandwidth-optimal ring (Patarasuk & Yuan 2009,
+J. Parallel Distrib. Comput. 69). In an all-reduce of P bytes over n devices each device sends 2 (n - 1) / n P, in an
+all-gather or a reduce-scatter half of that.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ FLOAT_BYTES = 4
 FORMULAS: dict[Traffic, tuple[str, str]] = {
     "none": ("0", ""),
     "all_reduce": ("2 (n - 1) / n P", "ring all-reduce of the gradients: Patarasuk & Yuan 2009"),
-    "replicate": ("(n - 1) P out of device 0", "parameters copied out; as much comes back as gradients"),
+    "replicate": (
+        "(n - 1) P out of device 0",
+        "parameters sent to the other devices; gradients of the same size come back",
+    ),
     "shard": (
         "3 (n - 1) / n P",
         "parameters gathered for forward and again for backward, gradients reduce-scattered: Rajbhandari et al. 2020, "
-        "arXiv:1910.02054, section 7; without the second gathering (reshard_after_forward=false) 2 (n - 1) / n P",
+        "arXiv:1910.02054, section 7; without the second gather (reshard_after_forward=false) 2 (n - 1) / n P",
     ),
     "average": ("2 (n - 1) / n P / K", "ring all-reduce of the parameters every K = sync_every steps"),
     "activations": (
         "A, or 2 A between two cuts",
-        "activations to the next stage, their gradients to the one before; the ends have one neighbour only",
+        "activations to the next stage, their gradients to the previous one; the first and last have one neighbor",
     ),
     "every_tick": (
         "(m + n - 1) / m A, twice that between two cuts",
-        "as activations, but in each tick of a pipeline of m micro-batches, the bubble's too, padded to the widest cut",
+        "as activations, but in every tick of a pipeline of m micro-batches, bubble included, padded to the widest cut",
     ),
     "push_pull": ("P up, P down", "each worker: gradients to the server, parameters back"),
 }
-"""By the kind of traffic: bytes that one device sends in a step, and whence. P: bytes of the parameters; A: bytes of a
-whole batch's activations at the widest cut; n: devices."""
+"""By kind of traffic: the bytes that one device sends in a step, and the source. P: bytes of all parameters; A: bytes
+of a whole batch's activations at the widest cut; n: devices."""
 
 
 def payloads(
@@ -50,7 +53,7 @@ def payloads(
     devices: int = 2,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Bytes that go into each collective in one step, by its name; for "send", what the busiest device sends."""
+    """Bytes of each collective in one step, by its name; for "send", the bytes that the busiest device sends."""
     options = options or {}
     parameters = float(parameter_bytes)
     if traffic == "all_reduce":
@@ -88,18 +91,19 @@ def sent(payload: Mapping[str, float], *, devices: int) -> float:
 
 
 def parameter_bytes(workload: Workload, size: int = FLOAT_BYTES) -> int:
-    """Bytes of all parameters, `size` a number."""
+    """Bytes of all parameters, with `size` bytes per number."""
     return size * sum(_count(parameter.shape) for parameter in workload.parameters())
 
 
 def activation_bytes(workload: Workload, *, devices: int, size: int = FLOAT_BYTES) -> int:
-    """Bytes of a whole batch's activations at the widest cut, with the network cut by parameters into equal stages.
+    """Bytes of a whole batch's activations at the widest cut, if the network is cut into stages of equal parameters.
 
-    For networks whose blocks are their layers, one to one: ValueError for others.
+    Raises ValueError for a network whose blocks are not exactly its layers.
     """
     if len(workload.layers) != len(workload.blocks):
         raise ValueError(
-            f"{workload.name}: its {len(workload.layers)} layers are not its {len(workload.blocks)} blocks"
+            f"{workload.name}: needs one layer per block, has {len(workload.layers)} layers and "
+            f"{len(workload.blocks)} blocks"
         )
     costs = [sum(_count(p.shape) for p in layer.parameters()) for layer in workload.layers]
     cuts = partition.balance(costs, devices)

@@ -22,8 +22,7 @@ def check_folder(
     *,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Say which data sets a folder holds (MNIST as IDX files, CIFAR-10 as .bin or .png files), and whether they are
-    complete.
+    """Say which data sets a folder holds (MNIST as IDX, CIFAR-10 as .bin or .png files), and whether they are complete.
 
     Reads every file and compares it with its published MD5. Exit code 1 if something is missing or damaged.
 

