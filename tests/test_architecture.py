@@ -144,20 +144,60 @@ def test_every_strategy_of_a_manifest_has_its_file_and_the_other_way_round(packa
         assert "build" in public_functions(ROOT / package / "strategies" / f"{file}.py")
 
 
-@pytest.mark.parametrize(
-    "room", ["runtime.py", "weights.py", "optim.py", "losses.py", "input.py", "models/__init__.py"]
-)
+SAME_ROOMS = {  # what a module of this name has in every implementation
+    "bare.py": set(),
+    "input.py": {"make_loader"},
+    "losses.py": {"get", "accuracy"},
+    "models/__init__.py": {"build"},
+    "optim.py": {"build"},
+    "placement.py": set(),
+    "program.py": set(),
+    "runtime.py": {"start", "barrier", "peak_bytes", "probe", "versions"},
+    "stages.py": {"cut_points"},
+    "weights.py": {"load", "parameters"},
+}
+
+
+@pytest.mark.parametrize("room", SAME_ROOMS)
 def test_the_three_implementations_mirror_each_other(room):
-    required = {
-        "runtime.py": {"start", "barrier", "peak_bytes", "probe", "versions"},
-        "weights.py": {"load", "parameters"},
-        "optim.py": {"build"},
-        "losses.py": {"get", "accuracy"},
-        "input.py": {"make_loader"},
-        "models/__init__.py": {"build"},
-    }[room]
     for package in PACKAGES:
-        assert required <= public_functions(ROOT / package / room), f"{package}/{room}"
+        assert SAME_ROOMS[room] <= public_functions(ROOT / package / room), f"{package}/{room}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_program_keeps_state_in_program_and_trains_in_its_strategy(package):
+    """A lesson shows its step: nothing that trains is in program.py, nothing that saves or evaluates in single.py."""
+    program, single = ((ROOT / package / name).read_text() for name in ("program.py", "strategies/single.py"))
+    for kept in ("def state(", "def load_state(", "def evaluate(", "def export("):
+        assert kept in program
+        assert kept not in single
+
+
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 250, 50
+LONG_FOR_A_REASON: dict[str, str] = {}
+"""Files and functions ("harness/a.py", "harness/a.py function") that are longer, with the reason."""
+
+
+@pytest.mark.parametrize("package", ["harness", *PACKAGES])
+def test_files_and_functions_are_short_or_have_a_reason(package):
+    for path in sorted((ROOT / package).rglob("*.py")):
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        assert len(text.splitlines()) <= LINES_OF_A_FILE or name in LONG_FOR_A_REASON, name
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                assert lines <= LINES_OF_A_FUNCTION or f"{name} {node.name}" in LONG_FOR_A_REASON, f"{name} {node.name}"
+
+
+def test_no_module_is_named_like_one_of_the_standard_library_or_renamed_on_import():
+    known = {"np", "pd", "tf", "jnp", "nn", "dist", "plt"}  # as everybody abbreviates them
+    for package in ("harness", *PACKAGES):
+        for path in (ROOT / package).rglob("*.py"):
+            assert path.stem.startswith("__") or path.stem not in sys.stdlib_module_names, path
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    renamed = {alias.asname for alias in node.names if alias.asname} - known
+                    assert not renamed, f"{path} renames {renamed}"
 
 
 @pytest.mark.parametrize("package", ["harness", *PACKAGES])

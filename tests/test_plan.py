@@ -162,7 +162,7 @@ def test_options_of_strategies(machine):
     )
     options = {trial.spec.strategy: trial.spec.options for trial in made.trials}
     assert options["ddp"] == registry.framework("torch").strategy("ddp").options
-    assert options["pipeline"] == {"split_size": 2, "cut": "layer2"}  # a sixth of 12
+    assert options["pipeline"] == {"micro_batches": 4, "cut": "layer2"}
     several = Request(
         frameworks=("torch",), strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,)
     )
@@ -188,11 +188,13 @@ def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
     [
         ({"split_size": ("0",)}, ["split_size 0", "1", "64"]),
         ({"split_size": ("65",)}, ["split_size 65"]),
+        ({"split_size": ("16",), "micro_batches": ("4",)}, ["split_size=16", "micro_batches=4"]),
+        ({"micro_batches": ("7",)}, ["micro_batches=7", "64"]),
         ({"split_size": ("x",)}, ["split_size=x"]),
         ({"cut": ("conv9",)}, ["cut 'conv9'", "parameters, time, conv1"]),
         ({"cut": ("log_softmax",)}, ["cut 'log_softmax'"]),
         ({"cut": ("conv1+conv2",)}, ["conv1+conv2", "2 stages", "1"]),
-        ({"bucket": ("1",)}, ["--option 'bucket'", "cut, split_size", "pipeline"]),
+        ({"bucket": ("1",)}, ["--option 'bucket'", "cut, micro_batches, split_size", "pipeline"]),
     ],
 )
 def test_bad_options(machine, options, facts):

@@ -14,7 +14,6 @@ from harness.workloads import Workload
 
 ALWAYS_SHOWN = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
 LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
-MICRO_BATCHES = 6  # of a pipeline without a split_size: the tutorial cuts 120 images into parts of 20
 
 
 def combinations(request: Request, strategy: StrategySpec) -> list[dict[str, Any]]:
@@ -49,22 +48,32 @@ def resolve(
     for name, least in LEAST.items():
         if name in options and not least <= options[name] < math.inf:
             raise UsageError(f"option {name}={options[name]}: must be at least {least} and finite")
-    if "micro_batches" in options:
-        _check_micro_batches(options["micro_batches"], batch)
+    _resolve_micro_batches(options, chosen, batch)
     schedule = options.get("schedule", "")
     if schedule:
         count = options["micro_batches"]
         partition.check_schedule(schedule, devices=devices, micro_batches=count, blocks=workload.blocks)
     if "cut" in options:
         options["cut"] = _resolve_cut(options["cut"], workload, devices * partition.stages_per_device(schedule))
-    if "split_size" in options:
-        if "split_size" not in chosen:
-            options["split_size"] = math.ceil(batch / MICRO_BATCHES)
-        partition.micro_batches(batch, options["split_size"])
     return options
 
 
-def _check_micro_batches(count: int, batch: int) -> None:
+def _resolve_micro_batches(options: dict[str, Any], chosen: Mapping[str, Any], batch: int) -> None:
+    """How a pipeline cuts its batch: by one option of `micro_batches` and `split_size`; the other one is removed.
+
+    Raises UsageError if both were chosen, or if the batch cannot be cut so.
+    """
+    if "split_size" in chosen and "micro_batches" in chosen:
+        raise UsageError(
+            f"option split_size={chosen['split_size']} and option micro_batches={chosen['micro_batches']}: both say "
+            "how the batch is cut; give one of them"
+        )
+    if "split_size" in chosen:
+        partition.micro_batches(batch, options["split_size"])
+        options.pop("micro_batches", None)
+        return
+    options.pop("split_size", None)
+    count = options.get("micro_batches", 1)
     if batch % count:
         raise UsageError(
             f"option micro_batches={count}: does not divide the global batch of {batch}; choose a divisor of it, "

@@ -119,9 +119,12 @@ def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
 def _point(cell: Cell, option: str, single: float | None) -> Point:
     seconds = step_seconds(cell)
     pieces = ideal = None
-    if option == "split_size":
-        pieces = len(micro_batches(cell.spec.global_batch, cell.spec.options[option]))
-        if single is not None and cell.spec.protocol == "resident":  # a pipeline does not cut the host's work
+    if option in ("split_size", "micro_batches"):
+        options = cell.spec.options
+        pieces = options.get("micro_batches") or len(micro_batches(cell.spec.global_batch, options["split_size"]))
+        one_by_one = "schedule" not in options  # the formula of the ideal is that of all forward, then all backward
+        # a pipeline does not cut the host's work, so there is no ideal for from_host
+        if single is not None and one_by_one and cell.spec.protocol == "resident":
             stages = cell.spec.devices
             ideal = single / stages / (1 - bubble(stages, pieces))
     return Point(
@@ -139,7 +142,7 @@ def table(sweep: Sweep) -> pd.DataFrame:
     rows = []
     for point in sweep.points:
         row = {sweep.option: point.name}
-        if point.micro_batches is not None:
+        if point.micro_batches is not None and sweep.option != "micro_batches":
             row["micro-batches"] = str(point.micro_batches)
         row["mean step ms"] = f"{1e3 * point.mean:.3g}"
         row["range"] = f"{1e3 * point.low:.4g} – {1e3 * point.high:.4g}"

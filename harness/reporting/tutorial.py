@@ -44,7 +44,7 @@ def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
     found = {cell.spec.strategy: cell for cell in ran if cell.spec.strategy in ("single", "model_parallel")}
     pipelines = [cell for cell in ran if cell.spec.strategy == "pipeline"]
     for cell in pipelines:
-        if cell.spec.options["split_size"] * 6 == cell.spec.global_batch:
+        if cell.spec.options.get("split_size", 0) * 6 == cell.spec.global_batch:
             found["pipeline at 20"] = cell
     if pipelines:
         found["pipeline at its best"] = max(pipelines, key=lambda cell: cell.throughput or 0)
