@@ -5,7 +5,7 @@ only these modules of a package:
 
 - `runtime.py`: start, barrier, peak_bytes, versions; probe and idle_setting, if they exist
 - `bare.py`: LOOPS, if it exists
-- `input.py`: make_loader
+- `loader.py`: make_loader
 - `from_host.py`: make_batches, for what `reproduce` times as a tutorial does
 """
 
@@ -126,7 +126,7 @@ class Program(Protocol):
 
 
 class Loader(Protocol):
-    """A framework's own input pipeline. `<package>/input.py` has `make_loader(program, job, epochs, *, workers)`.
+    """A framework's own input pipeline. `<package>/loader.py` has `make_loader(program, job, epochs, *, workers)`.
 
     It reads this process's share of the samples, transforms them and moves them to the devices while the program trains
     on the previous ones. `workers` is how many processes or threads read ahead; with 0, samples are read when needed.

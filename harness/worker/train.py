@@ -61,7 +61,7 @@ def train(
     if spec.training.input == "resident":
         trainer.run(loader=None, folder=folder, answer=answer)
         return
-    make_loader = importlib.import_module(f"{order['package']}.input").make_loader
+    make_loader = importlib.import_module(f"{order['package']}.loader").make_loader
     loader = make_loader(program, job, trainer.epochs, workers=spec.training.workers)
     try:
         trainer.run(loader=loader, folder=folder, answer=answer)

@@ -23,8 +23,8 @@ from harness.layers import BatchNorm, Conv2D, Flatten, Linear, ReLU
 from harness.reference import loops
 from harness.spec import optimizers, partition
 from harness.workloads import Workload
-from jax_impl import input as loaders
 from jax_impl import runtime
+from jax_impl.loader import make_loader
 from jax_impl.manifest import FRAMEWORK
 from jax_impl.models import Network
 
@@ -227,7 +227,7 @@ def loader(strategy, job, epochs):
     devices = job.world.devices if strategy.parallelism == "data" else 1
     for workers in (0, 3):
         slow = Slow(load("train"), seed=0, transform=WORKLOAD.transform)
-        made = loaders.make_loader(program, job, replace(epochs, batches=slow), workers=workers)
+        made = make_loader(program, job, replace(epochs, batches=slow), workers=workers)
         for number in (0, 1):
             steps, before = epochs.steps(number), slow.asked
             for count, (step, (x, y)) in enumerate(zip(steps, made.epoch(number), strict=True), 1):
@@ -245,7 +245,7 @@ def loader(strategy, job, epochs):
         found["order"] &= sum(1 for _ in made.epoch(1)) == len(steps)
         made.close()
     broken = Broken(load("train"), seed=0, transform=WORKLOAD.transform)
-    made = loaders.make_loader(program, job, replace(epochs, batches=broken), workers=2)
+    made = make_loader(program, job, replace(epochs, batches=broken), workers=2)
     try:
         list(made.epoch(0))
     except OSError as error:

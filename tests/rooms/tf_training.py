@@ -22,7 +22,8 @@ from harness.reference import loops
 from harness.spec import OptimizerSpec
 from harness.spec.partition import shares
 from harness.workloads import resnet50
-from tf_impl import input, losses, runtime
+from tf_impl import losses, runtime
+from tf_impl.loader import make_loader
 
 BATCH = 16
 ADAM = OptimizerSpec(name="adamw", learning_rate=0.01, weight_decay=0.1, schedule="step", step_size=2, gamma=0.5)
@@ -126,7 +127,7 @@ def loading(program, workload):
     epochs = Epochs(batches=Batches(arrays, seed=0, transform=transform), global_batch=BATCH, unit=4)
     assert [step.rows for step in epochs.steps(0)] == [16, 16, 12]  # the last batch has factors
     for workers in (0, 3):
-        loader = input.make_loader(program, program.job, epochs, workers=workers)
+        loader = make_loader(program, program.job, epochs, workers=workers)
         next(loader.epoch(2))
         for number in (1, 0):
             seen.clear()

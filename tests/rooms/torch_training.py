@@ -22,8 +22,8 @@ from harness.datasets import Batches, Epochs, padded
 from harness.reference import loops
 from harness.spec import Precision, registry
 from harness.spec.optimizers import parse
-from torch_impl import input as torch_input
 from torch_impl import runtime, weights
+from torch_impl.loader import make_loader
 
 BATCH, SAMPLES = 8, 21  # so an epoch has two whole batches and one of 5
 MOMENTUM = "sgd:momentum=0.9,nesterov=true,weight_decay=0.01,schedule=step,step_size=2,gamma=0.5,warmup_steps=1"
@@ -178,7 +178,7 @@ def loaded(strategy, workload, *, workers=0, parts=1):
     """Batches of a loader that differ from what the program would place, or from the samples of the epoch."""
     data, wrong = epochs(workload, strategy, parts=parts), []
     program, job = built(strategy, workload, precision="fp32", accumulation_steps=parts)
-    loader = torch_input.make_loader(program, job, data, workers=workers)
+    loader = make_loader(program, job, data, workers=workers)
     for _ in zip(range(2), loader.epoch(0), strict=False):
         pass  # and leave the epoch early
     for number in (1, 0):
@@ -208,7 +208,7 @@ def raised(strategy, workload, *, workers):
     program, job = built(strategy, workload, precision="fp32")
     arrays = workload.load("train", None)
     data = Epochs(batches=Batches(arrays, seed=0, transform=broken), global_batch=BATCH)
-    loader = torch_input.make_loader(program, job, data, workers=workers)
+    loader = make_loader(program, job, data, workers=workers)
     try:
         next(loader.epoch(0))
         return "nothing"
