@@ -106,7 +106,7 @@ def about(options: argparse.Namespace, used: list[dict[str, Any]]) -> dict[str, 
     describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]
     ran = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
     return {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),  # published: give --out a relative path
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": ran.stdout.strip(),
         "tiny": options.tiny,
