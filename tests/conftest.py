@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from approval import Approval
 
-from harness.machine import environment
+from harness.machine import worker_variables
 from harness.machine.devices import Gpu, Machine, cores
 from harness.spec import Check, OptimizerSpec, Parity, TrialResult, TrialSpec, registry
 
@@ -25,6 +26,15 @@ ROOT = TESTS.parent
 FAKES = TESTS / "fakes"
 FORKED = TESTS / "forked"
 XLA = {"jaxlib": "libjax_common.so", "tensorflow": "libtensorflow_framework.so.2"}  # where each has its flags
+
+
+def processes_started_here() -> list[psutil.Process]:
+    """All processes below this one, but for those of the fixture `forked`, which last as long as the tests."""
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if str(FORKED / "zygote.py") not in process.cmdline()
+    ]
 
 
 def quick() -> dict[str, str]:
@@ -92,7 +102,7 @@ def forked() -> Iterator[Callable[[str], str]]:
                 package = registry.framework(name).package
                 own = registry.framework(name).environment.get("cpu", {})
                 known = {"machine": make_machine(), "platform": "cpu", "devices": 2, "cores": 1, "own": own}
-                variables = environment.worker_environment(code=ROOT, **known)
+                variables = worker_variables.worker_environment(code=ROOT, **known)
                 variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS / "faults")])
                 running[name] = subprocess.Popen(
                     [python(name), str(FORKED / "zygote.py"), package, str(where)], env=variables,

@@ -36,7 +36,7 @@ def public_functions(path):
 
 # From the bottom to the top: each may import what stands before it, and nothing behind it. The packages' docstrings say
 # what they are.
-SHARED = ("spec", "layers", "datasets", "workloads", "contract", "checkpoints", "reference", "gate")
+SHARED = ("spec", "layers", "datasets", "workloads", "contract", "messages", "checkpoints", "reference", "gate")
 RANKS = ("worker",)
 PARENT = ("machine", "planning", "launch", "results", "reporting", "session", "cli")
 ORDER = (*SHARED, *RANKS, *PARENT)

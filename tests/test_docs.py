@@ -11,7 +11,7 @@ from pathlib import Path
 from conftest import TESTS, harness
 
 from harness import workloads
-from harness.reporting import agreement, naming, tutorial
+from harness.reporting import loss_agreement, naming, tutorial
 from harness.reporting.formatting import at_most
 from harness.reporting.summary import machine_of, summarize
 from harness.results import store
@@ -108,7 +108,7 @@ def test_the_numbers_in_the_readmes_sentences_are_those_of_the_records():
     peers = [
         [c for c in group if c.spec.normalization == kind] for group in batches for kind in ("global", "per_device")
     ]
-    apart = [max(agreement.distance(group, step) for group in peers if group) for step in (0, 4)]
+    apart = [max(loss_agreement.distance(group, step) for group in peers if group) for step in (0, 4)]
     assert f"the first agree within {bound(apart[0])}, the fifth within {bound(apart[1])}" in text
     machines = Counter(machine_of(result) for cell in cells for result in cell.good)
     assert f"{max(machines.values())} of all {machines.total()} on one machine and {min(machines.values())}" in text

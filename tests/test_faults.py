@@ -16,7 +16,8 @@ import pytest
 from conftest import make_machine
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch.local import Order, launch
+from harness.launch.launcher import Launch, launch
+from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results.judge import judge
@@ -45,12 +46,12 @@ def prove(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     references = References(tmp_path, data=None, display=PlainDisplay())
     references.prepare(spec)
     golden, groups = references.reference(spec)
-    order = Order(
+    planned = Launch(
         spec=replace(spec, options=spec.options | {"fault": fault}), phase="parity", interpreter=forked(spec.framework),
         folder=tmp_path / "trial", inputs=references.inputs[f"{spec.workload}-{spec.size}"].train, golden=golden,
         groups=len(groups), devices_in_plan=2,
     )  # fmt: skip
-    outcome = launch(order, make_machine())
+    outcome = launch(planned, LocalLauncher(make_machine()))
     ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
     return judge(ended, outcome)
 

@@ -16,7 +16,7 @@ from conftest import FAKES, ROOT, TESTS, harness, make_machine
 from refusals import names
 
 from harness.launch import local, worker_code
-from harness.machine.environment import worker_environment
+from harness.machine.worker_variables import worker_environment
 from harness.results import store
 
 

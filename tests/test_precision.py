@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_result, make_spec
 from refusals import names
 
 from harness.gate import precision_probe
-from harness.launch.local import Outcome
+from harness.launch.launcher import Outcome
+from harness.messages import Answer, Timing
 from harness.results.judge import judge, off_golden, timed
 
 
@@ -47,8 +50,8 @@ def test_nan_shows():
 
 
 def test_a_trial_in_another_precision_counts_for_nothing():
-    answer = {"losses": [2.0, 1.0], "precision_errors": FOUND["tf32"]}
-    outcome = Outcome(status="ok", reason="", traceback="", answers=({**answer, "precision_errors": {}}, answer))
+    first = Answer(rank=0, timing=Timing(losses=(2.0, 1.0)))
+    outcome = Outcome(status="ok", answers=(first, replace(first, rank=1, precision_errors=FOUND["tf32"])))
     void = timed(make_result(), outcome, None, ())
     assert void.status == "parity_failed"
     names(void.reason, "fp32", "TF32")

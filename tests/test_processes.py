@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FAKES, ROOT, make_machine
+from conftest import FAKES, ROOT, make_machine, processes_started_here
 from refusals import names, refused
 from test_launch import wait_for
 
@@ -128,7 +128,7 @@ import json, sys, time
 failed = time.time()
 open("begun", "w").close()
 time.sleep(0.3)  # as an error takes that passes through many frames, or prints a long traceback
-answer = {"status": "oom", "reason": "no memory", "traceback": "", "ended": failed}
+answer = {"rank": 1, "status": "oom", "reason": "no memory", "traceback": "", "ended": failed}
 open("rank1.json", "w").write(json.dumps(answer))
 sys.exit(1)
 """
@@ -259,4 +259,4 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
     assert "cannot be computed: ended by SIGKILL" in results[0].reason
     assert started and all(process.returncode == -signal.SIGKILL for process in started)
     assert list((tmp_path / "tmp").iterdir()) == []
-    assert not psutil.Process().children(recursive=True)
+    assert not processes_started_here()

@@ -10,14 +10,13 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-import psutil
 import pytest
-from conftest import make_machine, make_spec
+from conftest import make_machine, make_spec, processes_started_here
 from refusals import names
 
 from harness.cli.terminal import PlainDisplay
 from harness.launch import pool
-from harness.launch.local import Outcome
+from harness.launch.launcher import Outcome
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
@@ -160,4 +159,4 @@ def test_ctrl_c_ends_all_that_run_beside_each_other(session, tmp_path, monkeypat
     with pytest.raises(Interrupted):
         session("single", "hang_rank1")
     assert [result.status for result in store.read(tmp_path)] == ["killed", "killed"]
-    assert not psutil.Process().children(recursive=True)
+    assert not processes_started_here()

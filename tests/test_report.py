@@ -15,10 +15,10 @@ from scenes import HOSTILE, HOSTILE_TRACE
 from harness import reporting, workloads
 from harness.cli import screen, terminal
 from harness.reporting import (
-    agreement,
     descriptions,
     escaping,
     formatting,
+    loss_agreement,
     markdown,
     naming,
     plots,
@@ -100,37 +100,37 @@ def peers(*losses, **known):
 
 def test_cells_without_a_golden_reference_are_compared_with_each_other():
     all_three = ("PyTorch single ×1", "JAX single ×1", "TensorFlow single ×1")
-    (line,) = agreement.sentences(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
+    (line,) = loss_agreement.sentences(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
     names(line, *all_three, "1e-05", "loss 2", "5e-03")
     equal = peers((7.0, 6.0), (7.0, 6.0))
-    assert [agreement.distance(equal, step) for step in (0, 1)] == [0, 0]
-    (line,) = agreement.sentences(equal)
+    assert [loss_agreement.distance(equal, step) for step in (0, 1)] == [0, 0]
+    (line,) = loss_agreement.sentences(equal)
     names(line, *all_three[:2], "loss 2")
     assert not re.search(r"\de-\d", line)
     cells = peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0))
-    assert agreement.distance(cells, 0) == agreement.distance(cells, 0, of=cells[1]) == pytest.approx(0.01)
-    assert agreement.distance(cells, 0, of=cells[0]) == 0
-    (line,) = agreement.disagreements(cells)
+    assert loss_agreement.distance(cells, 0) == loss_agreement.distance(cells, 0, of=cells[1]) == pytest.approx(0.01)
+    assert loss_agreement.distance(cells, 0, of=cells[0]) == 0
+    (line,) = loss_agreement.disagreements(cells)
     names(line, "JAX single ×1", "loss 1", "1e-02", "3 cells", "fp32", "1e-04")
     results = [result for each in cells for result in each.launches]
     text = markdown.render(cells, results, {})
-    for said in (*agreement.disagreements(cells), *agreement.sentences(cells)):
+    for said in (*loss_agreement.disagreements(cells), *loss_agreement.sentences(cells)):
         assert text.count(escaping.escape(said)) == 1
     bf16 = {"precision": "bf16"}
-    assert not agreement.disagreements(peers((7.0, 6.0), (7.07, 6.05), (7.0, 6.0), spec=bf16))
+    assert not loss_agreement.disagreements(peers((7.0, 6.0), (7.07, 6.05), (7.0, 6.0), spec=bf16))
     # a wrong update shows after the first loss
-    (line,) = agreement.disagreements(peers((7.0, 6.0), (7.0, 6.3), (7.0, 6.0), spec=bf16))
+    (line,) = loss_agreement.disagreements(peers((7.0, 6.0), (7.0, 6.3), (7.0, 6.0), spec=bf16))
     names(line, "JAX single ×1", "loss 2", "5e-02", "bf16", "3e-02")
-    assert not agreement.disagreements(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
-    assert agreement.disagreements(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
-    assert not agreement.disagreements(
+    assert not loss_agreement.disagreements(peers((7.0, 6.0), (7.0, 6.003), (7.0, 6.0)))
+    assert loss_agreement.disagreements(peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0)))
+    assert not loss_agreement.disagreements(
         peers((7.0, 6.0), (7.0, 6.009), (7.0, 6.0), spec={"tolerances": "bf16_gradients"})
     )
 
 
 def test_only_cells_that_make_the_same_steps_are_peers():
     def sets(cells):
-        (line,) = agreement.sentences(cells)  # about all that have no peers
+        (line,) = loss_agreement.sentences(cells)  # about all that have no peers
         return line.count("×")
 
     assert sets(peers((7.0, 6.0))) == 1
@@ -143,8 +143,8 @@ def test_only_cells_that_make_the_same_steps_are_peers():
         for each in ("per_device", "global")
     )
     assert sets(ddp + jit) == 2
-    assert not agreement.sentences(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
-    assert not agreement.sentences(summary.summarize([cell()]))  # it has a golden reference
+    assert not loss_agreement.sentences(peers((7.0, 6.0), spec={"protocol": "from_host", "platform": "gpu"}))
+    assert not loss_agreement.sentences(summary.summarize([cell()]))  # it has a golden reference
     assert sets(peers((7.0, 6.0), spec={"workload": "gone"})) == 1  # from an old report, or of a missing plug-in
 
 

@@ -14,13 +14,12 @@ import pytest
 from conftest import make_machine, make_result, make_spec
 from refusals import refused
 
-from harness import checkpoints
+from harness import checkpoints, messages
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
 from harness.spec import Parity, TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
-from harness.worker import main
 
 
 def test_round_trip(tmp_path):
@@ -100,7 +99,7 @@ def test_a_run_that_goes_on_writes_no_row_onto_a_torn_one(tmp_path, fakes):
     assert store.read(tmp_path) == [first, second]
 
 
-@pytest.mark.parametrize("write", [store.write_json, main.write_json])
+@pytest.mark.parametrize("write", [store.write_json, messages.write])
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch, write):
     path = tmp_path / "answer.json"
     write(path, {"status": "ok"})

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import make_spec
 
 from harness.datasets import Batches
 from harness.results import rates
-from harness.worker import agreement, measure, timing
+from harness.worker import measure, timing
+from harness.worker.draft import Draft
+from harness.worker.rank_agreement import Agreement
 
 
 class FakeProgram:
@@ -64,9 +69,10 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     def bare(program, resident):
         return lambda steps: order.append(("bare", steps))
 
-    def progress(text):
-        if text.startswith("block"):
-            order.append(text)
+    class Noting(Draft):
+        def progress(self, activity, done=0, total=0, *, detail=""):
+            if activity == "block":
+                order.append((activity, done))
 
     class Watched(FakeProgram):
         def sync(self):
@@ -78,14 +84,19 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     known = {"blocks": 8, "steps_per_block": 3, "curve_steps": 1, "warmup_seconds": 0, "block_seconds": 0}
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
     batches = Batches(arrays, seed=0, transform=np.asarray)
-    answer = {}
-    agree = agreement.Agreement(tmp_path, 0, program.barrier)
-    measure.measure(program, make_spec(**known), batches, agree, answer=answer, progress=progress, bare=bare)
-    order = order[order.index("block 1/8") :]
+    spec = make_spec(**known)
+    draft = Noting(tmp_path, 0)
+    context: Any = SimpleNamespace(
+        spec=spec, program=program, batches=batches, draft=draft, agree=Agreement(tmp_path, 0, program.barrier)
+    )
+    measure.measure_resident(context, bare)
+    order = order[order.index(("block", 1)) :]
     own, by_hand = ("own", 3), ("bare", 3)
     pairs = [[own, by_hand], [by_hand, own]] * 3 + [[own]] * 2
-    assert order == [x for number, pair in enumerate(pairs, 1) for x in (f"block {number}/8", *pair)]
-    assert (len(answer["block_seconds"]), len(answer["bare_block_seconds"])) == (8, measure.BARE_BLOCKS) == (8, 6)
+    assert order == [x for number, pair in enumerate(pairs, 1) for x in (("block", number), *pair)]
+    found = draft.answer.timing
+    assert found is not None
+    assert (len(found.block_seconds), len(found.bare_block_seconds)) == (8, measure.BARE_BLOCKS) == (8, 6)
 
 
 def time_blocks(program, **known):

@@ -12,7 +12,7 @@ from conftest import ROOT, harness, make_machine, make_result, make_spec
 from refusals import refused, refused_command
 
 from harness import reporting
-from harness.machine import environment
+from harness.machine import machine_record
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
@@ -127,13 +127,13 @@ def test_settings_are_listed():
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):
-    empty = compile_cache.files(str(tmp_path))
+    empty = compile_cache.files(tmp_path)
     assert compile_cache.state(empty, empty) == "none"  # eager: nothing was compiled
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "kernel.so").touch()
-    full = compile_cache.files(str(tmp_path))
+    full = compile_cache.files(tmp_path)
     assert (compile_cache.state(empty, full), compile_cache.state(full, full)) == ("cold", "warm")
-    assert compile_cache.files("") == set()
+    assert compile_cache.files(None) == set()
 
 
 def test_a_cache_that_cannot_be_made_and_one_that_a_plan_leaves_to_the_run(tmp_path):
@@ -148,8 +148,8 @@ def test_a_cache_that_cannot_be_made_and_one_that_a_plan_leaves_to_the_run(tmp_p
 
 def test_the_same_gpus_elsewhere_are_the_same_hardware():
     one, other = ({"gpus": [{"name": "H200", "memory_bytes": 1, "uuid": uuid}]} for uuid in ("GPU-a", "GPU-b"))
-    assert environment.other_hardware(one, other) == ""
-    assert environment.other_hardware(one, {"gpus": [{"name": "H100", "memory_bytes": 1}]}) == "gpus"
+    assert machine_record.other_hardware(one, other) == ""
+    assert machine_record.other_hardware(one, {"gpus": [{"name": "H100", "memory_bytes": 1}]}) == "gpus"
 
 
 def test_over_bare_is_the_median_of_neighbouring_blocks():

@@ -16,8 +16,10 @@ import pytest
 from conftest import FAKES, ROOT, harness, make_machine, make_spec
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch import local, worker_code
-from harness.machine import environment
+from harness.launch import worker_code
+from harness.launch.launcher import Launch, launch
+from harness.launch.local import LocalLauncher
+from harness.machine import worker_variables
 from harness.results import store
 from harness.session.references import References
 from harness.spec import registry
@@ -47,7 +49,7 @@ def test_a_worker_has_the_variables_that_it_may_have_and_no_others(tmp_path):
     for each in told(tmp_path / "run"):
         variables = each["environment"]
         assert variables.items() >= NVLINK.items()
-        known = (environment.PASSED, environment.PASSED_PREFIXES)
+        known = (worker_variables.PASSED, worker_variables.PASSED_PREFIXES)
         assert {name for name in variables if name not in known[0] and not name.startswith(known[1])} <= OURS
         assert not {*STALE, *SECRET} & variables.keys()
     (result,) = store.read(tmp_path / "run")
@@ -177,11 +179,11 @@ def test_a_worker_refuses_a_file_that_holds_a_pickle(tmp_path, fakes, poisoned):
     first = next(name for name in arrays if name in ("x", "losses"))
     evil = np.array([Malicious(mark)], dtype=object)
     np.savez(files[poisoned], **arrays | {first: evil})  # pyright: ignore[reportArgumentType]
-    order = local.Order(
+    planned = Launch(
         spec=spec, phase="parity", interpreter=sys.executable, folder=tmp_path / "trial",
         inputs=files["inputs"], golden=files["golden"], groups=len(groups),
     )  # fmt: skip
-    outcome = local.launch(order, make_machine())
+    outcome = launch(planned, LocalLauncher(make_machine()))
     assert not mark.exists()
     assert outcome.status == "crashed"
     assert "allow_pickle=False" in outcome.reason

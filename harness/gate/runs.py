@@ -8,7 +8,6 @@ processes. The machine changes nothing in a run except the rounding of BLAS.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,9 +24,8 @@ from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity
 from harness.reference import loops
 from harness.reference.loops import Golden
-from harness.spec import OptimizerSpec, TrialSpec
+from harness.spec import OptimizerSpec, TrialSpec, codec
 from harness.spec.arrays import Arrays
-from harness.spec.codec import decode
 from harness.spec.errors import UsageError
 from harness.spec.partition import normalization_groups
 from harness.spec.processes import die_with_parent
@@ -165,11 +163,10 @@ def check_init_from(spec: TrialSpec) -> Arrays:
 def main() -> None:
     die_with_parent()
     folder = Path(sys.argv[1])
-    order = json.loads((folder / "run.json").read_text())
-    spec = decode(TrialSpec, order["spec"])
-    run = GoldenRun(spec=spec, phase=order["phase"], steps=order["steps"], inputs=Path(order["inputs"]), folder=folder)
+    run = codec.loads(GoldenRun, (folder / "run.json").read_text())
+    workload = workloads.get(run.spec.workload, run.spec.size)
     with np.load(run.inputs, allow_pickle=False) as inputs:
-        batches = Batches(dict(inputs), seed=spec.seed, transform=workloads.get(spec.workload, spec.size).transform)
+        batches = Batches(dict(inputs), seed=run.spec.seed, transform=workload.transform)
     # NumPy releases the interpreter's lock while it computes; its handling of overflows is set for each thread
     with ThreadPoolExecutor(TRAININGS, initializer=partial(np.seterr, all="ignore")) as threads:
         try:

@@ -5,7 +5,6 @@ The devices are idle until the golden references are ready, so all that a plan n
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,15 +12,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 
 from harness.gate.runs import TRAININGS, GoldenRun
-from harness.machine import environment
+from harness.machine import machine_record
 from harness.machine.devices import cores
-from harness.spec import OUT_OF_TIME
+from harness.spec import OUT_OF_TIME, codec
 from harness.spec.errors import UsageError
 
 LONG_FLOPS = 2e10  # about a second of NumPy on one core; a process takes half a second to start
@@ -79,10 +77,9 @@ def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: fl
 def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
     """Start one process. The number of BLAS threads is set in its environment: BLAS reads it when NumPy is imported."""
     run.folder.mkdir(exist_ok=True)
-    content = {"spec": asdict(run.spec), "phase": run.phase, "steps": run.steps, "inputs": str(run.inputs)}
-    (run.folder / "run.json").write_text(json.dumps(content))
+    (run.folder / "run.json").write_text(codec.dumps(run))
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    path = os.pathsep.join(filter(None, [str(environment.PROJECT), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(machine_record.PROJECT), os.environ.get("PYTHONPATH", "")]))
     with (run.folder / "log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.gate.runs", str(run.folder)],

@@ -1,173 +1,184 @@
-"""Launches one phase of one trial on this machine: a fresh process per rank, under the framework's interpreter.
+"""Launching on this machine: fresh processes, one per rank, under a supervisor that ends them whatever happens.
 
-The ranks belong to a supervisor process of their own. Everything passes through files in the order's folder: job.json
-for the ranks, group.json for the supervisor, and the answers of both.
+The harness and these processes exchange files in the launch's folder: the order and the answers (harness/messages.py),
+and the supervisor's group and ending (harness/launch/group.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import psutil
 
+from harness.contract import World
+from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
+from harness.launch.launcher import Launch, Outcome
 from harness.launch.worker_code import link_code
-from harness.machine import environment
+from harness.machine import worker_variables
 from harness.machine.devices import Machine
-from harness.spec import FrameworkSpec, Status, TrialSpec, registry
+from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
+from harness.spec import FrameworkSpec, TrialSpec, codec, registry
 
-POLL_SECONDS = 0.1
-# Without progress for this share of its time limit, or for this many seconds if that is less, a trial counts as hung.
-STALL_SHARE, STALL_SECONDS = 0.5, 300.0
+STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # of the time limit, and at most: so long without progress counts as hung
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
 
 
-PhaseName = Literal["parity", "timing", "training"]
+class LocalLauncher:
+    """Launches on the devices of this machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def start(self, launch: Launch) -> LocalRun:
+        """Start a phase: write what its processes read, and start their supervisor."""
+        spec, folder = launch.spec, launch.folder
+        framework = registry.framework(spec.framework)
+        processes = spec.devices if framework.strategy(spec.strategy).processes == "per_device" else 1
+        shares = core_shares(self._machine.cores, processes, spec.devices, launch.devices_in_plan, spec.platform)
+        folder.mkdir(parents=True)
+        variables = _variables(launch, framework, self._machine, cores=len(shares[0]))
+        order = _order(launch, framework, processes=processes, cores=len(shares[0]))
+        (folder / ORDER).write_text(codec.dumps(order))
+        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares)))
+        return LocalRun(folder, processes=processes, cores=len(shares[0]), timeout_seconds=spec.timeout_seconds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """One phase to launch. `inputs` and `golden` are files that the worker reads."""
+class LocalRun:
+    """A phase under way on this machine: its supervisor, and the files in its folder."""
 
-    spec: TrialSpec
-    phase: PhaseName
-    interpreter: str
-    folder: Path
-    inputs: Path
-    golden: Path
-    test: Path | None = None  # training: the test set
-    run_folder: Path | None = None  # training: where checkpoints are saved
-    checkpoint: Path | None = None  # training: the checkpoint to resume from
-    init_from: Path | None = None  # training: the checkpoint with the initial weights
-    compile_cache: Path | None = None  # where the framework keeps compiled code
-    shares: bool = False  # whether other launches use the same GPUs at the same time
-    groups: int = 1
-    devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
+    def __init__(self, folder: Path, *, processes: int, cores: int, timeout_seconds: float) -> None:
+        self._folder, self._processes, self._cores = folder, processes, cores
+        self._deadline = time.monotonic() + timeout_seconds + KILL_SECONDS
+        with (folder / "supervisor.log").open("wb") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-m", "harness.launch.supervisor", str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=folder / "code",
+                start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
+            )
 
+    def poll(self) -> bool:
+        """Whether the supervisor has ended, or has had far more time than it needs."""
+        return self._supervisor.poll() is not None or time.monotonic() >= self._deadline
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a phase ended, and each rank's answer (empty if the rank gave none)."""
+    def progress(self) -> Progress | None:
+        """What rank 0 is doing; None if it has not said so yet."""
+        path = self._folder / progress_file(0)
+        return codec.loads(Progress, path.read_text()) if path.exists() else None
 
-    status: Status
-    reason: str
-    traceback: str
-    answers: tuple[dict[str, Any], ...]
-    cores: int = 0
+    def stop(self) -> None:
+        """End all processes. Closing the supervisor's standard input, in whatever way, makes it end everything."""
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.close()
+        try:
+            self._supervisor.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._supervisor.kill()  # its ranks die with it
+        if not (self._folder / ENDING).exists():
+            end_orphans(self._supervisor.pid)
 
+    def collect(self) -> Outcome:
+        """How the phase ended, with the ranks' answers."""
+        ending = self._ending()
+        answers = [_answer(self._folder, rank) for rank in range(self._processes)]
+        return Outcome(
+            status=ending.status,
+            reason=ending.reason,
+            traceback=ending.traceback,
+            answers=tuple(answer for answer in answers if answer is not None),
+            cores=self._cores,
+        )
 
-def launch(
-    order: Order,
-    machine: Machine,
-    *,
-    on_progress: Callable[[str], None] = lambda text: None,
-    stop: threading.Event | None = None,
-) -> Outcome:
-    """Run a phase until it ends, in whatever way. On an exception (Ctrl-C) all its processes are ended first.
-
-    `stop`: ends the phase as well, as soon as it is set.
-    """
-    spec, folder = order.spec, order.folder
-    framework = registry.framework(spec.framework)
-    processes = spec.devices if framework.strategy(spec.strategy).processes == "per_device" else 1
-    shares = core_shares(machine.cores, processes, spec.devices, order.devices_in_plan, spec.platform)
-    folder.mkdir(parents=True)
-    variables = _variables(order, framework, machine, cores=len(shares[0]))
-    job = _job(order, framework, processes=processes, cores=len(shares[0]))
-    (folder / "job.json").write_text(json.dumps(job))
-    (folder / "group.json").write_text(json.dumps(_group(order, variables, shares)))
-    ended = _supervise(folder, on_progress, spec.timeout_seconds, stop or threading.Event())
-    return Outcome(
-        status=ended["status"],
-        reason=ended["reason"],
-        traceback=ended["traceback"],
-        answers=tuple(_answer(folder, rank) for rank in range(processes)),
-        cores=len(shares[0]),
-    )
+    def _ending(self) -> Ending:
+        path = self._folder / ENDING
+        if path.exists():
+            return codec.loads(Ending, path.read_text())
+        lines = (self._folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
+        return Ending(status="crashed", reason=f"the supervisor ended early: {(lines or ['no message'])[-1]}")
 
 
-def _variables(order: Order, framework: FrameworkSpec, machine: Machine, *, cores: int) -> dict[str, str]:
+def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, cores: int) -> dict[str, str]:
     """All environment variables of a rank. Links the code and makes the folder for temporary files."""
-    spec = order.spec
-    variables = environment.worker_environment(
+    spec = launch.spec
+    variables = worker_variables.worker_environment(
         machine=machine,
         platform=spec.platform,
         devices=spec.devices,
         cores=cores,
         own=framework.environment.get(spec.platform, {}),
-        code=link_code(order.folder / "code", framework.package),
+        code=link_code(launch.folder / "code", framework.package),
     )
     for setting in framework.settings:
         if spec.settings.get(setting.name):
             for name, value in setting.environment.items():
                 variables[name] = f"{value} {variables.get(name, '')}".strip()
-    if order.shares:
+    if launch.shares:
         variables |= framework.sharing
-    if order.compile_cache and framework.compile_cache:
-        variables[framework.compile_cache] = str(order.compile_cache)
+    if launch.compile_cache and framework.compile_cache:
+        variables[framework.compile_cache] = str(launch.compile_cache)
     # Libraries leave files there when a process ends abruptly. This folder is deleted with all others of the session.
-    temporary = order.folder.parent / "tmp"
+    temporary = launch.folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     variables["TMPDIR"] = str(temporary)
     return variables
 
 
-def _job(order: Order, framework: FrameworkSpec, *, processes: int, cores: int) -> dict[str, Any]:
+def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: int) -> Order:
     """What every rank reads."""
-    spec = order.spec
-    return {
-        "spec": asdict(spec),
-        "phase": order.phase,
-        "package": framework.package,
-        "distributions": framework.distributions,
-        "world": {
-            "processes": processes,
-            "devices": spec.devices,
-            "platform": spec.platform,
-            "cores": cores,
-            "rendezvous": f"file://{order.folder}/rendezvous",
-        },
-        "inputs": str(order.inputs),
-        "golden": str(order.golden),
-        "groups": order.groups,
-        "compile_cache": str(order.compile_cache or ""),
-        "test": str(order.test or ""),
-        "run_folder": str(order.run_folder or ""),
-        "checkpoint": str(order.checkpoint or ""),
-        "init_from": str(order.init_from or ""),
-    }
+    spec = launch.spec
+    world = World(
+        rank=0,
+        processes=processes,
+        devices=spec.devices,
+        platform=spec.platform,
+        cores=cores,
+        rendezvous=f"file://{launch.folder}/rendezvous",
+    )
+    return Order(
+        spec=spec,
+        phase=launch.phase,
+        package=framework.package,
+        distributions=framework.distributions,
+        world=world,
+        inputs=launch.inputs,
+        golden=launch.golden,
+        groups=launch.groups,
+        compile_cache=launch.compile_cache,
+        test=launch.test,
+        run_folder=launch.run_folder,
+        checkpoint=launch.checkpoint,
+        init_from=launch.init_from,
+    )
 
 
-def _group(order: Order, variables: dict[str, str], shares: Sequence[list[int]]) -> dict[str, Any]:
+def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]]) -> Group:
     """What the supervisor reads: each rank's command, environment and cores, and the time limits."""
-    spec = order.spec
-    command = [order.interpreter, "-m", "harness.worker.main", str(order.folder), "--rank"]
-    ranks = [
-        {
-            "command": [*command, str(rank)],
-            "environment": variables,
+    spec = launch.spec
+    command = (launch.interpreter, "-m", "harness.worker.main", str(launch.folder), "--rank")
+    ranks = tuple(
+        RankProcess(
+            command=(*command, str(rank)),
+            environment=variables,
             # A GPU trial may use every core. On CPU the cores are the devices.
-            "cores": share if spec.platform == "cpu" else [],
-        }
+            cores=tuple(share) if spec.platform == "cpu" else (),
+        )
         for rank, share in enumerate(shares)
-    ]
-    return {"ranks": ranks, "timeout_seconds": spec.timeout_seconds, "stall_seconds": stall_seconds(spec)}
+    )
+    return Group(ranks=ranks, timeout_seconds=spec.timeout_seconds, stall_seconds=stall_seconds(spec))
 
 
-def _answer(folder: Path, rank: int) -> dict[str, Any]:
-    """A rank's answer; if it was ended before it could give one, what it had written by then."""
-    for path in (folder / f"rank{rank}.json", folder / f"rank{rank}.so-far.json"):
+def _answer(folder: Path, rank: int) -> Answer | None:
+    """A rank's answer; if it was ended before it could give one, what it had saved by then, if anything."""
+    for path in (folder / answer_file(rank), folder / draft_file(rank)):
         if path.exists():
-            return json.loads(path.read_text())
-    return {}
+            return codec.loads(Answer, path.read_text())
+    return None
 
 
 def stall_seconds(spec: TrialSpec) -> float:
@@ -190,46 +201,6 @@ def core_shares(
         [cores[(rank * per_process + index) % len(cores)] for index in range(min(per_process, len(cores)))]
         for rank in range(processes)
     ]
-
-
-def _supervise(
-    folder: Path, on_progress: Callable[[str], None], timeout_seconds: float, stop: threading.Event
-) -> dict[str, Any]:
-    """Start the supervisor and wait for it. Closing its standard input, in whatever way, makes it end everything."""
-    supervisor = _start_supervisor(folder)
-    path, limit = folder / "outcome.json", time.monotonic() + timeout_seconds + KILL_SECONDS
-    try:
-        while supervisor.poll() is None and time.monotonic() < limit and not stop.is_set():
-            progress = folder / "rank0.progress"
-            if progress.exists():
-                on_progress(progress.read_text())
-            time.sleep(POLL_SECONDS)
-    finally:
-        assert supervisor.stdin is not None
-        supervisor.stdin.close()
-        try:
-            supervisor.wait(KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            supervisor.kill()  # its ranks die with it
-        if not path.exists():
-            end_orphans(supervisor.pid)
-    if path.exists():
-        return json.loads(path.read_text())
-    lines = (folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
-    reason = f"the supervisor ended early: {(lines or ['no message'])[-1]}"
-    return {"status": "crashed", "reason": reason, "traceback": ""}
-
-
-def _start_supervisor(folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / "supervisor.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "harness.launch.supervisor", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd=folder / "code",
-            start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
-        )
 
 
 def end_orphans(supervisor: int) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
-from harness.launch.local import Outcome
+from harness.launch.launcher import Outcome
 from harness.spec import Status, TrialSpec
 
 MOST_AT_ONCE = 6

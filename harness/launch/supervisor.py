@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
+
+from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
+from harness.messages import Answer, Progress, answer_file, progress_file, write
+from harness.spec import codec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
@@ -37,22 +40,20 @@ def main() -> None:
         signal.signal(number, lambda *_: sys.exit(1))  # through the finally below
     folder = Path(sys.argv[1])
     try:
-        outcome = supervise(folder, json.loads((folder / "group.json").read_text()))
+        ending = supervise(folder, codec.loads(Group, (folder / GROUP).read_text()))
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the clean-up
         unkillable = end_descendants()
     if unkillable:
-        outcome["reason"] += f"; processes that could not be ended: {unkillable}"
-    temporary = folder / "outcome.tmp"
-    temporary.write_text(json.dumps(outcome))
-    temporary.replace(folder / "outcome.json")
+        ending = replace(ending, reason=f"{ending.reason}; processes that could not be ended: {unkillable}")
+    write(folder / ENDING, ending)
 
 
-def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
+def supervise(folder: Path, group: Group) -> Ending:
     """Start all ranks and wait until all have succeeded, one has failed, or their time is up."""
-    ranks = [start(folder, rank, order) for rank, order in enumerate(group["ranks"])]
-    deadline = time.monotonic() + group["timeout_seconds"]
+    ranks = [start(folder, rank, order) for rank, order in enumerate(group.ranks)]
+    deadline = time.monotonic() + group.timeout_seconds
     exits: dict[int, float] = {}  # when each rank's failure was first seen, in wall-clock time like the ranks' answers
     places, changed = None, time.monotonic()
     while True:
@@ -61,27 +62,27 @@ def supervise(folder: Path, group: dict[str, Any]) -> dict[str, Any]:
         if exits and time.time() - min(exits.values()) > GRACE_SECONDS:
             return failure(folder, codes, exits)
         if all(code == 0 for code in codes):
-            return {"status": "ok", "reason": "", "traceback": ""}
+            return Ending(status="ok")
         if (now := progress(folder, len(ranks))) != places:
             places, changed = now, time.monotonic()
         quiet = time.monotonic() - changed
-        if quiet > group["stall_seconds"] or time.monotonic() > deadline:
+        if quiet > group.stall_seconds or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
-            return {"status": "killed", "reason": "the harness was interrupted", "traceback": ""}
+            return Ending(status="killed", reason="the harness was interrupted")
 
 
-def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[bytes]:
+def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[bytes]:
     """Start one rank on its share of the cores, in a session of its own, with its output in a log."""
-    (folder / f"rank{rank}.progress").write_text("starting")
+    write(folder / progress_file(rank), Progress(activity="starting"))
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with (folder / f"rank{rank}.log").open("wb") as log:
         try:
-            if before and order["cores"]:
-                os.sched_setaffinity(0, order["cores"])  # inherited: libraries size their thread pools by it
+            if before and process.cores:
+                os.sched_setaffinity(0, process.cores)  # inherited: libraries size their thread pools by it
             return subprocess.Popen(
-                order["command"],
-                env=order["environment"] | {"LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
+                process.command,
+                env=process.environment | {"LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -93,49 +94,46 @@ def start(folder: Path, rank: int, order: dict[str, Any]) -> subprocess.Popen[by
                 os.sched_setaffinity(0, before)
 
 
-def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> dict[str, Any]:
+def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> Ending:
     """How the first rank failed. The others usually fail because of it.
 
     The time of a failure is that of the rank's answer, or, if it could not give one, when its exit was seen.
     """
-    failed = []
+    failed: list[tuple[float, int, Ending]] = []
     for rank, code in enumerate(codes):
         answer = read_answer(folder, rank)
-        if answer and answer["status"] != "ok":
-            failed.append((answer["ended"], rank, answer))
+        if answer is not None and answer.status != "ok":
+            said = Ending(status=answer.status, reason=answer.reason, traceback=answer.traceback)
+            failed.append((answer.ended, rank, said))
         elif code and code < 0:
             name = signal.Signals(-code).name
             hint = "; out of host memory?" if -code == signal.SIGKILL else ""
-            killed = {"status": "killed", "reason": f"ended by {name}{hint}", "traceback": ""}
-            failed.append((exits[rank], rank, killed))
+            failed.append((exits[rank], rank, Ending(status="killed", reason=f"ended by {name}{hint}")))
         elif code:
             reason = f"exit code {code} without an answer; its log ends: {last_line(folder, rank)}"
-            failed.append((exits[rank], rank, {"status": "crashed", "reason": reason, "traceback": ""}))
-    _, rank, answer = min(failed, key=lambda entry: entry[:2])
+            failed.append((exits[rank], rank, Ending(status="crashed", reason=reason)))
+    _, rank, ending = min(failed, key=lambda entry: entry[:2])
     where = f"rank {rank}: " if len(codes) > 1 else ""
-    return {"status": answer["status"], "reason": where + answer["reason"], "traceback": answer["traceback"]}
+    return replace(ending, reason=where + ending.reason)
 
 
-def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: dict) -> dict[str, Any]:
+def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: Group) -> Ending:
     """`hung` if no rank has made progress within the stall limit, else `timeout`. Asks the ranks where they are."""
     for process in ranks:
         if process.poll() is None:
             process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
     time.sleep(0.2)
     where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
-    if quiet > group["stall_seconds"]:
-        return {
-            "status": "hung",
-            "reason": f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more",
-            "traceback": "",
-        }
-    return {"status": "timeout", "reason": f"not done after {group['timeout_seconds']:g} s ({where})", "traceback": ""}
+    if quiet > group.stall_seconds:
+        reason = f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more"
+        return Ending(status="hung", reason=reason)
+    return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where})")
 
 
 def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
     """When each rank last reported its progress, and what it reported. Only changes matter, not the times."""
-    paths = [folder / f"rank{rank}.progress" for rank in range(ranks)]
-    return [(path.stat().st_mtime_ns, path.read_text()) for path in paths]
+    paths = [folder / progress_file(rank) for rank in range(ranks)]
+    return [(path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text()))) for path in paths]
 
 
 def last_line(folder: Path, rank: int) -> str:
@@ -144,9 +142,10 @@ def last_line(folder: Path, rank: int) -> str:
     return lines[-1][:300] if lines else "(empty)"
 
 
-def read_answer(folder: Path, rank: int) -> dict[str, Any] | None:
-    path = folder / f"rank{rank}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+def read_answer(folder: Path, rank: int) -> Answer | None:
+    """What a rank has answered, if it has."""
+    path = folder / answer_file(rank)
+    return codec.loads(Answer, path.read_text()) if path.exists() else None
 
 
 def end_descendants() -> list[int]:

@@ -10,7 +10,8 @@ from harness.machine.devices import Machine
 from harness.planning import request_checks, track_settings
 from harness.planning.cells import Combination, make_cells
 from harness.planning.interpreters import check_interpreter_names, choose_interpreters, modules_for_checkpoints
-from harness.planning.plan import Plan, Planned, interleave
+from harness.planning.launch_order import interleave
+from harness.planning.plan import Plan, Planned
 from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope, make_scope

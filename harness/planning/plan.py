@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from harness.spec import Platform, TrialSpec
@@ -33,23 +31,3 @@ class Plan:
     def runnable(self) -> list[TrialSpec]:
         """The trials that will be launched, in order."""
         return [trial.spec for trial in self.trials if trial.status == "planned"]
-
-
-def interleave(cells: Sequence[Planned], launches: int) -> tuple[Planned, ...]:
-    """Each cell that will not run, once; then `launches` rounds of all the others."""
-    idle = [cell for cell in cells if cell.status != "planned"]
-    runnable = [cell.spec for cell in cells if cell.status == "planned"]
-    return (*idle, *rounds(runnable, launches))
-
-
-def rounds(cells: Sequence[TrialSpec], launches: int) -> list[Planned]:
-    """Every cell once per round, each round in its own seeded random order.
-
-    `cells`: the first launch of each cell.
-    """
-    return [
-        # Each launch of a training is a training of its own, with other initial weights and another order of samples.
-        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
-        for launch in range(launches)
-        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}").sample(cells, len(cells))
-    ]

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from harness import workloads
-from harness.machine import environment
+from harness.machine import machine_record
+from harness.planning import strategy_options
 from harness.planning.interpreters import modules_for_checkpoints
-from harness.planning.plan import Plan, rounds
+from harness.planning.launch_order import rounds
+from harness.planning.plan import Plan
 from harness.spec import FROM_HOST_VERSION, TrialResult, TrialSpec, registry
 from harness.spec.errors import UsageError
 
@@ -69,7 +71,7 @@ def _is_known(spec: TrialSpec) -> bool:
     except (KeyError, ModuleNotFoundError):
         return False
     settings = {setting.name for setting in framework.settings}
-    return strategy.options.keys() == spec.options.keys() and settings == set(spec.settings)
+    return strategy_options.are_whole(spec.options, strategy) and settings == set(spec.settings)
 
 
 def check_protocol(plan: Plan) -> None:
@@ -85,7 +87,7 @@ def check_protocol(plan: Plan) -> None:
 
 def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a run began on other hardware: its numbers and new ones cannot be compared."""
-    differs = environment.other_hardware(then, now)
+    differs = machine_record.other_hardware(then, now)
     if differs:
         before, here = _in_words(then.get(differs)), _in_words(now.get(differs))
         hint = ", or set CUDA_VISIBLE_DEVICES to as many GPUs" if differs == "gpus" else ""

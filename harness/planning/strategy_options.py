@@ -13,6 +13,7 @@ from harness.spec.errors import UsageError, check_name
 from harness.workloads import Workload
 
 ALWAYS_SHOWN = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
+HOW_BATCHES_ARE_CUT = {"micro_batches", "split_size"}  # a pipeline that has both options takes one of them
 LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
 
 
@@ -89,6 +90,17 @@ def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
     if cut not in partition.BALANCED:
         partition.cut_points(cut, workload.blocks, stages)
     return cut
+
+
+def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
+    """Whether a cell has exactly the options that the strategy has now: those of a resolved plan."""
+    expected = set(strategy.options)
+    if expected >= HOW_BATCHES_ARE_CUT:
+        expected -= HOW_BATCHES_ARE_CUT
+        expected |= {name for name in HOW_BATCHES_ARE_CUT if name in options}
+        if len(HOW_BATCHES_ARE_CUT & options.keys()) != 1:
+            return False
+    return options.keys() == expected
 
 
 def shown(options: Mapping[str, Any], chosen: Mapping[str, Any], strategy: StrategySpec) -> dict[str, Any]:

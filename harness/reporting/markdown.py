@@ -9,9 +9,9 @@ import pandas as pd
 
 from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
 from harness.reporting import (
-    agreement,
     definitions,
     descriptions,
+    loss_agreement,
     provenance,
     result_table,
     sweep,
@@ -135,7 +135,7 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
     rows = result_table.parity([cell for cell in cells if proofs[cell.spec.computation] is cell])
-    return [escape(what), "", escape(how), "", table(rows), "", *bullets(agreement.sentences(cells))]
+    return [escape(what), "", escape(how), "", table(rows), "", *bullets(loss_agreement.sentences(cells))]
 
 
 def _problems(cells: Sequence[Cell]) -> list[str]:

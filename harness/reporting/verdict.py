@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.reporting import agreement, descriptions, naming, training, tutorial
+from harness.reporting import descriptions, loss_agreement, naming, training, tutorial
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.spec import FAILURES, TrialResult
@@ -23,7 +23,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
     if results[0].run.get("recipe") == "tutorial" and not descriptions.on_cpu(results):
         lines += tutorial.verdict(ran)
     if ran:
-        lines += _proved(ran) + agreement.disagreements(ran)
+        lines += _proved(ran) + loss_agreement.disagreements(ran)
     lines += _not_run(cells)
     lines += training.sentences(training.trained(cells))
     lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
@@ -103,7 +103,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
 def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     """How the timed or trained programs themselves were checked, which have another precision and batch."""
     golden = [cell for cell in cells if cell.first.golden_losses]
-    compared = agreement.compared(cells)
+    compared = loss_agreement.compared(cells)
     finite = len(cells) - len(golden) - len(compared)
     checks = [
         f"{count(len(golden), 'cell')} against the reference" if golden else "",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from harness.gate import parity, precision_probe
-from harness.launch.local import Outcome
-from harness.spec import CHECKED_LOSSES, Check, Epoch, Parity, Precision, Span, TrialResult, TrialSpec
+from harness.launch.launcher import Outcome
+from harness.spec import CHECKED_LOSSES, Check, Epoch, Parity, Precision, TrialResult, TrialSpec
 
 LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
 """How far the timed run's first loss may be from the golden reference, relative; the next few may be ten times as far.
@@ -22,18 +21,17 @@ ASYNCHRONOUS_TOLERANCE = 0.25
 
 
 def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
-    """The result of a parity phase: what went wrong, or the gate's findings on all ranks."""
+    """The result of a parity phase: what went wrong, or the merged gate results of all ranks."""
+    proofs = [answer.parity for answer in outcome.answers if answer.parity is not None]
     if outcome.status != "ok":
         result = replace(result, reason=f"in the parity phase: {result.reason}")
-        found = [
-            check for answer in outcome.answers if "parity" in answer for check in parity_from(answer["parity"]).checks
-        ]
-        if wrong := _wrong(found):  # that counts however other ranks ended: a second try must not hide it
+        if wrong := _wrong([check for proof in proofs for check in proof.checks]):
+            # counts however other ranks ended: no second try may hide it
             return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}")
         return result
     if off := precision_probe.wrong(precision_errors(outcome), "fp64"):
         return replace(result, status="parity_failed", reason=off)
-    merged = parity.merge(parity_from(answer["parity"]) for answer in outcome.answers)
+    merged = parity.merge(proofs)
     if merged.passed:
         return replace(result, parity=merged)
     return replace(result, status="parity_failed", reason=_wrong(merged.checks), parity=merged)
@@ -49,75 +47,70 @@ def _wrong(checks: Sequence[Check]) -> str:
 
 
 def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
-    """The result of a timing phase, with the raw times of every rank."""
-    first = next((answer for answer in outcome.answers if answer), {})
-    known: dict[str, Any] = {
-        "parity": proof,
-        "golden_losses": curve,
-        "losses": tuple(first.get("losses", ())),
-    }
-    known |= _voided(outcome, known["losses"], curve, result.spec)
-    if outcome.status == "ok" and "status" not in known:
-        answers = outcome.answers
-        known |= {
-            "steps_per_block": first["steps_per_block"],
-            "spans": tuple(Span(**span) for span in first.get("spans", ())),
-            "build_seconds": max(answer["build_seconds"] for answer in answers),
-            "first_step_seconds": max(answer["first_step_seconds"] for answer in answers),
-            "bare_block_seconds": tuple(tuple(answer.get("bare_block_seconds", ())) for answer in answers),
-            "block_seconds": tuple(tuple(answer["block_seconds"]) for answer in answers),
-            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
-            "peak_kind": first["peak_kind"],
-        }
-    return replace(result, **known)
+    """The result of a timing phase, raw times of every rank included. `curve`: the golden losses."""
+    timings = [answer.timing for answer in outcome.answers if answer.timing is not None]
+    losses = timings[0].losses if timings else ()
+    result = _checked(replace(result, parity=proof, golden_losses=curve, losses=losses), outcome)
+    if result.status != "ok":
+        return result
+    return replace(
+        _with_process_facts(result, outcome),
+        steps_per_block=timings[0].steps_per_block,
+        spans=timings[0].spans,
+        first_step_seconds=max(timing.first_step_seconds or 0.0 for timing in timings),
+        block_seconds=tuple(timing.block_seconds for timing in timings),
+        bare_block_seconds=tuple(timing.bare_block_seconds for timing in timings),
+    )
 
 
 def trained(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
-    """The result of a training phase, as far as it got."""
-    answers = [answer for answer in outcome.answers if answer]
-    first = next(iter(answers), {})
-    # the slowest rank's clocks count, because ranks wait for each other at the end of every chunk
+    """The result of a training phase, as far as it came. `curve`: the golden losses."""
+    trainings = [answer.training for answer in outcome.answers if answer.training is not None]
+    losses = trainings[0].losses if trainings else ()
+    epochs = tuple(_slowest(ranks) for ranks in zip(*(training.epochs for training in trainings), strict=False))
+    first_step = next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None)
+    result = replace(result, parity=proof, golden_losses=curve, losses=losses, epochs=epochs)
+    result = _checked(replace(result, first_step_seconds=first_step), outcome)
+    return _with_process_facts(result, outcome) if result.status == "ok" else result
+
+
+def _slowest(ranks: Sequence[Epoch]) -> Epoch:
+    """One epoch for all ranks: each clock as the slowest rank read it, for they wait for each other in every chunk."""
     clocks = ("seconds", "first_step_seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
-    epochs = []
-    for same in zip(*(answer.get("epochs", ()) for answer in answers), strict=False):
-        epochs.append(Epoch(**same[0] | {name: max(epoch[name] for epoch in same) for name in clocks}))
-    known: dict[str, Any] = {
-        "parity": proof,
-        "golden_losses": curve,
-        "losses": tuple(first.get("losses", ())),
-        "epochs": tuple(epochs),
-        "first_step_seconds": next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None),
-    }
-    known |= _voided(outcome, known["losses"], curve, result.spec)
-    if outcome.status == "ok" and "status" not in known:
-        known |= {
-            "build_seconds": max(answer["build_seconds"] for answer in answers),
-            "peak_bytes": tuple(answer["peak_bytes"] for answer in answers),
-            "peak_kind": first["peak_kind"],
-        }
-    return replace(result, **known)
+    return replace(ranks[0], **{clock: max(getattr(epoch, clock) for epoch in ranks) for clock in clocks})
 
 
-def _voided(outcome: Outcome, losses: Sequence[float], curve: Sequence[float], spec: TrialSpec) -> dict[str, Any]:
-    """Findings on precision and compilation, and the status of a run that succeeded but does not count."""
+def _with_process_facts(result: TrialResult, outcome: Outcome) -> TrialResult:
+    """The result with what each rank's process took."""
+    answers = outcome.answers
+    return replace(
+        result,
+        build_seconds=max(answer.build_seconds or 0.0 for answer in answers),
+        peak_bytes=tuple(answer.peak_bytes or 0 for answer in answers),
+        peak_kind=answers[0].peak_kind,
+    )
+
+
+def _checked(result: TrialResult, outcome: Outcome) -> TrialResult:
+    """The result with what is known of precision and compilation; void if it ended well but computed something else."""
     found = precision_errors(outcome)
-    caches = [answer.get("compile_cache", "") for answer in outcome.answers]
+    caches = [answer.compile_cache for answer in outcome.answers]
     cache = "cold" if "cold" in caches else next(iter(caches), "")  # cold if any rank had to compile
-    known: dict[str, Any] = {"precision_errors": found, "compile_cache": cache}
-    if outcome.status != "ok":
-        return known
-    if off := off_golden(losses, curve, spec):
-        return known | {"status": "diverged", "reason": off}
-    if off := precision_probe.wrong(found, spec.precision):
-        return known | {"status": "parity_failed", "reason": off}
-    return known
+    result = replace(result, precision_errors=found, compile_cache=cache)
+    if result.status != "ok":
+        return result
+    if off := off_golden(result.losses, result.golden_losses, result.spec):
+        return replace(result, status="diverged", reason=off)
+    if off := precision_probe.wrong(found, result.spec.precision):
+        return replace(result, status="parity_failed", reason=off)
+    return result
 
 
 def precision_errors(outcome: Outcome) -> dict[str, float]:
-    """The worst over the ranks."""
+    """The largest error of each product over the ranks."""
     found: dict[str, float] = {}
     for answer in outcome.answers:
-        for name, error in answer.get("precision_errors", {}).items():
+        for name, error in answer.precision_errors.items():
             found[name] = max(found.get(name, 0.0), error)
     return found
 
@@ -138,8 +131,3 @@ def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: Tr
     if spec.precision == "bf16" and len(distances) >= CHECKED_LOSSES and max(distances) < TOO_GOOD:
         return f"in bf16 no loss is off by more than {max(distances):.0e}, so it was computed in float32"
     return ""
-
-
-def parity_from(raw: dict[str, Any]) -> Parity:
-    """A Parity from its JSON form."""
-    return Parity(**{**raw, "checks": tuple(Check(**check) for check in raw["checks"])})

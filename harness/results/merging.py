@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.machine.environment import other_hardware
+from harness.machine.machine_record import other_hardware
 from harness.spec import TrialResult, TrialSpec
 from harness.spec.errors import UsageError
 

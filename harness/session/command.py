@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
-from harness.machine import environment
+from harness.machine import machine_record
 from harness.machine.devices import machine
 from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data
@@ -68,7 +68,7 @@ def start_run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         recipe=recipe,
         data=str(data or ""),
-        machine=environment.hardware(machine()),
+        machine=machine_record.hardware(machine()),
     )
     store.write_intent(folder, intent)
     try:
@@ -97,7 +97,7 @@ def resume_run(
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
-        check_machine(intent.machine, environment.hardware(machine()))
+        check_machine(intent.machine, machine_record.hardware(machine()))
         return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)
 
 
@@ -139,7 +139,7 @@ def write_environment(session: Session, path: Path) -> None:
     packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
     content = {
         "run": session.rows.about,
-        "machine": environment.hardware(session.machine),
+        "machine": machine_record.hardware(session.machine),
         "frameworks": frameworks,
         "harness_packages": dict(sorted(packages.items())),
         "plan": [asdict(spec) for spec in session.plan.runnable()],

@@ -17,9 +17,10 @@ import harness
 from harness.gate.runs import Phase, check_init_from
 from harness.launch import pool
 from harness.launch.interrupts import signals_held
-from harness.launch.local import Outcome
+from harness.launch.launcher import Outcome
+from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
-from harness.machine import environment
+from harness.machine import machine_record, worker_variables
 from harness.machine.devices import Machine
 from harness.results import store
 from harness.results.judge import judge, timed, trained
@@ -58,7 +59,7 @@ class Session:
         self.proofs = Proofs(folder, self.references)
         self.launches = PhaseLaunches(
             self.plan,
-            machine=machine,
+            launcher=LocalLauncher(machine),
             run_folder=folder,
             work=self.scratch.folder,
             references=self.references,
@@ -234,7 +235,7 @@ def _about(intent: store.Intent) -> dict[str, str]:
         "preset": intent.plan.preset,
         "planned": str(len(intent.plan.trials)),
         "version": harness.__version__,
-        "commit": environment.commit(),
+        "commit": machine_record.commit(),
         "data": "that of --data" if intent.data else "bundled",
-        "variables": shlex.join(f"{name}={value}" for name, value in environment.inherited().items()),
+        "variables": shlex.join(f"{name}={value}" for name, value in worker_variables.inherited().items()),
     }

@@ -11,15 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import checkpoints
-from harness.launch.local import Order, Outcome, PhaseName, launch
-from harness.machine.devices import Machine
+from harness.launch.launcher import Launch, Launcher, Outcome, launch
+from harness.messages import Phase
 from harness.planning.plan import Plan
 from harness.session.budget import Budget
 from harness.session.references import References
 from harness.spec import CUT_SHORT, TrialSpec
 from harness.spec.progress import Display
-
-NO_REFERENCE = Path("unused")  # of a phase that is not compared with a golden reference
 
 
 class PhaseLaunches:
@@ -29,7 +27,7 @@ class PhaseLaunches:
         self,
         plan: Plan,
         *,
-        machine: Machine,
+        launcher: Launcher,
         run_folder: Path,
         work: Path,
         references: References,
@@ -37,7 +35,7 @@ class PhaseLaunches:
         display: Display,
     ) -> None:
         """`work`: the session's scratch folder."""
-        self._plan, self._machine, self._run_folder, self._work = plan, machine, run_folder, work
+        self._plan, self._launcher, self._run_folder, self._work = plan, launcher, run_folder, work
         self._references, self._budget, self._display = references, budget, display
         own_cache = plan.compile_cache not in ("", "none")
         self._compile_cache = Path(plan.compile_cache) if own_cache else work / "compiled"
@@ -46,40 +44,39 @@ class PhaseLaunches:
     def run_parity(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
         """Run the parity phase of a cell. With `stop`, which ends it, it shares the GPUs with others."""
         reference, groups = self._references.reference(spec)
-        order = self._order(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
-        return self._run(order, stop)
+        parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
+        return self._run(parity, stop)
 
     def run_measurement(self, spec: TrialSpec) -> Outcome:
         """Run the timing phase of a trial, or its training."""
-        order = self._order(spec, "training" if spec.training else "timing")
-        return self._run(order, None)
+        return self._run(self._launch(spec, "training" if spec.training else "timing"), None)
 
-    def _run(self, order: Order, stop: threading.Event | None) -> Outcome:
-        """Launch an order. When the session is over it is ended, and counts as not yet run."""
+    def _run(self, planned: Launch, stop: threading.Event | None) -> Outcome:
+        """Launch a phase. When the session is over it is ended, and counts as not yet run."""
         stop = stop or threading.Event()
         began, succeeded = time.monotonic(), False
         try:
-            with self._budget.stopping(stop) as over, self._logs_kept(order):
-                outcome = launch(order, self._machine, on_progress=self._display.detail, stop=stop)
+            with self._budget.stopping(stop) as over, self._logs_kept(planned):
+                outcome = launch(planned, self._launcher, on_progress=self._display.detail, stop=stop)
             succeeded = outcome.status == "ok"
             if over.is_set() and not succeeded:
                 return replace(outcome, status="pending", reason=CUT_SHORT, traceback="")
             return outcome
         finally:
-            self._budget.record(order.phase, order.spec, time.monotonic() - began, succeeded=succeeded)
+            self._budget.record(planned.phase, planned.spec, time.monotonic() - began, succeeded=succeeded)
 
-    def _order(
+    def _launch(
         self,
         spec: TrialSpec,
-        phase: PhaseName,
+        phase: Phase,
         *,
-        reference: Path = NO_REFERENCE,
+        reference: Path | None = None,
         groups: int = 1,
         shares: bool = False,
-    ) -> Order:
+    ) -> Launch:
         inputs = self._references.inputs_of(spec)
         name = _name(spec, phase)
-        return Order(
+        return Launch(
             spec=spec,
             phase=phase,
             interpreter=self._plan.interpreters[spec.framework],
@@ -97,25 +94,25 @@ class PhaseLaunches:
             devices_in_plan=self._most_devices,
         )
 
-    def _cache_folder(self, spec: TrialSpec, phase: PhaseName) -> Path:
+    def _cache_folder(self, spec: TrialSpec, phase: Phase) -> Path:
         """Where the framework keeps compiled code: shared by the launches of a cell, unless each is to compile anew."""
         fresh = self._plan.compile_cache == "none"
         name = _name(spec, phase) if fresh else f"{spec.computation}-{phase}"
         return self._compile_cache / spec.framework / name
 
     @contextmanager
-    def _logs_kept(self, order: Order) -> Iterator[None]:
+    def _logs_kept(self, planned: Launch) -> Iterator[None]:
         """Copies the logs of a launch to the run's folder at the end, and removes the launch's own folder."""
         try:
             yield
         finally:
-            logs = self._run_folder / "logs" / _name(order.spec, order.phase)
+            logs = self._run_folder / "logs" / _name(planned.spec, planned.phase)
             logs.mkdir(parents=True, exist_ok=True)  # an earlier session may have made it
-            for path in sorted(order.folder.glob("*.log")):
+            for path in sorted(planned.folder.glob("*.log")):
                 shutil.copy(path, logs)
-            shutil.rmtree(order.folder, ignore_errors=True)
+            shutil.rmtree(planned.folder, ignore_errors=True)
 
 
-def _name(spec: TrialSpec, phase: PhaseName) -> str:
+def _name(spec: TrialSpec, phase: Phase) -> str:
     """The name of a launch's folders."""
     return f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"

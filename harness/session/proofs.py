@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from harness.launch.local import Outcome
+from harness.launch.launcher import Outcome
 from harness.launch.worker_code import code_digest
 from harness.results import store
 from harness.session.references import References
@@ -60,7 +60,7 @@ class Proofs:
         self.by_computation[spec.computation] = proof
         if proof.status == "ok":
             store.append(self._folder, replace(proof, run=proof.run | self.inputs_of(spec)), name=store.PROOFS)
-        self._cuts[spec.computation] = next((answer.get("cut", "") for answer in outcome.answers), "")
+        self._cuts[spec.computation] = next((answer.cut for answer in outcome.answers), "")
 
 
 def same_conditions(result: TrialResult, proof: TrialResult) -> bool:

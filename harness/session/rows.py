@@ -8,9 +8,10 @@ from pathlib import Path
 
 from harness import workloads
 from harness.launch.interrupts import signals_held
-from harness.launch.local import Outcome
-from harness.machine import environment
+from harness.launch.launcher import Outcome
+from harness.machine import machine_record
 from harness.machine.devices import Machine
+from harness.messages import Answer
 from harness.results import store
 from harness.spec import Parity, Status, TrialResult, TrialSpec
 from harness.spec.progress import Display
@@ -36,14 +37,14 @@ class Rows:
 
     def from_outcome(self, spec: TrialSpec, outcome: Outcome) -> TrialResult:
         """A row with how a launch ended and what it ran on, but without what it measured."""
-        first = next((answer for answer in outcome.answers if answer.get("versions")), {})
+        first = next((answer for answer in outcome.answers if answer.versions), Answer(rank=0))
         return replace(
             self.without_launch(spec, status=outcome.status, reason=outcome.reason),
             traceback=outcome.traceback,
-            versions=first.get("versions", {}),
-            libraries=first.get("libraries", {}),
-            lock=first.get("lock"),
-            environment=first.get("environment", {}),
+            versions=first.versions,
+            libraries=first.libraries,
+            lock=first.lock,
+            environment=first.environment,
             cores=outcome.cores,
         )
 
@@ -57,7 +58,7 @@ class Rows:
             reason=reason,
             parity=parity,
             unit=workloads.get(spec.workload, spec.size).unit,
-            machine=environment.hardware(self._machine),
+            machine=machine_record.hardware(self._machine),
             run=self.about,
         )
 

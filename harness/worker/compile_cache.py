@@ -1,4 +1,4 @@
-"""Whether what a trial compiled came from the cache: told by the files that were written, not by a switch."""
+"""Whether a trial's compiled code came from the cache, as the files that were written show."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from harness.spec import CompileCache
 
 
-def files(folder: str) -> set[str]:
-    """What a framework has compiled and kept for a cell; nothing where no folder was given."""
-    return {str(path) for path in Path(folder).rglob("*") if path.is_file()} if folder else set()
+def files(folder: Path | None) -> set[str]:
+    """The files in which a framework keeps what it has compiled for a cell; none without a folder."""
+    return {str(path) for path in folder.rglob("*") if path.is_file()} if folder else set()
 
 
 def state(before: set[str], after: set[str]) -> CompileCache:
-    """What compilation found between two looks. Names are enough: nobody writes over what is there."""
+    """What compilation found in the cache, by its files before and after. Names are enough: no file is overwritten."""
     if after - before:
         return "cold"
     return "warm" if before else "none"

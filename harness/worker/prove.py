@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from harness.contract import Job, Program
-from harness.datasets import Batches, epochs_of, parity_steps
+from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
 from harness.reference.loops import Golden, replay
-from harness.spec import TrialSpec
+from harness.worker.context import Context
 
 
-def prove(
-    program: Program,
-    spec: TrialSpec,
-    job: Job,
-    batches: Batches,
-    *,
-    golden: Golden,
-    groups: int,
-    answer: dict[str, Any],
-    progress: Callable[[str], None],
-) -> None:
-    """Train `parity_steps` steps and write this rank's gate result to answer["parity"].
-
-    `groups`: normalization groups of the reference, for the record.
-    """
+def prove(context: Context) -> None:
+    """Train `parity_steps` steps and note this rank's gate result. Saves the draft: a wrong result counts even if
+    another rank fails before the end."""
+    program, spec, job, draft = context.program, context.spec, context.job, context.draft
+    assert context.order.golden is not None
+    golden = Golden.load(context.order.golden)
     losses, gradients = [], None
-    epochs = epochs_of(spec, batches, batch=spec.parity_batch)
+    epochs = epochs_of(spec, context.batches, batch=spec.parity_batch)
     steps = parity_steps(spec, epochs, normalizes=job.workload.normalizes)
     samples = [epochs.whole(step, dtype=np.float64) for step in steps]
     for step, batch in enumerate(samples):
-        progress(f"parity step {step + 1}/{spec.parity_steps}")
+        draft.progress("parity step", step + 1, spec.parity_steps)
         program.step(program.place(batch))
         program.sync()
         losses.append(program.loss())
@@ -53,7 +41,8 @@ def prove(
         gradients=gradients,
         replicas=replicas,
         batch=spec.parity_batch,
-        groups=groups,
+        groups=context.order.groups,
         tolerances=spec.tolerances,
     )
-    answer["parity"] = asdict(found)
+    draft.note(parity=found)
+    draft.save()

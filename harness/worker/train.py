@@ -3,67 +3,55 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from harness import checkpoints
-from harness.contract import Job, Program
+from harness.contract import Loader
 from harness.datasets import Batches
-from harness.spec import TrialSpec
-from harness.worker.agreement import Agreement
-from harness.worker.trainer import Position, Trainer
+from harness.spec import codec
+from harness.worker.context import Context
+from harness.worker.training_loop import Position, Trainer
 
 
-def train(
-    program: Program,
-    spec: TrialSpec,
-    job: Job,
-    batches: Batches,
-    order: dict[str, Any],
-    *,
-    agree: Agreement,
-    answer: dict[str, Any],
-    progress: Callable[[str], None],
-    save: Callable[[dict[str, Any]], None],
-) -> None:
-    """Train, from a checkpoint if there is one. `save`: writes the answer so far.
-
-    Raises ValueError for a checkpoint of a training on other samples.
-    """
+def train(context: Context) -> None:
+    """Train, from a checkpoint if there is one. Raises ValueError for a checkpoint of a training on other samples."""
+    spec = context.spec
     assert spec.training is not None
-    position = None
-    if order["checkpoint"]:
-        state, about = checkpoints.read(Path(order["checkpoint"]))
-        if about["samples"] != batches.fingerprint():
+    trainer = Trainer(context, test=test_samples(context), position=resume(context))
+    folder = context.order.run_folder if spec.training.save_every else None
+    loader = None if spec.training.input == "resident" else open_loader(context, trainer)
+    try:
+        trainer.run(loader=loader, folder=folder)
+    finally:
+        if loader is not None:
+            loader.close()
+
+
+def resume(context: Context) -> Position:
+    """Loads the checkpoint or the weights that the order names into the program; where its training then stands."""
+    order, program = context.order, context.program
+    if order.checkpoint is not None:
+        state, about = checkpoints.read(order.checkpoint)
+        if about["samples"] != context.batches.fingerprint():
             raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
         program.load_state(state)
-        position = Position(**about["position"])
-    elif order["init_from"]:
-        shapes = {name: array.shape for name, array in job.params.items()}
-        program.load_state(checkpoints.weights(Path(order["init_from"]), shapes))
-    with np.load(order["test"], allow_pickle=False) as held:
-        test = Batches(dict(held), seed=spec.seed, transform=job.workload.transform)
-    trainer = Trainer(
-        program,
-        spec,
-        train=batches,
-        test=test,
-        unit=job.workload.unit,
-        agree=agree,
-        progress=progress,
-        note=lambda: save(answer),
-        position=position,
-    )
-    folder = Path(order["run_folder"]) if spec.training.save_every else None
-    if spec.training.input == "resident":
-        trainer.run(loader=None, folder=folder, answer=answer)
-        return
-    make_loader = importlib.import_module(f"{order['package']}.loader").make_loader
-    loader = make_loader(program, job, trainer.epochs, workers=spec.training.workers)
-    try:
-        trainer.run(loader=loader, folder=folder, answer=answer)
-    finally:
-        loader.close()
+        return codec.decode(Position, about["position"])
+    if order.init_from is not None:
+        shapes = {name: array.shape for name, array in context.job.params.items()}
+        program.load_state(checkpoints.weights(order.init_from, shapes))
+    return Position()
+
+
+def test_samples(context: Context) -> Batches:
+    """The test set that the order names."""
+    assert context.order.test is not None
+    with np.load(context.order.test, allow_pickle=False) as held:
+        return Batches(dict(held), seed=context.spec.seed, transform=context.job.workload.transform)
+
+
+def open_loader(context: Context, trainer: Trainer) -> Loader:
+    """The framework's own input pipeline over this rank's samples."""
+    assert context.spec.training is not None
+    make_loader = importlib.import_module(f"{context.order.package}.loader").make_loader
+    return make_loader(context.program, context.job, trainer.epochs, workers=context.spec.training.workers)

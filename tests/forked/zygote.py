@@ -41,7 +41,9 @@ def serve(path: str) -> None:
 
 def work(connection: socket.socket) -> None:
     """In the child: one rank of one trial."""
+    from harness.messages import ORDER
     from harness.worker import main
+    from harness.worker.draft import Draft
 
     orders = json.loads(connection.makefile().readline())
     threading.Thread(target=leave_with, args=[connection], daemon=True).start()
@@ -53,10 +55,11 @@ def work(connection: socket.socket) -> None:
     os.environ.update(orders["environment"])
     os.sched_setaffinity(0, orders["cores"])
     os.chdir(folder)
-    plant(json.loads((folder / "job.json").read_text())["spec"], folder)
-    answer = main.run(folder, rank)
-    main.write_json(folder / f"rank{rank}.json", answer)
-    code = 0 if answer["status"] == "ok" else 1
+    plant(json.loads((folder / ORDER).read_text())["spec"], folder)
+    draft = Draft(folder, rank)
+    main.run(draft)
+    draft.finish()
+    code = 0 if draft.answer.status == "ok" else 1
     with contextlib.suppress(BrokenPipeError):  # the test has given up
         connection.sendall(f"{code}\n".encode())
     os._exit(code)

@@ -122,8 +122,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/local.py",
-                        "        if not path.exists():\n            end_orphans(supervisor.pid)\n",
-                        "",
+                        "            end_orphans(self._supervisor.pid)\n",
+                        "            pass\n",
                     ),
                 ),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[supervisor]",),
@@ -179,7 +179,11 @@ GUARANTEES = (
             Break(
                 fault="what a rank answered is not read",
                 edits=(
-                    ("harness/launch/supervisor.py", 'if answer and answer["status"] != "ok":', "if answer == {}:"),
+                    (
+                        "harness/launch/supervisor.py",
+                        'if answer is not None and answer.status != "ok":',
+                        "if answer == {}:",
+                    ),
                 ),
                 tests=(
                     "test_processes::test_a_rank_that_failed_first_may_take_a_moment_to_say_so",
@@ -213,9 +217,9 @@ GUARANTEES = (
                 fault="a rank does not say how far it is",
                 edits=(
                     (
-                        "harness/worker/main.py",
-                        '(folder / f"rank{rank}.progress").write_text(text)',
-                        'assert f"rank{rank}.progress"',
+                        "harness/worker/draft.py",
+                        "write(self.folder / progress_file(self.rank), report)",
+                        "assert report",
                     ),
                 ),
                 tests=("test_launch::test_a_stuck_rank_is_hung_and_says_where",),

@@ -83,7 +83,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a rank writes its answer in place",
-                edits=(("harness/worker/main.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                edits=(("harness/messages.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
                 tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
             ),
             Break(
@@ -93,7 +93,13 @@ GUARANTEES = (
             ),
             Break(
                 fault="the supervisor writes the outcome in place",
-                edits=(("harness/launch/supervisor.py", 'folder / "outcome.tmp"', 'folder / "outcome.json"'),),
+                edits=(
+                    (
+                        "harness/launch/supervisor.py",
+                        "    write(folder / ENDING, ending)",
+                        "    (folder / ENDING).write_text(codec.dumps(ending))",
+                    ),
+                ),
                 tests=("test_processes::test_an_outcome_is_there_whole_or_not_at_all",),
             ),
             Break(
@@ -220,7 +226,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/train.py",
-                        'if about["samples"] != batches.fingerprint():',
+                        'if about["samples"] != context.batches.fingerprint():',
                         'if about["samples"] is None:',
                     ),
                 ),
@@ -231,7 +237,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/resume.py",
-                        "    differs = environment.other_hardware(then, now)\n",
+                        "    differs = machine_record.other_hardware(then, now)\n",
                         '    differs = ""\n',
                     ),
                 ),

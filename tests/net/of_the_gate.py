@@ -219,8 +219,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/judge.py",
-                        "if wrong := _wrong(found):  # that counts",
-                        "if wrong := _wrong([]):  # that counts",
+                        "_wrong([check for proof in proofs for check in proof.checks])",
+                        "_wrong([])",
                     ),
                 ),
                 tests=("test_proofs::test_a_wrong_result_counts_though_another_rank_is_killed",),
@@ -244,7 +244,13 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the timed run's losses are not compared",
-                edits=(("harness/results/judge.py", "if off := off_golden(losses, curve, spec):", 'if off := "":'),),
+                edits=(
+                    (
+                        "harness/results/judge.py",
+                        "if off := off_golden(result.losses, result.golden_losses, result.spec):",
+                        'if off := "":',
+                    ),
+                ),
                 tests=("test_launch::test_a_timed_run_that_leaves_the_golden_curve_is_void",),
             ),
             Break(
@@ -252,12 +258,11 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/judge.py",
-                        "if off := precision_probe.wrong(found, spec.precision):",
+                        "if off := precision_probe.wrong(found, result.spec.precision):",
                         'if off := "":',
                     ),
                 ),
                 tests=("test_precision::test_a_trial_in_another_precision_counts_for_nothing",),
-                error="KeyError",  # it looks for times, which such a trial has none of
             ),
             Break(
                 fault="TF32 passes for float32",
@@ -406,7 +411,7 @@ GUARANTEES = (
                 fault="every round has the same order",
                 edits=(
                     (
-                        "harness/planning/plan.py",
+                        "harness/planning/launch_order.py",
                         'for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))",
                         "for spec in cells",
@@ -418,7 +423,7 @@ GUARANTEES = (
                 fault="the order is another in every plan",
                 edits=(
                     (
-                        "harness/planning/plan.py",
+                        "harness/planning/launch_order.py",
                         'random.Random(f"{cells[0].seed if cells else 0}/{launch}")',
                         "random.Random()",
                     ),
@@ -429,7 +434,7 @@ GUARANTEES = (
                 fault="the launches of a cell stand together",
                 edits=(
                     (
-                        "harness/planning/plan.py",
+                        "harness/planning/launch_order.py",
                         "        for launch in range(launches)\n"
                         '        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
                         ".sample(cells, len(cells))\n",

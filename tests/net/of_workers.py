@@ -20,7 +20,7 @@ GUARANTEES = (
                 fault="all variables are passed on",
                 edits=(
                     (
-                        "harness/machine/environment.py",
+                        "harness/machine/worker_variables.py",
                         "if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(",
                         "if not any(",
                     ),
@@ -32,8 +32,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/supervisor.py",
-                        'env=order["environment"] | {',
-                        'env=os.environ | order["environment"] | {',
+                        "env=process.environment | {",
+                        "env=os.environ | process.environment | {",
                     ),
                 ),
                 tests=(VARIABLES,),
@@ -47,7 +47,11 @@ GUARANTEES = (
             Break(
                 fault="names are not looked at",
                 edits=(
-                    ("harness/machine/environment.py", "and not any(word in name for word in SECRETS)", "and SECRETS"),
+                    (
+                        "harness/machine/worker_variables.py",
+                        "and not any(word in name for word in SECRETS)",
+                        "and SECRETS",
+                    ),
                 ),
                 tests=("test_launch::test_no_secret_reaches_a_worker_or_a_report", VARIABLES),
             ),
@@ -62,7 +66,7 @@ GUARANTEES = (
                 fault="NCCL's variables are not passed on",
                 edits=(
                     (
-                        "harness/machine/environment.py",
+                        "harness/machine/worker_variables.py",
                         '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"',
                         '"NVIDIA_DRIVER", "NVSHMEM_"',
                     ),
@@ -73,7 +77,7 @@ GUARANTEES = (
                 fault="NVSHMEM's variables are not passed on",
                 edits=(
                     (
-                        "harness/machine/environment.py",
+                        "harness/machine/worker_variables.py",
                         '"NVIDIA_DRIVER", "NCCL_", "NVSHMEM_"',
                         '"NVIDIA_DRIVER", "NCCL_"',
                     ),
@@ -82,14 +86,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="TORCH_ variables are not passed on",
-                edits=(("harness/machine/environment.py", '"TORCH",\n    "PYTORCH_"', '"PYTORCH_"'),),
+                edits=(("harness/machine/worker_variables.py", '"TORCH",\n    "PYTORCH_"', '"PYTORCH_"'),),
                 tests=(SCRUBBED, VARIABLES),
             ),
             Break(
                 fault="NVSHMEM's variables are not recorded",
                 edits=(
                     (
-                        "harness/spec/variables.py",
+                        "harness/spec/recorded_variables.py",
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "NVSHMEM_", "CUDNN_"',
                         '"CUDA_", "NVIDIA_TF32", "NCCL_", "CUDNN_"',
                     ),
@@ -219,8 +223,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/main.py",
-                        'np.load(order["inputs"], allow_pickle=False)',
-                        'np.load(order["inputs"], allow_pickle=True)',
+                        "np.load(order.inputs, allow_pickle=False)",
+                        "np.load(order.inputs, allow_pickle=True)",
                     ),
                 ),
                 tests=(

@@ -27,7 +27,8 @@ workload = workloads.get("mnist_cnn", "tiny")
 strategy = registry.framework("torch").strategy(name)
 job = Job(
     world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer, precision="fp32",
-    global_batch=16, options=strategy.options, normalization=strategy.normalization,
+    global_batch=16, options=strategy.options | ({"cut": "parameters"} if "cut" in strategy.options else {}),
+    normalization=strategy.normalization,
 )  # fmt: skip
 program = importlib.import_module(f"torch_impl.strategies.{name}").build(job)
 batch = Batches(workload.load("train", None), seed=0, transform=workload.transform).batch(0, 16)

@@ -42,7 +42,7 @@ COLUMNS = ("t", "watts_mean", "watts_now", "joules", "sm_mhz", "memory_mhz", "ce
 
 def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     """Build, first steps, and the bursts: start and end of every block by time.monotonic."""
-    from harness.worker.agreement import Agreement
+    from harness.worker.rank_agreement import Agreement
 
     built = common.Built(order, rank)
     program, batches = built.program, built.batches(0)

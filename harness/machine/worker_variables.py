@@ -1,19 +1,12 @@
-"""The environment variables of workers, and the record of the machine and code that a run used."""
+"""The environment variables of workers: which of the caller's they get, and which the suite sets."""
 
 from __future__ import annotations
 
-import json
 import os
-import platform
-import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import harness
 from harness.machine.devices import Machine
-from harness.spec.variables import recorded
+from harness.spec.recorded_variables import recorded
 
 # Workers get only these of the caller's variables: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
 PASSED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "CC", "CXX")
@@ -23,7 +16,6 @@ PASSED_PREFIXES = (
     "TF_DETERMINISTIC_", "GLOO_",
 )  # fmt: skip
 SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
-PROJECT = Path(harness.__file__).parent.parent
 
 
 def worker_environment(
@@ -53,36 +45,3 @@ def _passed() -> dict[str, str]:
         for name, value in os.environ.items()
         if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
     }
-
-
-def commit() -> str:
-    """The suite's git commit, with "+changes" if files differ from it; "" outside a checkout."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
-            cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.strip()
-
-
-def hardware(machine: Machine) -> dict[str, Any]:
-    """The machine as plain data."""
-    return asdict(machine) | {"cores": len(machine.cores), "python": platform.python_version()}
-
-
-def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What distinguishes two kinds of machines, or "".
-
-    Memory does not count: a virtual machine may show more of it as it is used. Nor does it count which of several
-    identical GPUs a machine has: reports say on how many machines a run was measured.
-    """
-
-    def kind(machine: Mapping[str, Any], name: str) -> str:
-        value = machine.get(name)
-        if name == "gpus":
-            value = [(gpu["name"], gpu["memory_bytes"]) for gpu in value or ()]
-        return json.dumps(value)
-
-    return next((name for name in ("gpus", "driver", "cpu", "cores") if kind(one, name) != kind(other, name)), "")

@@ -7,8 +7,8 @@ still between chunks (reading losses, reporting progress) and between epochs (ev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from harness import checkpoints
-from harness.contract import Loader, Program
+from harness.contract import Loader
 from harness.datasets import Batches, Step, epochs_of, evaluation_batches
-from harness.spec import CHECKED_LOSSES, Epoch, TrialSpec
+from harness.messages import Training
+from harness.spec import CHECKED_LOSSES, Epoch, codec
 from harness.worker import timing
-from harness.worker.agreement import Agreement
+from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 
 CHUNK_SECONDS = 1.0  # of training between two looks at the losses
@@ -32,61 +33,50 @@ CHUNK_BYTES = 2**30  # at most for a chunk's inputs, which wait on the devices i
 class Position:
     """The progress of a training: what a checkpoint keeps in addition to the program's state."""
 
-    epochs: list[dict[str, Any]] = field(default_factory=list)  # each as harness.spec.Epoch, from number 0
+    epochs: list[Epoch] = field(default_factory=list)  # from number 0, before the first step
     losses: list[float] = field(default_factory=list)  # of the first CHECKED_LOSSES steps
 
     @property
     def steps(self) -> int:
         """Steps of all epochs so far."""
-        return sum(epoch["steps"] for epoch in self.epochs)
+        return sum(epoch.steps for epoch in self.epochs)
 
 
 class Trainer:
     """Trains one program on one rank. All ranks do the same in the same order."""
 
-    def __init__(
-        self,
-        program: Program,
-        spec: TrialSpec,
-        *,
-        train: Batches,
-        test: Batches,
-        unit: str,
-        agree: Agreement,
-        progress: Callable[[str], None],
-        note: Callable[[], None] = lambda: None,
-        position: Position | None = None,
-    ) -> None:
-        """`unit`: what a sample is called. `note`: saves the answer so far, in case this process is killed. `position`:
-        where the training whose state `program` holds left off; None to start from the beginning."""
+    def __init__(self, context: Context, *, test: Batches, position: Position) -> None:
+        """`position`: where the training whose state the program holds left off."""
+        spec = context.spec
         assert spec.training is not None
-        self.program, self.spec, self.training, self.unit = program, spec, spec.training, unit
-        self.epochs, self.test = epochs_of(spec, train, batch=spec.global_batch), test
-        self.agree, self.progress, self.note = agree, progress, note
+        self.program, self.spec, self.training = context.program, spec, spec.training
+        self.unit = context.job.workload.unit
+        self.epochs, self.test = epochs_of(spec, context.batches, batch=spec.global_batch), test
+        self.agree, self.draft = context.agree, context.draft
         self.dtype = np.float64 if spec.precision == "fp64" else np.float32
-        self.position = position or Position()
+        self.position = position
         self.chunk_steps = 1  # the first step compiles
         self.steps_here, self.seconds_here = 0, 0.0  # of this process: they predict the time that is left
 
-    def run(self, *, loader: Loader | None, folder: Path | None, answer: dict[str, Any]) -> None:
-        """Train all epochs that are left. `answer` grows with each epoch. Checkpoints go to `folder`, if given."""
+    def run(self, *, loader: Loader | None, folder: Path | None) -> None:
+        """Train all epochs that are left, and note each one. Checkpoints go to `folder`, if given."""
         position = self.position
-        answer["epochs"], answer["losses"] = position.epochs, position.losses  # as they grow
+        self.note()
         if not position.epochs:
             nothing = dict.fromkeys(("seconds", "first_step_seconds", "wait_seconds", "report_seconds"), 0.0)
             self.finish_epoch(steps=0, samples=0, train_loss=None, **nothing)
         while not self.over():
             self.train_epoch(loader)
-            self.note()
-            number = position.epochs[-1]["number"]
+            self.draft.save()
+            number = position.epochs[-1].number
             if folder and (number % self.training.save_every == 0 or self.over()):
                 self.save(folder, number)
 
     def over(self) -> bool:
         """Whether all epochs are done, or the target is reached and the training was asked to stop there."""
         last = self.position.epochs[-1]
-        reached = last["test_accuracy"] >= self.training.target_accuracy
-        return last["number"] >= self.training.epochs or (self.training.stop_at_target and reached)
+        reached = last.test_accuracy >= self.training.target_accuracy
+        return last.number >= self.training.epochs or (self.training.stop_at_target and reached)
 
     def train_epoch(self, loader: Loader | None) -> None:
         """One epoch, and the evaluation after it."""
@@ -162,6 +152,7 @@ class Trainer:
         losses = self.position.losses
         if len(losses) < CHECKED_LOSSES:
             losses.append(loss)
+            self.note()
         check_loss([losses[0], loss], step)
 
     def report(self, done: int, *, steps: int, loss: float, rate: float) -> None:
@@ -169,33 +160,39 @@ class Trainer:
         epoch = len(self.position.epochs)
         left = (self.training.epochs - epoch) * steps + steps - done
         seconds = left * self.seconds_here / self.steps_here
-        self.progress(
-            f"epoch {epoch}/{self.training.epochs}, step {done}/{steps}, loss {loss:.4g}, {rate:,.0f} {self.unit}s/s, "
-            f"{seconds:.0f} s left"
-        )
+        detail = f"loss {loss:.4g}, {rate:,.0f} {self.unit}s/s, {seconds:.0f} s left"
+        self.draft.progress(f"epoch {epoch}/{self.training.epochs}, step", done, steps, detail=detail)
 
     def finish_epoch(self, *, samples: int, **found: Any) -> None:
         """Evaluate, and record the epoch."""
         epochs = self.position.epochs
         start = time.perf_counter()
         loss, accuracy = self.evaluate()
-        check_loss([epochs[0]["test_loss"] if epochs else loss, loss], self.position.steps + found["steps"])
+        check_loss([epochs[0].test_loss if epochs else loss, loss], self.position.steps + found["steps"])
         whole = Epoch(
             number=len(epochs),
-            samples=samples + (epochs[-1]["samples"] if epochs else 0),
+            samples=samples + (epochs[-1].samples if epochs else 0),
             test_loss=loss,
             # rank 0's value on all ranks: it decides whether training goes on
             test_accuracy=self.agree.on(f"accuracy{len(epochs)}", accuracy),
             evaluation_seconds=time.perf_counter() - start,
             **found,
         )
-        epochs.append(asdict(whole))
+        epochs.append(whole)
+        self.note()
+
+    def note(self) -> None:
+        """Note the epochs and the first losses so far."""
+        self.draft.note(training=Training(losses=tuple(self.position.losses), epochs=tuple(self.position.epochs)))
 
     def evaluate(self) -> tuple[float, float]:
         """Mean loss and accuracy over the test set: every sample once, all devices at work."""
         loss, right, seen = 0.0, 0, 0
         for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
-            self.progress(f"evaluating after epoch {len(self.position.epochs)}/{self.training.epochs}, sample {seen}")
+            detail = f"sample {seen}"
+            self.draft.progress(
+                "evaluating after epoch", len(self.position.epochs), self.training.epochs, detail=detail
+            )
             mean_loss, accuracy = self.program.evaluate(self.program.place(batch))
             loss += count * mean_loss
             right += round(count * accuracy)  # a whole number again, although a float32 mean is rounded
@@ -210,5 +207,5 @@ class Trainer:
             about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
             about["samples"] = self.epochs.batches.fingerprint()
             path = checkpoints.path_of(folder, spec.cell, spec.launch, number)
-            checkpoints.save(path, state, about | {"position": asdict(self.position)})
+            checkpoints.save(path, state, about | {"position": codec.encode(self.position)})
         self.agree.barrier()

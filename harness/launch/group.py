@@ -1,0 +1,36 @@
+"""What the harness and the supervisor of a trial say to each other: the ranks to start, and how they ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.spec import Status
+
+GROUP, ENDING = "group.json", "outcome.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProcess:
+    """How one rank is started."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    cores: tuple[int, ...] = ()  # those that it may use; none given: all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """All ranks of a trial, and its time limits."""
+
+    ranks: tuple[RankProcess, ...]
+    timeout_seconds: float
+    stall_seconds: float  # without progress of any rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a group ended."""
+
+    status: Status
+    reason: str = ""
+    traceback: str = ""

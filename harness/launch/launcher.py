@@ -1,0 +1,100 @@
+"""The launcher protocol: how a phase of a trial is started, followed, stopped and collected, wherever it runs.
+
+Nothing above this knows about processes or hosts. harness/launch/local.py launches on this machine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.messages import Answer, Phase, Progress
+from harness.spec import Status, TrialSpec
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One phase to launch. `inputs` and `golden` are files that the ranks read."""
+
+    spec: TrialSpec
+    phase: Phase
+    interpreter: str
+    folder: Path  # new: all files of this launch go there
+    inputs: Path
+    golden: Path | None = None
+    groups: int = 1
+    test: Path | None = None  # training: the test set
+    run_folder: Path | None = None  # training: where checkpoints are saved
+    checkpoint: Path | None = None  # training: the checkpoint to resume from
+    init_from: Path | None = None  # training: the checkpoint with the initial weights
+    compile_cache: Path | None = None  # where the framework keeps compiled code
+    shares: bool = False  # whether other launches use the same GPUs at the same time
+    devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a phase ended, and the answers of those ranks that gave one, in their order."""
+
+    status: Status
+    reason: str = ""
+    traceback: str = ""
+    answers: tuple[Answer, ...] = ()
+    cores: int = 0  # CPU cores that each process may use
+
+
+class Running(Protocol):
+    """A phase under way."""
+
+    def poll(self) -> bool:
+        """Whether it has ended. Does not wait."""
+        ...
+
+    def progress(self) -> Progress | None:
+        """What rank 0 is doing; None if it has not said so yet."""
+        ...
+
+    def stop(self) -> None:
+        """End everything that belongs to it, and wait until that is done. May be called at any time, more than once."""
+        ...
+
+    def collect(self) -> Outcome:
+        """How it ended. Call it after `stop`."""
+        ...
+
+
+class Launcher(Protocol):
+    """A place where phases can run."""
+
+    def start(self, launch: Launch) -> Running:
+        """Start a phase. Returns at once."""
+        ...
+
+
+def launch(
+    launch: Launch,
+    launcher: Launcher,
+    *,
+    on_progress: Callable[[str], None] = lambda text: None,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Run a phase until it ends, in whatever way. On an exception (Ctrl-C) all of it is ended first.
+
+    `stop`: ends the phase as well, as soon as it is set.
+    """
+    stop = stop or threading.Event()
+    running = launcher.start(launch)
+    try:
+        while not running.poll() and not stop.is_set():
+            if progress := running.progress():
+                on_progress(str(progress))
+            time.sleep(POLL_SECONDS)
+    finally:
+        running.stop()
+    return running.collect()

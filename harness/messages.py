@@ -1,0 +1,119 @@
+"""What the parent and the ranks of a trial say to each other: an Order down, Progress meanwhile, an Answer back.
+
+All three travel as JSON files by harness.spec.codec. A rank writes each of its files whole or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.contract import World
+from harness.spec import CompileCache, Epoch, Parity, Span, Status, TrialSpec, codec
+
+Phase = Literal["parity", "timing", "training"]
+
+ORDER = "order.json"
+
+
+def answer_file(rank: int) -> str:
+    """Where a rank leaves its answer when its phase is over, however it ended."""
+    return f"rank{rank}.json"
+
+
+def draft_file(rank: int) -> str:
+    """Where a rank saves what it has found so far, in case it is killed."""
+    return f"rank{rank}.so-far.json"
+
+
+def progress_file(rank: int) -> str:
+    """Where a rank says what it is doing."""
+    return f"rank{rank}.progress"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One phase of one trial, the same for all its ranks. Paths are files that a rank reads, or where it writes."""
+
+    spec: TrialSpec
+    phase: Phase
+    package: str  # the framework package, with its strategies
+    distributions: tuple[str, ...]  # whose versions are recorded
+    world: World  # as rank 0 sees it
+    inputs: Path  # training samples
+    golden: Path | None = None  # parity: the reference that the program is held against
+    groups: int = 1  # parity: normalization groups of the reference
+    compile_cache: Path | None = None  # where the framework keeps what it has compiled
+    test: Path | None = None  # training: test samples,
+    run_folder: Path | None = None  # where checkpoints go,
+    checkpoint: Path | None = None  # the one that training continues from,
+    init_from: Path | None = None  # or the one whose weights it starts from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a rank is doing."""
+
+    activity: str
+    done: int = 0  # of `total` steps, blocks or the like
+    total: int = 0  # 0: there is nothing to count
+    detail: str = ""
+
+    def __str__(self) -> str:
+        count = f" {self.done}/{self.total}" if self.total else ""
+        return f"{self.activity}{count}{', ' if self.detail else ''}{self.detail}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What the timing phase measured on one rank."""
+
+    losses: tuple[float, ...] = ()  # of the loss curve's steps, from the initial weights
+    first_step_seconds: float | None = None
+    steps_per_block: int = 0
+    block_seconds: tuple[float, ...] = ()
+    bare_block_seconds: tuple[float, ...] = ()  # of a loop without the suite's code: <package>/bare.py
+    spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What the training phase measured on one rank."""
+
+    losses: tuple[float, ...] = ()  # of the first steps
+    epochs: tuple[Epoch, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What became of a phase on one rank. What the rank did not get to keeps its default."""
+
+    rank: int
+    status: Status = "ok"
+    reason: str = ""
+    traceback: str = ""
+    ended: float = 0.0  # wall-clock seconds: which rank failed first
+    # the process
+    environment: dict[str, str] = field(default_factory=dict)  # variables, as the process saw them
+    versions: dict[str, str] = field(default_factory=dict)
+    lock: str | None = None  # the lock file that all its packages match; "": none
+    libraries: dict[str, str] = field(default_factory=dict)  # versions of the CUDA libraries that it loaded
+    # the program
+    build_seconds: float | None = None
+    cut: str = ""  # the blocks after which it was cut into stages
+    compile_cache: CompileCache = ""
+    peak_bytes: int | None = None
+    peak_kind: str = ""  # "device" or "process"
+    precision_errors: dict[str, float] = field(default_factory=dict)  # of products: harness/gate/precision_probe.py
+    # the phase: one of these
+    parity: Parity | None = None
+    timing: Timing | None = None
+    training: Training | None = None
+
+
+def write(path: Path, message: Any) -> None:
+    """Write a message so that a reader sees all of it or nothing."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(codec.dumps(message))
+    temporary.replace(path)

@@ -1,0 +1,33 @@
+"""What every phase of a worker is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness.contract import Job, Program
+from harness.datasets import Batches
+from harness.messages import Order
+from harness.spec import TrialSpec
+from harness.worker.draft import Draft
+from harness.worker.rank_agreement import Agreement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One rank at its phase: what it was ordered, what it trains with, and where its findings go."""
+
+    order: Order
+    job: Job
+    runtime: Any  # the framework package's runtime module
+    build: Callable[[], Program]  # a fresh program
+    program: Program
+    batches: Batches  # training samples
+    agree: Agreement
+    draft: Draft
+
+    @property
+    def spec(self) -> TrialSpec:
+        """The trial."""
+        return self.order.spec

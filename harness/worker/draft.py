@@ -1,0 +1,43 @@
+"""A rank's answer while it grows, and the progress that it reports meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.messages import Answer, Progress, Timing, answer_file, draft_file, progress_file, write
+from harness.spec import codec
+
+
+class Draft:
+    """Collects what a rank finds. Each `note` replaces fields of the answer and keeps the others.
+
+    Every note is decoded again as the parent will do it, so that a value of a wrong type fails where it was made.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.folder, self.rank = folder, rank
+        self.answer = Answer(rank=rank)
+
+    def note(self, **found: Any) -> None:
+        """Set fields of the answer. Raises TypeError for a field that an Answer does not have."""
+        changed = replace(self.answer, **found)
+        self.answer = codec.decode(Answer, codec.encode(changed))
+
+    def note_timing(self, **found: Any) -> None:
+        """Set fields of the answer's Timing, which begins empty."""
+        self.note(timing=replace(self.answer.timing or Timing(), **found))
+
+    def progress(self, activity: str, done: int = 0, total: int = 0, *, detail: str = "") -> None:
+        """Say what this rank is doing; `done` of `total`, if there is something to count."""
+        report = Progress(activity=activity, done=done, total=total, detail=detail)
+        write(self.folder / progress_file(self.rank), report)
+
+    def save(self) -> None:
+        """Save the answer so far, for the case that this process is killed."""
+        write(self.folder / draft_file(self.rank), self.answer)
+
+    def finish(self) -> None:
+        """Write the answer: the phase is over."""
+        write(self.folder / answer_file(self.rank), self.answer)

@@ -1,0 +1,36 @@
+"""The loss curve: the first steps of a timed run, from the initial weights, and the time of the very first step."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from harness.worker import timing
+from harness.worker.context import Context
+from harness.worker.divergence import check_loss
+
+
+def place(context: Context, step: int) -> Any:
+    """A step's global batch, this process's share of it on its devices."""
+    spec = context.spec
+    dtype = np.float64 if spec.precision == "fp64" else np.float32
+    return context.program.place(context.batches.batch(step, spec.global_batch, dtype=dtype))
+
+
+def follow_curve(context: Context) -> None:
+    """The first `curve_steps` steps from the initial weights: their losses, and the time of the very first one."""
+    program, spec, draft = context.program, context.spec, context.draft
+    losses: list[float] = []
+    for step in range(spec.curve_steps):
+        draft.progress("loss curve, step", step + 1, spec.curve_steps)
+        placed = place(context, step)
+        if step == 0:
+            first = timing.time_first_step(program, placed, clock=time.perf_counter, barrier=context.agree.barrier)
+            draft.note_timing(first_step_seconds=first)
+        else:
+            program.step(placed)
+        losses.append(program.loss())
+        draft.note_timing(losses=tuple(losses))
+        check_loss(losses, step)

@@ -1,0 +1,30 @@
+"""The phases that a worker knows. A new one is its file, a line here, and its judge in harness/results/judge.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness import messages
+from harness.worker.context import Context
+from harness.worker.measure import measure
+from harness.worker.prove import prove
+from harness.worker.train import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """What a worker does with the program that it has built.
+
+    `small`: the program is built in float64, for the parity phase's batch, options and optimizer.
+    """
+
+    run: Callable[[Context], None]
+    small: bool = False
+
+
+PHASES: dict[messages.Phase, Phase] = {
+    "parity": Phase(run=prove, small=True),
+    "timing": Phase(run=measure),
+    "training": Phase(run=train),
+}
