@@ -79,11 +79,11 @@ def test_a_budget_is_a_time(value, tmp_path):
     refused_command(done, "--budget-minutes")
 
 
-@pytest.mark.parametrize("options", [{}, {"split_size": ("5",)}])
-def test_every_planned_cell_is_known_when_it_is_resumed(tmp_path, options):
+@pytest.mark.parametrize(("options", "devices"), [({}, (2, 12)), ({"split_size": ("5",)}, (2,))])
+def test_every_planned_cell_is_known_when_it_is_resumed(tmp_path, options, devices):
     """Defaults that were filled in, and options that were removed because another one was chosen, are no reason to
     refuse a run."""
-    request = Request(workloads=("all",), platform="cpu", options=options, devices=(2,))
+    request = Request(workloads=("all",), platform="cpu", options=options, devices=devices)
     store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))
     assert store.read_intent(tmp_path)[1] == []
 

@@ -93,14 +93,12 @@ def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
 
 
 def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
-    """Whether a cell has exactly the options that the strategy has now: those of a resolved plan."""
-    expected = set(strategy.options)
-    if expected >= HOW_BATCHES_ARE_CUT:
-        expected -= HOW_BATCHES_ARE_CUT
-        expected |= {name for name in HOW_BATCHES_ARE_CUT if name in options}
-        if len(HOW_BATCHES_ARE_CUT & options.keys()) != 1:
-            return False
-    return options.keys() == expected
+    """Whether a planned cell has the options that the strategy has now.
+
+    Of `micro_batches` and `split_size` one may be missing; a cell that was skipped unresolved has both.
+    """
+    missing = strategy.options.keys() - options.keys()
+    return options.keys() <= strategy.options.keys() and (not missing or missing < HOW_BATCHES_ARE_CUT)
 
 
 def shown(options: Mapping[str, Any], chosen: Mapping[str, Any], strategy: StrategySpec) -> dict[str, Any]:
