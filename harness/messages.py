@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.contract import World
-from harness.spec import CompileCache, Epoch, Parity, Span, Status, TrialSpec, codec
+from harness.spec import Cause, CompileCache, Epoch, Parity, Span, Status, TrialSpec, codec
 
 Phase = Literal["parity", "timing", "training"]
 
@@ -92,6 +92,7 @@ class Answer:
     rank: int
     status: Status = "ok"
     reason: str = ""
+    cause: Cause | None = None
     traceback: str = ""
     ended: float = 0.0  # wall-clock seconds: which rank failed first
     # the process

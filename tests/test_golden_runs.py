@@ -182,8 +182,9 @@ def test_what_had_no_room_beside_others_is_tried_alone(tmp_path, started, comman
     runs = [make_run(tmp_path, folder=tmp_path / name) for name in "ab"]
     failed = golden_pool.in_processes(runs, on_progress=lambda text: None)
     assert list(failed) == ([tmp_path / "b"] if codes[-1] else [])
-    for reason in failed.values():
-        names(reason, "golden", "parity", "toy base", "SIGKILL")
+    for failure in failed.values():
+        assert failure.cause.kind == "no_reference"
+        names(failure.reason, "golden", "parity", "toy base", "SIGKILL")
     assert [process.returncode for process in started[1]] == codes
 
 

@@ -18,6 +18,7 @@ from refusals import names
 from harness.launch import local, worker_code
 from harness.machine.worker_variables import worker_environment
 from harness.results import store
+from harness.spec import Cause
 
 
 def run_fake(tmp_path, *arguments, framework="fake", devices="2"):
@@ -87,11 +88,21 @@ def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(t
     ],
 )
 def test_each_failure_is_a_row(tmp_path, strategy, status, facts):
+    cause = {
+        "wrong_gradient": Cause(kind="gate", data={"quantities": ["gradients"]}),
+        "stale_rank1": Cause(kind="gate", data={"quantities": ["parameters"]}),
+        "crash_rank1": Cause(kind="exception", data={"rank": 1, "type": "ValueError"}),
+        "kill_rank1": Cause(kind="killed", data={"rank": 1, "signal": "SIGKILL"}),
+    }
+    kinds = {"out_of_memory": "out_of_memory", "diverge": "loss", "crash_in_timing": "exception"}
     done, results = run_fake(tmp_path, "--strategy", strategy)
     assert done.returncode == 1
     result = results[strategy]
     assert (result.status, result.block_seconds) == (status, ())
     names(result.reason, *facts)
+    assert result.cause is not None
+    assert result.cause == cause.get(strategy, result.cause)
+    assert result.cause.kind == kinds.get(strategy, result.cause.kind)
     if status == "crashed":
         assert "Traceback" in result.traceback
         assert 'raise ValueError("planted' in result.traceback

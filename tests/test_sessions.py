@@ -29,7 +29,7 @@ from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
 from harness.results import store
 from harness.session import budget, measuring, phase_launches, proofs
-from harness.spec import CUT_SHORT, OUT_OF_TIME, registry
+from harness.spec import Cause, registry
 from harness.spec.errors import Interrupted, UsageError
 
 
@@ -266,10 +266,10 @@ def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes,
     results = measuring.Session(
         intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15
     ).measure_all()
-    found = {(result.spec.strategy, result.spec.launch): (result.status, result.reason) for result in results}
-    assert found["single", 0][0] == "ok"
-    assert found[strategy, 0] == ("pending", CUT_SHORT)
-    assert found["single", 1] == found[strategy, 1] == ("pending", OUT_OF_TIME)
+    found = {(result.spec.strategy, result.spec.launch): (result.status, result.cause) for result in results}
+    assert found["single", 0] == ("ok", None)
+    assert found[strategy, 0] == ("pending", Cause(kind="cut_short"))
+    assert found["single", 1] == found[strategy, 1] == ("pending", Cause(kind="not_begun"))
     intent, kept = store.read_intent(tmp_path)
     after = as_here(intent.plan, kept, store.cut_short(tmp_path)).trials
     assert (after[-1].spec.strategy, after[-1].spec.launch) == (strategy, 0)
@@ -293,7 +293,7 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
         intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1
     ).measure_all()
     assert begun
-    assert [(result.status, result.reason) for result in results] == [("pending", OUT_OF_TIME)] * 2
+    assert [(result.status, result.cause) for result in results] == [("pending", Cause(kind="not_begun"))] * 2
 
 
 def test_a_framework_that_comes_back_is_measured_when_the_run_goes_on(tmp_path, fakes):

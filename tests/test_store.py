@@ -18,7 +18,7 @@ from harness import checkpoints, messages
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
-from harness.spec import Parity, TrialResult
+from harness.spec import CUT_SHORT, OUT_OF_TIME, Cause, Parity, TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
 
 
@@ -170,6 +170,20 @@ def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
     assert found.spec == spec
     assert found.parity == parity
     assert found.run == {"session": "2026-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("not_begun", OUT_OF_TIME), ("cut_short", f"in the parity phase: {CUT_SHORT}")]
+)
+def test_a_pending_row_of_version_1_has_its_cause(tmp_path, kind, words):
+    path = tmp_path / "results.jsonl"
+    store.append(tmp_path, TrialResult(spec=make_spec(), status="pending", reason=words))
+    row = json.loads(path.read_text())
+    del row["cause"]
+    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
+    (found,) = store.read(tmp_path)
+    assert found.cause == Cause(kind=kind)
+    assert store.cut_short(tmp_path) == ({(found.spec.cell, found.spec.launch)} if kind == "cut_short" else set())
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

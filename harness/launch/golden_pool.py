@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ import psutil
 from harness.gate.runs import TRAININGS, GoldenRun
 from harness.machine import machine_record
 from harness.machine.devices import cores
-from harness.spec import OUT_OF_TIME, codec
+from harness.spec import OUT_OF_TIME, Cause, codec
 from harness.spec.errors import UsageError
 
 LONG_FLOPS = 2e10  # about a second of NumPy on one core; a process takes half a second to start
@@ -28,9 +29,17 @@ MOST_BLAS_THREADS = 4
 POLL_SECONDS = 0.05
 
 
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a golden run was not computed: in words, and as the cause that its trials get."""
+
+    reason: str
+    cause: Cause
+
+
 def in_processes(
     runs: Sequence[GoldenRun], *, on_progress: Callable[[str], None], over: Callable[[], bool] = lambda: False
-) -> dict[Path, str]:
+) -> dict[Path, Failure]:
     """Compute several runs at the same time, each in a process.
 
     All processes are ended on an exception (Ctrl-C) and as soon as `over` says that there is no time left. A run that
@@ -42,11 +51,12 @@ def in_processes(
     threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
     waiting = deque(sorted(runs, key=lambda run: -run.flops))  # longest first, so that no long run starts last
     running: dict[subprocess.Popen[bytes], GoldenRun] = {}
-    reasons: dict[Path, str] = {}  # of runs that have ended: why the last attempt failed, or ""
+    failures: dict[Path, Failure | None] = {}  # of runs that have ended: why the last attempt failed
     try:
         while waiting or running:
             if over():
-                reasons |= {run.folder: OUT_OF_TIME for run in (*waiting, *running.values())}
+                late = Failure(reason=OUT_OF_TIME, cause=Cause(kind="not_begun"))
+                failures |= {run.folder: late for run in (*waiting, *running.values())}
                 break
             while waiting and len(running) < at_once:
                 run = waiting.popleft()
@@ -54,18 +64,18 @@ def in_processes(
             time.sleep(POLL_SECONDS)
             for process in [process for process in running if process.poll() is not None]:
                 run = running.pop(process)
-                reason = failure(run, process.returncode)
-                if reason and len(runs) > 1 and run.folder not in reasons:
+                failed = failure(run, process.returncode)
+                if failed and len(runs) > 1 and run.folder not in failures:
                     at_once = 1
                     waiting.append(run)
-                reasons[run.folder] = reason
+                failures[run.folder] = failed
             on_progress(f"{len(runs) - len(waiting) - len(running)} of {len(runs)} done, {len(running)} running")
     finally:
         for process in running:
             process.kill()
         for process in running:
             process.wait()
-    return {folder: reason for folder, reason in reasons.items() if reason}
+    return {folder: failed for folder, failed in failures.items() if failed}
 
 
 def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
@@ -91,14 +101,14 @@ def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
         )
 
 
-def failure(run: GoldenRun, code: int) -> str:
-    """Why a run could not be computed, or "". Raises UsageError for a reference that diverges."""
+def failure(run: GoldenRun, code: int) -> Failure | None:
+    """Why a run could not be computed; None if it was. Raises UsageError for a reference that diverges."""
     refused = run.folder / "refused"
     if refused.exists():
         raise UsageError(refused.read_text())
     if not code:
-        return ""
+        return None
     reason = f"ended by {signal.Signals(-code).name}; out of host memory?" if code < 0 else f"exit code {code}"
     lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
     what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
-    return ": ".join([what, reason, *lines[-1:]])
+    return Failure(reason=": ".join([what, reason, *lines[-1:]]), cause=Cause(kind="no_reference", data={"code": code}))

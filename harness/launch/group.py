@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.spec import Status
+from harness.spec import Cause, Status
 
 GROUP, ENDING = "group.json", "outcome.json"
 
@@ -33,4 +33,5 @@ class Ending:
 
     status: Status
     reason: str = ""
+    cause: Cause | None = None
     traceback: str = ""

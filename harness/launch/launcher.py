@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.messages import Answer, Phase, Progress
-from harness.spec import Status, TrialSpec
+from harness.spec import Cause, Status, TrialSpec
 
 POLL_SECONDS = 0.1
 
@@ -44,6 +44,7 @@ class Outcome:
 
     status: Status
     reason: str = ""
+    cause: Cause | None = None
     traceback: str = ""
     answers: tuple[Answer, ...] = ()
     cores: int = 0  # CPU cores that each process may use

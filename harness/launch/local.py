@@ -21,7 +21,7 @@ from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
 from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
-from harness.spec import FrameworkSpec, TrialSpec, codec, registry
+from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
 
 STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # of the time limit, and at most: so long without progress counts as hung
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
@@ -90,6 +90,7 @@ class LocalRun:
         return Outcome(
             status=ending.status,
             reason=ending.reason,
+            cause=ending.cause,
             traceback=ending.traceback,
             answers=tuple(answer for answer in answers if answer is not None),
             cores=self._cores,
@@ -100,7 +101,8 @@ class LocalRun:
         if path.exists():
             return codec.loads(Ending, path.read_text())
         lines = (self._folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
-        return Ending(status="crashed", reason=f"the supervisor ended early: {(lines or ['no message'])[-1]}")
+        reason = f"the supervisor ended early: {(lines or ['no message'])[-1]}"
+        return Ending(status="crashed", reason=reason, cause=Cause(kind="harness_error"))
 
 
 def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, cores: int) -> dict[str, str]:

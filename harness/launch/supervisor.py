@@ -25,7 +25,7 @@ import psutil
 
 from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
 from harness.messages import Answer, Progress, answer_file, progress_file, write
-from harness.spec import codec
+from harness.spec import Cause, codec
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
@@ -69,7 +69,7 @@ def supervise(folder: Path, group: Group) -> Ending:
         if quiet > group.stall_seconds or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
-            return Ending(status="killed", reason="the harness was interrupted")
+            return Ending(status="killed", reason="the harness was interrupted", cause=Cause(kind="interrupted"))
 
 
 def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[bytes]:
@@ -103,15 +103,17 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
     for rank, code in enumerate(codes):
         answer = read_answer(folder, rank)
         if answer is not None and answer.status != "ok":
-            said = Ending(status=answer.status, reason=answer.reason, traceback=answer.traceback)
+            said = Ending(status=answer.status, reason=answer.reason, cause=answer.cause, traceback=answer.traceback)
             failed.append((answer.ended, rank, said))
         elif code and code < 0:
             name = signal.Signals(-code).name
             hint = "; out of host memory?" if -code == signal.SIGKILL else ""
-            failed.append((exits[rank], rank, Ending(status="killed", reason=f"ended by {name}{hint}")))
+            cause = Cause(kind="killed", data={"rank": rank, "signal": name})
+            failed.append((exits[rank], rank, Ending(status="killed", reason=f"ended by {name}{hint}", cause=cause)))
         elif code:
             reason = f"exit code {code} without an answer; its log ends: {last_line(folder, rank)}"
-            failed.append((exits[rank], rank, Ending(status="crashed", reason=reason)))
+            cause = Cause(kind="no_answer", data={"rank": rank, "code": code})
+            failed.append((exits[rank], rank, Ending(status="crashed", reason=reason, cause=cause)))
     _, rank, ending = min(failed, key=lambda entry: entry[:2])
     where = f"rank {rank}: " if len(codes) > 1 else ""
     return replace(ending, reason=where + ending.reason)
@@ -126,8 +128,9 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
     if quiet > group.stall_seconds:
         reason = f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more"
-        return Ending(status="hung", reason=reason)
-    return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where})")
+        return Ending(status="hung", reason=reason, cause=Cause(kind="no_progress", data={"seconds": quiet}))
+    cause = Cause(kind="time_limit", data={"seconds": group.timeout_seconds})
+    return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where})", cause=cause)
 
 
 def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.gate import parity, precision_probe
 from harness.launch.launcher import Outcome
-from harness.spec import CHECKED_LOSSES, Check, Epoch, Parity, Precision, TrialResult, TrialSpec
+from harness.spec import CHECKED_LOSSES, Cause, Check, Epoch, Parity, Precision, TrialResult, TrialSpec
 
 LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
 """How far the timed run's first loss may be from the golden reference, relative; the next few may be ten times as far.
@@ -27,14 +27,21 @@ def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
         result = replace(result, reason=f"in the parity phase: {result.reason}")
         if wrong := _wrong([check for proof in proofs for check in proof.checks]):
             # counts however other ranks ended: no second try may hide it
-            return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}")
+            cause = _gate([check for proof in proofs for check in proof.checks])
+            return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}", cause=cause)
         return result
     if off := precision_probe.wrong(precision_errors(outcome), "fp64"):
-        return replace(result, status="parity_failed", reason=off)
+        return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     merged = parity.merge(proofs)
     if merged.passed:
         return replace(result, parity=merged)
-    return replace(result, status="parity_failed", reason=_wrong(merged.checks), parity=merged)
+    cause = _gate(merged.checks)
+    return replace(result, status="parity_failed", reason=_wrong(merged.checks), cause=cause, parity=merged)
+
+
+def _gate(checks: Sequence[Check]) -> Cause:
+    """The quantities that are off."""
+    return Cause(kind="gate", data={"quantities": sorted({check.quantity for check in checks if not check.passed})})
 
 
 def _wrong(checks: Sequence[Check]) -> str:
@@ -100,9 +107,9 @@ def _checked(result: TrialResult, outcome: Outcome) -> TrialResult:
     if result.status != "ok":
         return result
     if off := off_golden(result.losses, result.golden_losses, result.spec):
-        return replace(result, status="diverged", reason=off)
+        return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(found, result.spec.precision):
-        return replace(result, status="parity_failed", reason=off)
+        return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     return result
 
 

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
 from harness.results.older_records import with_current_names
-from harness.spec import CUT_SHORT, SCHEMA_VERSION, Status, TrialResult, registry
+from harness.spec import SCHEMA_VERSION, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
 
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -206,7 +206,7 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
 def cut_short(folder: Path) -> set[tuple[str, int]]:
     """The trials that were running when a session's time was up, by cell and launch."""
     results = read(folder) if (folder / RESULTS).is_file() else []
-    return {(each.spec.cell, each.spec.launch) for each in results if each.reason.endswith(CUT_SHORT)}
+    return {(each.spec.cell, each.spec.launch) for each in results if each.cause and each.cause.kind == "cut_short"}
 
 
 def write_json(path: Path, content: Any) -> None:

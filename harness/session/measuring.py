@@ -29,7 +29,7 @@ from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
 from harness.session.rows import Rows
-from harness.spec import OUT_OF_TIME, Status, TrialResult, TrialSpec
+from harness.spec import OUT_OF_TIME, Cause, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
@@ -74,12 +74,15 @@ class Session:
         try:
             self._prove_and_measure(trials)
         except Interrupted as interruption:
-            self._give_up(trials, f"the run was interrupted by {signal.Signals(interruption.number).name}")
+            name = signal.Signals(interruption.number).name
+            cause = Cause(kind="interrupted", data={"signal": name})
+            self._give_up(trials, f"the run was interrupted by {name}", cause)
             raise
         except UsageError:
             raise
         except Exception as error:
-            self._give_up(trials, f"the harness failed: {type(error).__name__}: {error}")
+            cause = Cause(kind="harness_error", data={"type": type(error).__name__})
+            self._give_up(trials, f"the harness failed: {type(error).__name__}: {error}", cause)
             raise
         finally:
             self.display.close()
@@ -101,7 +104,7 @@ class Session:
             phase = "training" if spec.training else "timing"
             if self.proofs.get(spec) and self.budget.allows(phase, spec):
                 self._measure(spec)
-        self._give_up(ready, OUT_OF_TIME, status="pending")
+        self._give_up(ready, OUT_OF_TIME, Cause(kind="not_begun"), status="pending")
 
     def _skip_impossible(self, trials: Sequence[TrialSpec]) -> list[TrialSpec]:
         """Write rows for trials that cannot train on their samples; returns the others."""
@@ -109,7 +112,8 @@ class Session:
         for spec in trials:
             check_init_from(spec)
             if reason := self.references.impossible(spec):
-                self.rows.add(self.rows.without_launch(spec, status="skipped", reason=reason))
+                cause = Cause(kind="not_applicable")
+                self.rows.add(self.rows.without_launch(spec, status="skipped", reason=reason, cause=cause))
                 impossible.add(spec.computation)
         return [spec for spec in trials if spec.computation not in impossible]
 
@@ -132,18 +136,21 @@ class Session:
 
         Such a trial is not at fault: --resume tries it again.
         """
-        reasons = {spec.computation: reason for spec in trials if (reason := self.references.failure(spec))}
+        failures = {spec.computation: failure for spec in trials if (failure := self.references.failure(spec))}
         for spec in trials:
-            if reason := reasons.get(spec.computation):
-                status = "pending" if reason == OUT_OF_TIME else "killed"
-                self.rows.add(self.rows.without_launch(spec, status=status, reason=reason))
-        return [spec for spec in trials if spec.computation not in reasons]
+            if failure := failures.get(spec.computation):
+                status = "pending" if failure.cause.kind == "not_begun" else "killed"
+                reason, cause = failure.reason, failure.cause
+                self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, cause=cause))
+        return [spec for spec in trials if spec.computation not in failures]
 
     def _record_idle(self) -> None:
         """Write rows for the trials that the plan does not launch."""
         for trial in self.plan.trials:
             if trial.status != "planned" and not self.rows.has(trial.spec):
-                self.rows.add(self.rows.without_launch(trial.spec, status=trial.status, reason=trial.reason))
+                cause = Cause(kind="no_framework" if trial.status == "unavailable" else "not_applicable")
+                row = self.rows.without_launch(trial.spec, status=trial.status, reason=trial.reason, cause=cause)
+                self.rows.add(row)
 
     def _prove(self, specs: list[TrialSpec]) -> None:
         """Run the parity phases of these cells, as far as there is time."""
@@ -208,13 +215,14 @@ class Session:
         judge_measurement = trained if spec.training else timed
         self.rows.add(judge_measurement(result, outcome, proof.parity, self.references.golden_losses(spec)))
 
-    def _give_up(self, specs: Sequence[TrialSpec], reason: str, *, status: Status = "killed") -> None:
+    def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status = "killed") -> None:
         """Write a row for every trial that has none yet."""
         for spec in specs:
             if not self.rows.has(spec):
                 proof = self.proofs.get(spec)
                 parity = proof.parity if proof else None
-                self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, parity=parity))
+                row = self.rows.without_launch(spec, status=status, reason=reason, cause=cause, parity=parity)
+                self.rows.add(row)
 
 
 def _first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:

@@ -16,7 +16,7 @@ from harness.messages import Phase
 from harness.planning.plan import Plan
 from harness.session.budget import Budget
 from harness.session.references import References
-from harness.spec import CUT_SHORT, TrialSpec
+from harness.spec import CUT_SHORT, Cause, TrialSpec
 from harness.spec.progress import Display
 
 
@@ -60,7 +60,7 @@ class PhaseLaunches:
                 outcome = launch(planned, self._launcher, on_progress=self._display.detail, stop=stop)
             succeeded = outcome.status == "ok"
             if over.is_set() and not succeeded:
-                return replace(outcome, status="pending", reason=CUT_SHORT, traceback="")
+                return replace(outcome, status="pending", reason=CUT_SHORT, cause=Cause(kind="cut_short"), traceback="")
             return outcome
         finally:
             self._budget.record(planned.phase, planned.spec, time.monotonic() - began, succeeded=succeeded)

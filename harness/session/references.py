@@ -13,6 +13,7 @@ from harness.datasets import Batches, DataError, epochs_of
 from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
+from harness.launch.golden_pool import Failure
 from harness.reference.loops import Golden
 from harness.spec import CHECKED_LOSSES, TrialSpec
 from harness.spec.arrays import Arrays
@@ -38,7 +39,7 @@ class References:
         self.work, self.data, self.display = work, data, display
         self.inputs: dict[str, Inputs] = {}
         self.golden: dict[tuple, Path] = {}
-        self.failed: dict[tuple, str] = {}  # why golden runs could not be computed
+        self.failed: dict[tuple, Failure] = {}  # why golden runs could not be computed
 
     def prepare(self, spec: TrialSpec) -> None:
         """Load a workload's samples, once. Raises UsageError for bad --data."""
@@ -111,10 +112,10 @@ class References:
         self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
 
-    def failure(self, spec: TrialSpec) -> str:
-        """Why a cell's reference or loss curve could not be computed, or "" if none has failed."""
+    def failure(self, spec: TrialSpec) -> Failure | None:
+        """Why a cell's reference or loss curve could not be computed; None if none has failed."""
         phases: tuple[Phase, ...] = ("parity", "timing")
-        return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), "")
+        return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), None)
 
     def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
         """The golden loss curve of a cell's timed run, as many of its losses as are worth their cost."""
@@ -140,8 +141,8 @@ class References:
         Raises UsageError if the reference itself diverges, RuntimeError if it cannot be computed.
         """
         self.compute([(spec, "parity")])
-        if reason := self.failure(spec):
-            raise RuntimeError(reason)
+        if failure := self.failure(spec):
+            raise RuntimeError(failure.reason)
         return self.golden[self.key(spec, "parity")], normalization(spec, spec.parity_options)(spec.parity_batch)
 
     def key(self, spec: TrialSpec, phase: Phase) -> tuple:

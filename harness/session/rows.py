@@ -13,7 +13,7 @@ from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.messages import Answer
 from harness.results import store
-from harness.spec import Parity, Status, TrialResult, TrialSpec
+from harness.spec import Cause, Parity, Status, TrialResult, TrialSpec
 from harness.spec.progress import Display
 
 
@@ -39,7 +39,7 @@ class Rows:
         """A row with how a launch ended and what it ran on, but without what it measured."""
         first = next((answer for answer in outcome.answers if answer.versions), Answer(rank=0))
         return replace(
-            self.without_launch(spec, status=outcome.status, reason=outcome.reason),
+            self.without_launch(spec, status=outcome.status, reason=outcome.reason, cause=outcome.cause),
             traceback=outcome.traceback,
             versions=first.versions,
             libraries=first.libraries,
@@ -49,13 +49,14 @@ class Rows:
         )
 
     def without_launch(
-        self, spec: TrialSpec, *, status: Status, reason: str, parity: Parity | None = None
+        self, spec: TrialSpec, *, status: Status, reason: str, cause: Cause | None, parity: Parity | None = None
     ) -> TrialResult:
         """A row for a trial that was not launched."""
         return TrialResult(
             spec=spec,
             status=status,
             reason=reason,
+            cause=cause,
             parity=parity,
             unit=workloads.get(spec.workload, spec.size).unit,
             machine=machine_record.hardware(self._machine),

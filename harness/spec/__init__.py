@@ -4,6 +4,7 @@ Frozen data and nothing else. Workers read and write it as JSON with the standar
 need only NumPy and their own framework. `harness.results.store` validates it when it comes back.
 """
 
+from harness.spec.causes import Cause, CauseKind
 from harness.spec.kinds import (
     FAILURES,
     Algorithm,
@@ -45,6 +46,8 @@ __all__ = [
     "OUT_OF_TIME",
     "SCHEMA_VERSION",
     "Algorithm",
+    "Cause",
+    "CauseKind",
     "Check",
     "CompileCache",
     "Epoch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from harness.spec.causes import Cause
 from harness.spec.kinds import CompileCache, Quantity, Status, ToleranceSet
 from harness.spec.trial import TrialSpec
 
@@ -89,7 +90,8 @@ class TrialResult:
 
     spec: TrialSpec
     status: Status
-    reason: str = ""
+    reason: str = ""  # in words
+    cause: Cause | None = None  # None: it was measured, or an earlier version wrote the row
     traceback: str = ""  # of the first rank that failed
     parity: Parity | None = None
     unit: str = "sample"

@@ -29,7 +29,7 @@ from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.messages import ORDER, Order
-from harness.spec import Precision, TrialSpec, codec, locks
+from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
 from harness.worker import compile_cache, libraries
@@ -67,15 +67,23 @@ def run(draft: Draft) -> None:
     try:
         work(draft)
     except Diverged as error:
-        draft.note(status="diverged", reason=str(error))
+        draft.note(status="diverged", reason=str(error), cause=Cause(kind="loss", data={"rank": draft.rank}))
     except BaseException as error:
-        status = "oom" if is_out_of_memory(error) else "crashed"
-        if isinstance(error, Unavailable | DevicesMissing):
-            status = "unavailable"
+        status, kind = classify(error)
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
-        draft.note(status=status, reason=reason, traceback=traceback.format_exc())
+        cause = Cause(kind=kind, data={"rank": draft.rank, "type": type(error).__name__})
+        draft.note(status=status, reason=reason, cause=cause, traceback=traceback.format_exc())
         print(draft.answer.traceback, file=sys.stderr, flush=True)  # noqa: T201 -- into this rank's log
     draft.note(ended=time.time())
+
+
+def classify(error: BaseException) -> tuple[Status, CauseKind]:
+    """What an error makes of the trial, and its cause."""
+    if isinstance(error, Unavailable | DevicesMissing):
+        return "unavailable", "no_framework"
+    if is_out_of_memory(error):
+        return "oom", "out_of_memory"
+    return "crashed", "exception"
 
 
 def work(draft: Draft) -> None:

@@ -252,8 +252,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        'self._give_up(trials, f"the run was interrupted by '
-                        '{signal.Signals(interruption.number).name}")',
+                        'self._give_up(trials, f"the run was interrupted by {name}", cause)',
                         "assert interruption",
                     ),
                 ),

@@ -1,0 +1,33 @@
+"""Why a trial has no measurement: a kind that programs decide by, with its data. The reason in words is for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+CauseKind = Literal[
+    "not_applicable",  # the plan skips the cell
+    "no_framework",  # it cannot be imported, or does not see the devices
+    "not_begun",  # the session's time was up before
+    "cut_short",  # the session's time was up while it ran
+    "interrupted",  # by a signal to the harness: {"signal": "SIGINT"}
+    "harness_error",  # the harness failed: {"type": "ValueError"}
+    "no_reference",  # the golden run could not be computed
+    "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
+    "out_of_memory",  # {"rank": 1}
+    "killed",  # a rank was ended by a signal: {"rank": 1, "signal": "SIGKILL"}
+    "no_answer",  # a rank ended without an answer: {"rank": 1, "code": 3}
+    "no_progress",  # {"seconds": 300.0}
+    "time_limit",  # {"seconds": 600.0}
+    "loss",  # it is not finite, exploded, or left the golden curve
+    "gate",  # losses, gradients or parameters are off: {"quantities": ["gradients"]}
+    "precision",  # products have another precision than the one asked for
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why a trial ended without a measurement."""
+
+    kind: CauseKind
+    data: dict[str, Any] = field(default_factory=dict)  # as CauseKind says; plain JSON
