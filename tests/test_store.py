@@ -17,8 +17,8 @@ from refusals import refused
 from harness import checkpoints, messages
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
-from harness.results import store
-from harness.spec import CUT_SHORT, OUT_OF_TIME, Cause, Parity, TrialResult
+from harness.results import older_records, store
+from harness.spec import Cause, Parity, TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
 
 
@@ -173,7 +173,8 @@ def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("not_begun", OUT_OF_TIME), ("cut_short", f"in the parity phase: {CUT_SHORT}")]
+    ("kind", "words"),
+    [("not_begun", "not yet run"), ("cut_short", f"in the parity phase: ended; {older_records.CUT_SHORT_IN_1}")],
 )
 def test_a_pending_row_of_version_1_has_its_cause(tmp_path, kind, words):
     path = tmp_path / "results.jsonl"
