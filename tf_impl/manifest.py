@@ -32,7 +32,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         Setting(
             name="private_gpu_threads",
-            summary="each GPU has its own threads for launches, so other work on the host does not delay them",
+            summary="each GPU has its own host threads for kernel launches, so other host work does not delay these",
             source="www.tensorflow.org/guide/gpu_performance_analysis",
             environment={"TF_GPU_THREAD_MODE": "gpu_private"},
             needs_gpu=True,

@@ -8,8 +8,8 @@ TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
     Setting(
         name="channels_last",
-        summary="images and convolution kernels are stored as NHWC instead of NCHW; cuDNN's kernels for NHWC have no "
-        "float64, so the parity phase uses others, and only the losses of the timed run check these",
+        summary="images and convolution kernels are stored as NHWC instead of NCHW; cuDNN's kernels for NHWC do not "
+        "support float64, so the parity phase uses others; only the losses of the timed run check the NHWC kernels",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(
@@ -75,7 +75,7 @@ FRAMEWORK = FrameworkSpec(
             tuned={"cudnn_benchmark": False},
             tuned_because="every step starts new threads, and cuDNN would autotune again in each",
             tuned_source="torch_impl/strategies/data_parallel.py",
-            without={"compile": "its threads run copies of the network that are new at every step"},
+            without={"compile": "its threads run new copies of the network in every step"},
             replicated="parameters, copied from device 0 at every step",
             sharded="the batch; gradients and optimizer state exist only on device 0",
             crosses="parameters and inputs, from device 0; outputs and gradients, back to it",
@@ -113,7 +113,7 @@ FRAMEWORK = FrameworkSpec(
             choices={"compression": ("none", "bf16")},
             tolerances={"compression=bf16": "bf16_gradients"},
             tuned={"static_graph": True, "gradient_as_bucket_view": True},
-            tuned_because="every step uses the same parameters; gradients that are views of the buckets save a copy",
+            tuned_because="every step uses the same parameters, and gradients as views of the buckets save a copy",
             tuned_source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",

@@ -46,9 +46,9 @@ def columns(cells: Sequence[Cell]) -> list[Definition]:
     """One definition per column of the result table that needs one, in the table's order."""
     shown = list(result_table.table(cells).columns)
     known = {
-        "track": "with the tuned settings listed below, or how the framework executes steps by default.",
+        "track": "tuned: with the settings listed below. Otherwise: how the framework executes steps by default.",
         "training": "whether the cell takes the same steps as a single device.",
-        "BatchNorm over": "the samples that share BatchNorm statistics.",
+        "BatchNorm over": "which samples share BatchNorm statistics.",
         result_table.throughput_column({cell.first.unit for cell in cells}): _throughput(cells),
         "range": _range(cells),
         "speed-up": f"throughput divided by that of single in the same framework{_same_track(cells)}.",
@@ -76,7 +76,7 @@ def _throughput(cells: Sequence[Cell]) -> str:
     blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     return (
         f"median over launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its throughput "
-        "is all their samples divided by all their time. A block takes as long as its slowest rank."
+        "is the samples of all blocks divided by their total time. A block takes as long as its slowest rank."
     )
 
 
@@ -85,8 +85,8 @@ def _from_host(cells: Sequence[Cell]) -> list[Definition]:
     if not any(cell.spec.protocol == "from_host" for cell in cells):
         return []
     text = (
-        "the time ends when the last step has been launched, and includes making the batches on the host. The result "
-        "is not a throughput of the devices."
+        "the clock stops when the last step has been launched, and the time includes making the batches on the host. "
+        "The result is not a throughput of the devices."
     )
     return [("Rows with protocol=from_host", text)]
 
@@ -117,8 +117,8 @@ def _other_machines(cells: Sequence[Cell]) -> list[Definition]:
     changed = [f"{title}, {same} instead of {shown}" for title, shown, same in pairs if shown != same]
     differ = f"these differ: {'; '.join(changed)}" if changed else "all are the same to two decimals"
     text = (
-        f"for {count(len(mixed), 'speed-up')}, the cell and its base were not launched on the same machines. Counting "
-        f"only launches on machines that ran both, {differ}."
+        f"for {count(len(mixed), 'speed-up')}, the cell and its baseline (single) were not launched on the same "
+        f"machines. Counting only launches on machines that ran both, {differ}."
     )
     return [("Speed-ups across machines", text)]
 
@@ -132,7 +132,7 @@ def _cache(cells: Sequence[Cell]) -> str:
     if not cached:
         return ""
     return (
-        " Cold: the launch compiled something and autotuned kernels. Warm: everything came from the cache of an "
+        " Cold: the launch had to compile code and autotune kernels. Warm: everything came from the cache of an "
         "earlier launch."
     )
 
@@ -195,20 +195,19 @@ def timelines() -> list[Definition]:
     return [
         (
             "ms, traced (timed)",
-            "time from the first forward to the last backward. Tracing changes the step, so the time of a whole timed "
-            "step stands beside it.",
+            "time from the first forward to the last backward. Tracing changes the step, so the time of a step in "
+            "the timed blocks is given in brackets.",
         ),
         (
             "busy ms per stage",
             "time from the first kernel of a micro-batch to its last, including pauses between kernels. A stage's "
             "backward lasts from its output's gradient to its input's; the first stage's input gets a gradient only "
-            "for this.",
+            "to mark this end.",
         ),
         ("overlap", "share of the traced time in which more than one stage is busy."),
         (
             "idle, at least",
-            "share of the stages' time that lies outside all busy times. It is a lower bound, because busy times "
-            "include pauses.",
+            "share of the stages' time that is not busy time. It is a lower bound, because busy times include pauses.",
         ),
         ("bubble by formula", "idle share of equal stages without any overhead."),
     ]

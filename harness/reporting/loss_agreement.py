@@ -35,14 +35,14 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
         spec, last = peers[0].spec, _steps(peers) - 1
         lines.append(
             f"The timed runs of {spec.workload} at batch {spec.global_batch} in {spec.precision}{_normalized(spec)} "
-            "have no golden reference, because it would take NumPy too long. These cells start from the same weights "
-            f"and see the same samples: {_titles(peers)}. Loss 1 is {_within(distance(peers, 0))}, and loss {last + 1} "
-            f"is {_within(distance(peers, last))}."
+            "have no golden reference, because NumPy would take too long to compute it. These cells start from the "
+            f"same weights and see the same samples: {_titles(peers)}. Loss 1 is {_within(distance(peers, 0))}, and "
+            f"loss {last + 1} is {_within(distance(peers, last))}."
         )
     if alone:
         lines.append(
-            "These timed runs have neither a golden reference nor another cell that takes the same steps. For them, "
-            f"only finite losses are required: {_titles(alone)}."
+            "These timed runs have neither a golden reference nor another cell that takes the same steps. Their "
+            f"losses only have to be finite: {_titles(alone)}."
         )
     return lines
 

@@ -27,8 +27,8 @@ from harness.reporting.summary import Cell
 from harness.spec import TrialResult
 
 TIMELINE_NOTE = (
-    "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. Programs "
-    "that run as one on all devices cannot be traced, nor can programs with several processes."
+    "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
+    "single program that runs on all devices cannot be traced, nor can a strategy with several processes."
 )
 
 
@@ -129,9 +129,10 @@ def _parity(cells: Sequence[Cell]) -> list[str]:
     )
     how = (
         "Errors are relative to the largest value in the tensor; for parameters, to the largest change. The tolerances "
-        f"are {limits}. A deep network amplifies rounding, so its tolerance can be larger: {NOISE_FACTOR} times the "
-        "error of the reference itself after its initial weights are rounded once more, but at most "
-        f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, including the reference's own."
+        f"are {limits}. A deep network amplifies rounding, so its tolerance can be larger: {NOISE_FACTOR} times as "
+        "much as the reference itself changes when its initial weights are rounded once more, but at most "
+        f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, including the reference's own. Each entry of the table "
+        "is an error and its tolerance (error of tolerance)."
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
     rows = result_table.parity([cell for cell in cells if proofs[cell.spec.computation] is cell])

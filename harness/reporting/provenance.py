@@ -48,7 +48,7 @@ def _sessions(results: Sequence[TrialResult]) -> str:
     numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
     hosts = {uuids for uuids in numbered if any(uuids)}
     sessions = f", in {len(times)} sessions" if len(times) > 1 else ""
-    return ", ".join(times) + sessions + (f" on {len(hosts)} machines with equal hardware" if len(hosts) > 1 else "")
+    return ", ".join(times) + sessions + (f" on {len(hosts)} machines with the same hardware" if len(hosts) > 1 else "")
 
 
 def command(run: Mapping[str, str]) -> str:

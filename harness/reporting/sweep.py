@@ -193,8 +193,9 @@ def _distance(sweep: Sweep) -> list[str]:
         over = " (more than 100%, because micro-batches do not all cost the same)" if share > 1 else ""
         lines.append(
             f"From {many.micro_batches} to {most.micro_batches} micro-batches, each additional one adds "
-            f"{1e3 * each:.3g} ms although the samples stay the same: the cost of one more round of launches, kernels "
-            f"and copies. At {sweep.option} {most.name}, this cost would make up {100 * share:.1f}% of the step{over}."
+            f"{1e3 * each:.3g} ms although the number of samples is the same: the cost of one more round of launches, "
+            f"kernels and copies. At {sweep.option} {most.name}, this cost would make up {100 * share:.1f}% of the "
+            f"step{over}."
         )
     return lines
 
@@ -209,5 +210,5 @@ def _imbalance(sweep: Sweep) -> list[str]:
     share = 100 * (max(busy) / statistics.fmean(busy) - 1)
     return [
         f"In the traced step at {sweep.option} {sweep.best.name}, the stages were busy for {busy_words(spans)} ms. The "
-        f"busiest stage was busy for {share:.0f}% more than the mean."
+        f"busiest stage was busy {share:.0f}% longer than the average stage."
     ]

@@ -38,7 +38,7 @@ def exceptions(cells: Sequence[Cell]) -> list[str]:
         for strategy in (strategy for strategy in spec.strategies if strategy.name in ran):
             title = f"{spec.title} {strategy.name}"
             if strategy.tuned:
-                what = ", ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
+                what = " and ".join(f"{name} {_word(value)}" for name, value in strategy.tuned.items())
                 source = f" ({strategy.tuned_source})" if strategy.tuned_source else ""
                 lines.append(f"{title} has {what}, because {strategy.tuned_because}{source}.")
             lines += [f"{title} runs without {name}, because {why}." for name, why in strategy.without.items()]

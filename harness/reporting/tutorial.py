@@ -81,20 +81,20 @@ def verdict(cells: Sequence[Cell]) -> list[str]:
         found = rows(cells, protocol)
         pipelines = [found[name] for name in ("pipeline at 20", "pipeline at its best") if name in found]
         if pipelines and "single" in found:
-            sentences.append(f"{PROTOCOL_WORDS[protocol]}, it runs here at {' and '.join(map(_speed, pipelines))}.")
+            sentences.append(f"{PROTOCOL_WORDS[protocol]}, it runs at {' and '.join(map(_speed, pipelines))} here.")
     if not sentences:
         return []
     settings = (("pipeline at 20", 20), ("pipeline at its best", PUBLISHED_BEST_SPLIT))
     published = " and ".join(
         f"{PUBLISHED['single'] / PUBLISHED[name]:.2f} (split_size {split})" for name, split in settings
     )
-    return [f"The tutorial's pipeline runs at {published} times the speed of one GPU. {' '.join(sentences)}"]
+    return [f"In the tutorial, the pipeline runs at {published} times the speed of one GPU. {' '.join(sentences)}"]
 
 
 def _speed(pipeline: Cell) -> str:
     """A pipeline's speed-up, and also that on common machines if it did not run on the same machines as its base."""
     alike = pipeline.speedup_same_machines
-    note = "" if pipeline.same_machines or alike is None else f"; {alike:.2f} on the machines that both ran on"
+    note = "" if pipeline.same_machines or alike is None else f"; {alike:.2f} on machines that ran both"
     return f"{pipeline.speedup:.2f} (split_size {pipeline.spec.options['split_size']}{note})"
 
 

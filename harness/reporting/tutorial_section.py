@@ -25,9 +25,9 @@ PUBLISHED_HARDWARE = (
     "Ti with 11,178 MiB each, driver 430.50 and CUDA 10.1."
 )
 FROM_HOST = (
-    "timed as in the tutorial. Each repeat is a fresh model, its batches are made on the host inside the timed part, "
-    "and the clock stops when the last step has been launched, not when it is done. The first repeat of each launch is "
-    "left out, because it loads the libraries; the tutorial's single process paid for that only once."
+    "timed as in the tutorial. Each repeat builds a fresh model, its batches are made on the host inside the timed "
+    "part, and the clock stops when the last step has been launched, not when it is done. The first repeat of each "
+    "launch is left out, because it loads the libraries; the tutorial's single process paid for that only once."
 )
 BATCHES_MADE = {
     1: "Version 1 of from_host made the batches with NumPy, where the tutorial calls torch.randn. That took longer, "
@@ -37,7 +37,7 @@ BATCHES_MADE = {
 RESIDENT = "batches already on the devices, after a warm-up, timed until the devices are idle."
 RATIOS = (
     "Seconds cannot be compared between different hardware. Ratios can, if they were timed alike: the published ones "
-    "correspond to from_host. The measured ratios are those of the throughputs in the Results, which are medians over "
+    "correspond to from_host. The measured ratios follow from the throughputs under Results, which are medians over "
     "launches."
 )
 
@@ -113,8 +113,8 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     piece = sum(timelines.busy_stages(cut)) / count / sum(timelines.busy_stages(whole))
     cost = (
         f"In a traced step, the stages are busy for {timelines.busy_words(whole)} ms with the batch in one piece "
-        f"(model_parallel), and for {timelines.busy_words(cut)} ms with {count} pieces. A piece takes {piece:.2f} of "
-        f"the time of the whole batch, and has {1 / count:.2f} of its samples."
+        f"(model_parallel), and for {timelines.busy_words(cut)} ms with {count} micro-batches. A micro-batch "
+        f"takes {piece:.2f} of the time of the whole batch, and has {1 / count:.2f} of its samples."
     )
     ideal = (count - 1) / (count + 1)  # of count + 1 equal ticks in each direction, both stages work in all but two
     forward, backward = (
@@ -127,8 +127,8 @@ def reasons(cells: Sequence[Cell]) -> list[str]:
     )
     if forward < ideal / 2:
         overlap += (
-            " A piece is copied to the second device when that device has finished what was queued there. The forward "
-            "of the next piece can then begin on the first device, so an idle first device means that the host had not "
-            "launched its next piece yet."
+            " A micro-batch is copied to the second device once that device has finished the work in its queue. The "
+            "first device could then start on the next micro-batch. If it is idle instead, the host has not launched "
+            "that micro-batch yet."
         )
     return [cost, overlap]

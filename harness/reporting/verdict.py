@@ -108,15 +108,20 @@ def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     checks = [
         f"{count(len(golden), 'cell')} against the reference" if golden else "",
         f"{count(len(compared), 'cell')} against other cells that take the same steps" if compared else "",
-        f"{count(finite, 'cell')} only for being finite" if finite else "",
+        f"{count(finite, 'cell')} only for finite values" if finite else "",
     ]
     listed = [check for check in checks if check]
     trained = [bool(cell.spec.training) for cell in cells]
     what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
     return (
         f"They were then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
-        f"runs, so their first losses were checked: {', and '.join(listed)}."
+        f"runs, so their first losses were checked: {_and(listed)}."
     )
+
+
+def _and(items: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
 
 
 def _worst(cells: Sequence[Cell]) -> float:
@@ -150,7 +155,7 @@ def _fastest_of(group: Sequence[Cell]) -> str:
     found = [f"{best.title} has the highest median, {number(best.throughput)} {unit} ({launches})."]
     spread = [cell for cell in ranked if cell.spec.devices > 1]
     if spread and best.spec.devices == 1:
-        found.append(f"On several devices, {spread[0].title} has the highest, {number(spread[0].throughput)} {unit}.")
+        found.append(f"Among cells on several devices, it is {spread[0].title}, {number(spread[0].throughput)} {unit}.")
     overlap = [cell for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
     if min(len(cell.throughputs) for cell in ranked) < MIN_LAUNCHES:
         found.append(f"With fewer than {MIN_LAUNCHES} launches of each cell, no order is claimed.")

@@ -10,10 +10,8 @@ from harness.spec.kinds import CompileCache, Quantity, Status, ToleranceSet
 from harness.spec.trial import TrialSpec
 
 SCHEMA_VERSION = 2
-OUT_OF_TIME = "not yet run: --budget-minutes were over; --resume goes on"  # the reason of what is pending
-CUT_SHORT = (
-    "ended when --budget-minutes were over; --resume tries it again, after the others: it may need a longer budget"
-)
+OUT_OF_TIME = "not yet run: the time of --budget-minutes was up; --resume continues"  # the reason of what is pending
+CUT_SHORT = "ended when the time of --budget-minutes was up; --resume tries it again, last: it may need a longer budget"
 CHECKED_LOSSES = 5  # of a timed run or a training: its first, which are held against golden's
 
 

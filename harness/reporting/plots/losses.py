@@ -75,7 +75,7 @@ def _caption(cells: Sequence[Cell], *, references: int, panels: int) -> str:
             "reference."
         )
     elif any(naming.normalizes(cell.spec) and cell.spec.normalization != "global" for cell in cells):
-        caption.append("Cells with BatchNorm over other samples follow another curve.")
+        caption.append("Cells whose BatchNorm normalizes over other samples follow another curve.")
     if any(cell.spec.algorithm == "asynchronous" for cell in cells):
         caption.append(
             "The reference of asynchronous cells lets workers take turns; a real run deviates from that order."

@@ -35,4 +35,4 @@ def draw(path: Path, cells: Sequence[Cell]) -> str:
         f"Throughput of {cells[0].spec.workload}. The dot is the median launch, and the line is the range of the "
         f"{spreads(cells)}."
     )
-    return caption + (" Hollow dots are untuned, filled ones tuned." if two_tracks else "")
+    return caption + (" Hollow dots are untuned, filled dots are tuned." if two_tracks else "")
