@@ -6,7 +6,7 @@ only these modules of a package:
 - `runtime.py`: start, barrier, peak_bytes, versions; probe and idle_setting, if they exist
 - `bare.py`: LOOPS, if it exists
 - `loader.py`: make_loader
-- `from_host.py`: make_batches, for what `reproduce` times as a tutorial does
+- `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Program(Protocol):
     # Optional members:
     # `cut_after: str`, if the program is cut into stages: where, as partition.cut_text names it. With cut=time, all
     # launches are cut where the parity phase was cut.
-    # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did when.
+    # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when.
     # `pushes() -> list[Push]`, if it is asynchronous: the order of its updates, so that the reference can repeat it.
 
     def export(self) -> Iterable[Arrays]:

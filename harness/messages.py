@@ -1,6 +1,6 @@
-"""What the parent and the ranks of a trial say to each other: an Order down, Progress meanwhile, an Answer back.
+"""Messages between the parent and the ranks of a trial: an Order down; Progress meanwhile and an Answer at the end, up.
 
-All three travel as JSON files by harness.spec.codec. A rank writes each of its files whole or not at all.
+All three are JSON files, encoded by harness.spec.codec. A rank writes each of its files whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def progress_file(rank: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """One phase of one trial, the same for all its ranks. Paths are files that a rank reads, or where it writes."""
+    """One phase of one trial, the same for all its ranks. Paths name what a rank reads or where it writes."""
 
     spec: TrialSpec
     phase: Phase
@@ -45,10 +45,10 @@ class Order:
     golden: Path | None = None  # parity: the reference that the program is held against
     groups: int = 1  # parity: normalization groups of the reference
     compile_cache: Path | None = None  # where the framework keeps what it has compiled
-    test: Path | None = None  # training: test samples,
-    run_folder: Path | None = None  # where checkpoints go,
-    checkpoint: Path | None = None  # the one that training continues from,
-    init_from: Path | None = None  # or the one whose weights it starts from
+    test: Path | None = None  # training: the test samples
+    run_folder: Path | None = None  # training: where checkpoints go
+    checkpoint: Path | None = None  # training: the checkpoint to resume from
+    init_from: Path | None = None  # training: the checkpoint with the initial weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What became of a phase on one rank. What the rank did not get to keeps its default."""
+    """How a phase ended on one rank. Fields that the rank did not get to keep their defaults."""
 
     rank: int
     status: Status = "ok"

@@ -1,2 +1,2 @@
-"""What counts as right: each cell's reference, the comparison with it, tolerances, precision. Used by ranks and
+"""What counts as correct: each cell's reference, the comparison with it, tolerances, precision. Used by ranks and
 parent."""

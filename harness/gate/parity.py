@@ -15,7 +15,7 @@ from harness.spec.arrays import Arrays
 EXACT: dict[Quantity, float] = {"losses": 1e-11, "gradients": 1e-10, "parameters": 1e-9}
 """The largest error of each quantity that passes, as `relative_error` defines it. Correct programs of small networks
 stay below 1e-13, the noise of float64 sums in another order (docs/parity.md has the measured values). The mildest fault
-planted in the tests, a step count of the schedule that passes through float32, has an error of 5e-9."""
+planted in the tests, a learning-rate schedule whose step count passes through float32, has an error of 5e-9."""
 
 TOLERANCES: dict[ToleranceSet, dict[Quantity, float]] = {
     "exact": EXACT,
@@ -26,13 +26,13 @@ cross devices in bfloat16: before the sum, each is rounded to 8 bits, by at most
 
 NOISE_FACTOR = 100
 """A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. The noise is
-measured on the reference itself, as its change when the initial weights are rounded once more. This multiple of the
-noise passes if it is larger than the tolerance. Measured errors of all three frameworks are up to about ten times the
-noise."""
+measured on the reference itself, as its change when the initial weights are rounded once more. If this multiple of the
+noise is larger than the tolerance, it takes its place. Measured errors of all three frameworks are up to about ten
+times the noise."""
 
 FLOOR = 1e-6
-"""The smallest scale of a tensor, relative to the largest tensor's. The gradient of a weight that cannot matter is
-rounding noise, and noise divided by noise is not an error."""
+"""The smallest scale of a tensor, relative to the largest tensor's. The gradient of a weight that cannot affect the
+loss is rounding noise, and noise divided by noise is no measure of error."""
 
 MOST_ALLOWED = 1e-6
 """Noise raises no tolerance beyond this, because a check that everything passes proves nothing. A training that is too
@@ -58,7 +58,7 @@ def make_reference(
     moved = {name: params[name] + (other.params[name] - rounded[name]) for name in params}
     found = compare(reference, losses=other.losses, gradients=other.gradients, replicas=[moved], batch=0)
     noise = {check.quantity: check.error for check in found.checks}
-    # A loss is a single number, so the second training can leave it unchanged by accident. If parameters are off by
+    # A loss is a single number, so the second training can leave it unchanged by chance. If parameters are off by
     # some fraction of their movement, the loss is off by about that fraction of its own change.
     losses = reference.losses
     change = (np.max(losses) - np.min(losses)) / np.max(np.abs(losses))

@@ -1,9 +1,9 @@
-"""Does a program really compute in its nominal precision? Each framework computes two products for a float64
-comparison.
+"""Does a program really compute in its nominal precision? Each framework computes two products, to be compared with
+float64.
 
 What a framework's switches for TF32 do differs from version to version, and a switch may have no effect. So after its
-work, every worker computes a matrix product and a convolution in the way its programs did: in bf16, with the same
-layers and in the same context, which do the casts.
+work, every worker computes a matrix product and a convolution in the way its programs did. In bf16, this means the same
+layers in the same context, because these do the casts.
 """
 
 from __future__ import annotations

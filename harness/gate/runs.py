@@ -3,7 +3,7 @@
     python -m harness.gate.runs FOLDER
 
 computes the run that FOLDER/run.json describes, and writes FOLDER/golden.npz. harness/launch/golden_pool.py starts such
-processes. The machine changes nothing in a run except the rounding of BLAS.
+processes. The machine affects a run only through the rounding of BLAS.
 """
 
 from __future__ import annotations

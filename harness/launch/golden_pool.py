@@ -24,7 +24,7 @@ from harness.spec import OUT_OF_TIME, Cause, codec
 from harness.spec.errors import UsageError
 
 LONG_FLOPS = 2e10  # about a second of NumPy on one core; a process takes half a second to start
-# They use at most half the cores. They wait for each other, so one that has to share its core slows all of them down.
+# BLAS uses at most half the cores: its threads wait for each other, so one that shares its core slows down all.
 MOST_BLAS_THREADS = 4
 POLL_SECONDS = 0.05
 
@@ -43,9 +43,9 @@ def in_processes(
     """Compute several runs at the same time, each in a process.
 
     All processes are ended on an exception (Ctrl-C) and as soon as `over` says that there is no time left. A run that
-    fails beside others is tried again alone, since the likely cause is a lack of memory.
+    fails while others are running is tried again alone, since the likely cause is a lack of memory.
 
-    Returns why runs were not computed, by their folders. Raises UsageError for a reference that diverges.
+    Returns the reasons why runs were not computed, keyed by folder. Raises UsageError for a reference that diverges.
     """
     at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
     threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))

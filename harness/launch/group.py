@@ -1,4 +1,4 @@
-"""What the harness and the supervisor of a trial say to each other: the ranks to start, and how they ended."""
+"""Messages between the harness and the supervisor of a trial: the ranks to start, and how they ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RankProcess:
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    cores: tuple[int, ...] = ()  # those that it may use; none given: all
+    cores: tuple[int, ...] = ()  # the cores that it may use; empty: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Group:
 
     ranks: tuple[RankProcess, ...]
     timeout_seconds: float
-    stall_seconds: float  # without progress of any rank
+    stall_seconds: float  # without progress on any rank
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C and similar signals: turned into one exception, and delayed where half a write would do damage."""
+"""Ctrl-C and similar signals: turned into one exception, and delayed where an unfinished write would do damage."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Launch:
     spec: TrialSpec
     phase: Phase
     interpreter: str
-    folder: Path  # new: all files of this launch go there
+    folder: Path  # a new one, for all files of this launch
     inputs: Path
     golden: Path | None = None
     groups: int = 1
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a phase ended, and the answers of those ranks that gave one, in their order."""
+    """How a phase ended, and the answers of the ranks that gave one, in rank order."""
 
     status: Status
     reason: str = ""

@@ -23,7 +23,7 @@ from harness.machine.devices import Machine
 from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
 from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
 
-STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # of the time limit, and at most: so long without progress counts as hung
+STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # without progress: hung. A share of the time limit, and the most
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
 
 
@@ -124,7 +124,7 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
         variables |= framework.sharing
     if launch.compile_cache and framework.compile_cache:
         variables[framework.compile_cache] = str(launch.compile_cache)
-    # Libraries leave files there when a process ends abruptly. This folder is deleted with all others of the session.
+    # When a process ends abruptly, libraries leave temporary files behind. This folder is deleted with the session's.
     temporary = launch.folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     variables["TMPDIR"] = str(temporary)
@@ -193,9 +193,9 @@ def core_shares(
 ) -> list[list[int]]:
     """The cores of each process.
 
-    On CPU, every device of every cell has the same number of cores: cores // plan_devices, at least one. So one device
-    under `single` is no larger a part of the machine than one under `ddp`. On GPUs all cores are split evenly between
-    the processes.
+    On CPU, every device of every cell has the same number of cores: cores // plan_devices, at least one. So a device
+    under `single` gets no more of the machine than one under `ddp`. On GPUs all cores are split evenly between the
+    processes.
     """
     per_device = max(1, len(cores) // plan_devices) if platform == "cpu" else max(1, len(cores) // trial_devices)
     per_process = per_device * (trial_devices // processes)

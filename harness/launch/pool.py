@@ -16,7 +16,7 @@ from harness.spec import Status, TrialSpec
 MOST_AT_ONCE = 6
 CORES_A_DEVICE = 2  # a rank computes on one core and compiles on others
 MEMORY_A_DEVICE = 8 * 2**30  # bytes of host memory for a framework, its CUDA libraries and its compiler
-# How a launch may end because it lacked room. A wrong result is not among these: it counts, whatever ran beside it.
+# A launch that ends like this may have lacked room, so it is tried again alone. A wrong result counts at once.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
 
 

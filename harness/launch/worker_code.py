@@ -12,7 +12,7 @@ def code_digest(framework: str) -> str:
     """A digest of all code that a worker of this framework may run: the harness without its reports, and the
     framework's package.
 
-    A commit would not do: a plug-in has its own, and files may not be committed.
+    A commit hash is not enough: a plug-in is in another repository, and there may be uncommitted changes.
     """
     digest, reports = hashlib.sha256(), registry.package_folder("harness") / "reporting"
     for package in ("harness", registry.framework(framework).package):

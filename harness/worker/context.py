@@ -16,7 +16,7 @@ from harness.worker.rank_agreement import Agreement
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """One rank at its phase: what it was ordered, what it trains with, and where its findings go."""
+    """One rank in its phase: its order, what it trains with, and where its findings go."""
 
     order: Order
     job: Job

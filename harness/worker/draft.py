@@ -1,4 +1,4 @@
-"""A rank's answer while it grows, and the progress that it reports meanwhile."""
+"""A rank's answer as it grows, and the progress that it reports meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from harness.spec import codec
 class Draft:
     """Collects what a rank finds. Each `note` replaces fields of the answer and keeps the others.
 
-    Every note is decoded again as the parent will do it, so that a value of a wrong type fails where it was made.
+    Every note is encoded and decoded as on its way to the parent, so that a value of the wrong type fails where it was
+    noted.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -35,7 +36,7 @@ class Draft:
         write(self.folder / progress_file(self.rank), report)
 
     def save(self) -> None:
-        """Save the answer so far, for the case that this process is killed."""
+        """Save the answer so far, in case this process is killed."""
         write(self.folder / draft_file(self.rank), self.answer)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The CUDA libraries that this process has loaded, by their own account: what a framework was built for may differ."""
+"""Versions of the loaded CUDA libraries, as they report them. What a framework was built for may differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _by_result(function: Callable) -> int:
     return int(function())
 
 
-# A library's title, its file, the function that says its version, how that says it, and its major and minor units.
+# A library's title, its file, the function that reports its version, how to call it, and its major and minor units.
 LIBRARIES = (
     # docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART____VERSION.html: 1000 major + 10 minor
     ("CUDA runtime", "libcudart", "cudaRuntimeGetVersion", _by_argument, (1000, 10)),
@@ -33,19 +33,19 @@ LIBRARIES = (
 
 
 def loaded(maps: Path = MAPS) -> dict[str, str]:
-    """Versions by title, e.g. {"cuDNN": "9.19.0"}; several of a library are joined. {} where nothing can be told."""
+    """Versions by title, e.g. {"cuDNN": "9.19.0"}; several of one library are joined. {} if none can be read."""
     try:
         text = maps.read_text(errors="replace")
     except OSError:  # not Linux
         return {}
     found = {}
     for title, file, function, ask, units in LIBRARIES:
-        # behind addresses, permissions, offset, device and inode: a path may have spaces
+        # the path follows addresses, permissions, offset, device and inode, and may contain spaces
         pattern = rf"^(?:\S+\s+){{5}}(/.*/{file}[-.0-9a-f]*\.so[.0-9]*)$"
         paths = sorted(set(re.findall(pattern, text, re.MULTILINE)))
         versions = set()
         for path in paths:
-            with suppress(OSError, AttributeError):  # it is no reason for a trial to fail
+            with suppress(OSError, AttributeError):  # no reason for a trial to fail
                 versions.add(words(ask(getattr(ctypes.CDLL(path), function)), units))
         if versions:
             found[title] = " and ".join(sorted(versions))

@@ -13,14 +13,14 @@ from harness.worker.divergence import check_loss
 
 
 def place(context: Context, step: int) -> Any:
-    """A step's global batch, this process's share of it on its devices."""
+    """Put this process's share of a step's global batch on its devices."""
     spec = context.spec
     dtype = np.float64 if spec.precision == "fp64" else np.float32
     return context.program.place(context.batches.batch(step, spec.global_batch, dtype=dtype))
 
 
 def follow_curve(context: Context) -> None:
-    """The first `curve_steps` steps from the initial weights: their losses, and the time of the very first one."""
+    """Make the first `curve_steps` steps from the initial weights. Note their losses and the time of the first."""
     program, spec, draft = context.program, context.spec, context.draft
     losses: list[float] = []
     for step in range(spec.curve_steps):

@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def run(draft: Draft) -> None:
-    """Carry out the order. The one place that catches every error, so that it becomes a row of the report."""
+    """Carry out the order. This is the one place that catches every error, so that it becomes a row of the report."""
     try:
         work(draft)
     except Diverged as error:
@@ -161,7 +161,7 @@ def inspect_process(runtime: Any, world: World, precision: Precision, spec: Tria
     peak = runtime.peak_bytes(world)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     draft.note(peak_bytes=resident if peak is None else peak, peak_kind="process" if peak is None else "device")
-    if hasattr(runtime, "probe"):  # after everything that is measured, so that its memory is not counted either
+    if hasattr(runtime, "probe"):  # last, so that the probe's own memory is not counted
         draft.progress("probing the precision")
         draft.note(precision_errors=runtime.probe(world, precision, spec.settings))
     draft.note(libraries=libraries.loaded() if world.platform == "gpu" else {})
@@ -188,7 +188,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     named = type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError")
     if named or "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower():
         return True
-    # a CUDA graph's capture that fails raises a second error when it ends
+    # when the capture of a CUDA graph fails, ending it raises a second error
     return error.__context__ is not None and is_out_of_memory(error.__context__)
 
 

@@ -19,11 +19,11 @@ from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 from harness.worker.loss_curve import follow_curve, place
 
-BARE_BLOCKS = 6  # at most; even, so that as many come before as after
+BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
 BareLoop = Callable[[Program, Sequence[Any]], Callable[[int], None]]
-"""A program and its placed batches to a function that makes so many steps without the suite's code."""
+"""Maps a program and its placed batches to a function that makes a given number of steps without the suite's code."""
 
 
 def measure(context: Context) -> None:
@@ -60,9 +60,9 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
 
 
 def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) -> int:
-    """How many steps fill a block of `block_seconds`, by a pilot block and a warm-up; the same on every rank."""
+    """How many steps fill `block_seconds`, measured in a pilot block and a warm-up; the same on every rank."""
     spec, agree, draft = context.spec, context.agree, context.draft
-    # The pilot also warms up the pattern that is timed: steps without a look at the loss between them.
+    # The pilot also warms up the pattern that is timed: steps without reading the loss in between.
     draft.progress("pilot")
     (pilot,) = timed(blocks=1, steps_per_block=spec.steps_per_block)
     step_seconds = agree.on("pilot", pilot / spec.steps_per_block)
@@ -81,7 +81,7 @@ def time_blocks_in_turn(
 ) -> None:
     """All timed blocks, with a bare block beside each of the first BARE_BLOCKS.
 
-    The two change places from block to block (after, before, after, ...), so that any drift affects both.
+    Their order alternates from block to block (after, before, after, ...), so that any drift affects both.
     """
     spec, draft = context.spec, context.draft
     seconds: list[float] = []

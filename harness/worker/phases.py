@@ -1,4 +1,4 @@
-"""The phases that a worker knows. A new one is its file, a line here, and its judge in harness/results/judge.py."""
+"""The phases that a worker knows. A new one needs a file, a line here, and a judge in harness/results/judge.py."""
 
 from __future__ import annotations
 

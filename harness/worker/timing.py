@@ -1,4 +1,4 @@
-"""The stopwatch: blocks of steps between synchronizations of all ranks. The clock is handed in, so it can be faked."""
+"""The stopwatch: blocks of steps between synchronizations of all ranks. The clock is passed in: tests fake it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def time_blocks(
 def time_call(
     program: Program, call: Callable[[], None], *, clock: Callable[[], float], barrier: Callable[[], None]
 ) -> float:
-    """Seconds of a block on this rank: wait for this process's devices, meet the other ranks, read the clock, call,
+    """Seconds of a block on this rank: wait for this process's devices and for the other ranks, read the clock, call,
     wait for the devices, read the clock."""
-    program.sync()  # nothing of the block before may run into this one
+    program.sync()  # no work of the previous block may run into this one
     barrier()  # the ranks start together, so that the slowest one's time is the step's time
     start = clock()
     call()
@@ -51,5 +51,5 @@ def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:
 
 
 def whole_rounds(steps: int, *, of: int) -> int:
-    """The least multiple of `of` that is not below `steps`."""
+    """The smallest multiple of `of` that is at least `steps`."""
     return of * math.ceil(steps / of)

@@ -1,4 +1,4 @@
-"""The training phase: a training from its weights or its checkpoint to its last epoch."""
+"""The training phase: from initial weights or a checkpoint to the last epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.worker.training_loop import Position, Trainer
 
 
 def train(context: Context) -> None:
-    """Train, from a checkpoint if there is one. Raises ValueError for a checkpoint of a training on other samples."""
+    """Train, from a checkpoint if there is one. Raises ValueError if the checkpoint saw other samples."""
     spec = context.spec
     assert spec.training is not None
     trainer = Trainer(context, test=test_samples(context), position=resume(context))
@@ -29,7 +29,7 @@ def train(context: Context) -> None:
 
 
 def resume(context: Context) -> Position:
-    """Loads the checkpoint or the weights that the order names into the program; where its training then stands."""
+    """Load the checkpoint or weights that the order names into the program. Returns how far its training has got."""
     order, program = context.order, context.program
     if order.checkpoint is not None:
         state, about = checkpoints.read(order.checkpoint)

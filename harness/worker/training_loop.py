@@ -1,7 +1,7 @@
 """The training phase: epochs, evaluations and checkpoints of a built program, the same for every framework.
 
-The clock runs over chunks of steps between two synchronizations of all ranks, like the blocks of a timed run. It stands
-still between chunks (reading losses, reporting progress) and between epochs (evaluation, checkpoints).
+The clock runs during chunks of steps, each between two synchronizations of all ranks, like the blocks of a timed run.
+It stops between chunks (reading losses, reporting progress) and between epochs (evaluation, checkpoints).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.worker import timing
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 
-CHUNK_SECONDS = 1.0  # of training between two looks at the losses
+CHUNK_SECONDS = 1.0  # of training between two readings of the losses
 LEAST_STEPS = 10  # of a chunk, so that the wait for its last step hardly counts
 CHUNK_BYTES = 2**30  # at most for a chunk's inputs, which wait on the devices if there is no loader
 
@@ -113,11 +113,11 @@ class Trainer:
         )
 
     def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:
-        """The chunk's batches, on the devices before its clock starts."""
+        """The chunk's batches, all put on the devices before its clock starts."""
         return iter([self.program.place(self.epochs.whole(step, dtype=self.dtype)) for step in chunk])
 
     def train_chunk(self, placed: Iterator[Any]) -> tuple[float, float, list[Any]]:
-        """Seconds of a chunk, the part of them in which the host waited for input, and the losses (on the devices)."""
+        """A chunk's seconds, how many of them the host waited for input, and the losses (on the devices)."""
         losses, waited = [], 0.0
         self.program.sync()
         self.agree.barrier()
@@ -186,7 +186,7 @@ class Trainer:
         self.draft.note(training=Training(losses=tuple(self.position.losses), epochs=tuple(self.position.epochs)))
 
     def evaluate(self) -> tuple[float, float]:
-        """Mean loss and accuracy over the test set: every sample once, all devices at work."""
+        """Mean loss and accuracy over the test set: every sample once, shared by all devices."""
         loss, right, seen = 0.0, 0, 0
         for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
             detail = f"sample {seen}"

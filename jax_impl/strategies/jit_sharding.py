@@ -1,9 +1,10 @@
-"""jax.jit over sharded arrays: the single device's program, and XLA's partitioner makes it parallel.
+"""jax.jit over sharded arrays: the single-device program, made parallel by XLA's partitioner.
 
-The parameters are one array with a copy on every device; the batch is one array, cut over the devices by samples. The
-step is the single device's, word for word. XLA divides the computation according to where the arrays lie. It puts an
-all-reduce wherever a sum runs over the samples of several devices: in the gradients, in the loss, and in BatchNorm's
-statistics, which are therefore those of the whole batch. All devices wait for each other in each all-reduce.
+The parameters are one array with a copy on every device; the batch is one array, split by sample across the devices.
+The step is that of a single device, word for word. XLA divides the computation according to where the arrays lie. It
+puts an all-reduce wherever a sum runs over the samples of several devices: in the gradients, in the loss, and in
+BatchNorm's statistics, which are therefore those of the whole batch. All devices wait for each other in each
+all-reduce.
 
 Two variants need to know about devices: BatchNorm statistics per device, and gradient accumulation. They are in
 jax_impl/per_device.py.
@@ -53,7 +54,7 @@ class JitSharding(Program):
         self.held = self.spread(self.initial())
         self.compiled = jax.jit(
             make_step(job, self.mesh),
-            out_shardings=(self.shardings, replicated),  # without it XLA might cut the new state in another way
+            out_shardings=(self.shardings, replicated),  # without it XLA might shard the new state differently
             donate_argnums=0,
         )
         evaluate = make_evaluation(job, own_statistics=self.own_statistics)

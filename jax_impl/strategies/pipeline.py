@@ -15,12 +15,12 @@ number, is summed over the devices; gradients and optimizer state never leave th
 batch, though only the first and the last stage look at it. BatchNorm sees one micro-batch at a time.
 
 Backward keeps each tick's input and runs its forward again (jax.checkpoint, as GPipe does). Otherwise the scan would
-keep room, in every tick, for the intermediate values of all stages. How stages of different shapes fit into one program
-is explained in jax_impl/uniform_stages.py.
+store the intermediate values in every tick, with room for those of all stages. How stages of different shapes fit into
+one program is explained in jax_impl/uniform_stages.py.
 
-XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four of
+XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four copies of
 mnist_cnn's second convolution with their gradients on one core: 6 ms unrolled, 116 ms in a scan). So this strategy is
-slow on CPU devices for a reason that is not its own.
+slow on CPU devices for a reason that has nothing to do with pipelines.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Pipeline(Program):
 
     def through_all(self, *given: Any, inference: bool = False) -> tuple[jax.Array, Any]:
         """(params, batch_stats, x, y) to the loss and the new running statistics. In inference mode, to loss and
-        accuracy as one array, and the statistics as they were."""
+        accuracy as one array, and the unchanged statistics."""
         stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
         pipeline = jax.shard_map(
             partial(self.on_one_device, inference=inference),
@@ -90,7 +90,7 @@ class Pipeline(Program):
     def on_one_device(
         self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array, *, inference: bool
     ) -> tuple[jax.Array, jax.Array]:
-        """All ticks of one device, from its rows, each (1, longest); x and y have a leading axis of micro-batches.
+        """All ticks of one device, on its rows, each (1, longest); x and y have a leading axis of micro-batches.
 
         Returns this device's share of the loss (in inference mode: of loss and accuracy), and its new statistics' row.
         """

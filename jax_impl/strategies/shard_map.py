@@ -1,14 +1,14 @@
-"""jax.shard_map: the step of one device, written by hand, on the global arrays of jit.
+"""jax.shard_map: the step of one device, written by hand, on global arrays under jit.
 
-The parameters are one array with a copy on every device; the batch is one array, cut over the devices by samples.
+The parameters are one array with a copy on every device; the batch is one array, split by sample across the devices.
 Inside shard_map the step sees its device's copy and its device's samples, as under pmap. `pmean` averages the gradients
 by all-reduce, where all devices wait for each other, and all devices make the same update. BatchNorm sees its own
-device's samples. Each device has its own running statistics: they are the entries of a leading axis.
+device's samples. Each device has its own running statistics, stacked along a leading axis.
 
 `check_vma=False` is deliberate. By default (check_vma=True) shard_map tracks which values vary over the devices. The
-gradient of a parameter that does not vary is then summed over the devices by shard_map itself, because one parameter
-has many uses. A `pmean` after that averages equal sums: with n devices every update is n times too large, and nothing
-warns. Under the default, two other ways are right: `jax.grad` of the averaged loss, or first
+gradient of a parameter that does not vary is then summed over the devices by shard_map itself, because one parameter is
+used on all of them. A `pmean` after that averages equal sums: with n devices every update is n times too large, and
+nothing warns. With the default, two other ways are correct: `jax.grad` of the averaged loss, or first
 `jax.lax.pcast(params, axis, to="varying")`. The former is wrong without the check, because gradients then stay local.
 """
 

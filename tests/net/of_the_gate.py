@@ -478,7 +478,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/timing.py",
-                        "    program.sync()  # nothing of the block before",
+                        "    program.sync()  # no work of the previous block",
                         "    # nothing of the block before",
                     ),
                 ),

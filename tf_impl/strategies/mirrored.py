@@ -7,16 +7,16 @@ wait for each other in the all-reduce. With accumulation, each replica first ave
 there is still one all-reduce.
 
 The option `cross_device` says what does the all-reduce. "auto" is TensorFlow's choice: its collective operations, which
-use NCCL on GPUs. "nccl" is the older operation on NCCL. "hierarchical_copy" copies along a tree that was made for the
-DGX-1's NVLinks. "one_device" sums everything on the first device and copies the result back. The tree has two groups of
-half the devices each; with an odd number of devices TensorFlow silently leaves out the gradients of one.
+use NCCL on GPUs. "nccl" is the older operation on NCCL. "hierarchical_copy" copies along a tree that was designed for
+the DGX-1's NVLinks. "one_device" sums everything on the first device and copies the result back. The tree has two
+groups of half the devices each; with an odd number of devices TensorFlow silently leaves out the gradients of one.
 
 BatchNorm normalizes over each device's share. `--batch-norm global` uses Keras' synchronized layer: it all-reduces sums
 and sums of squares in every forward pass, and their gradients in every backward pass. The running statistics are
 averaged over the replicas before an evaluation and before they are saved.
 
-The update is plain assignments in replica context. A Keras optimizer would all-reduce by itself, and its update rules
-differ from torch.optim's (optim.py).
+The update consists of plain assignments in replica context. A Keras optimizer would all-reduce by itself, and its
+update rules differ from torch.optim's (optim.py).
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Mirrored(ReplicatedProgram):
         devices = runtime.devices(job.world)
         across = CROSS_DEVICE[job.options["cross_device"]]()
         strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=across)
-        # As tf.nn.compute_average_loss weights it: the sum over the replicas is then the gradient of the mean loss.
-        # With ReduceOp.MEAN, TensorFlow would scale after the all-reduce, by one more operation for each variable.
+        # The weight that tf.nn.compute_average_loss gives: the sum over the replicas is then the gradient of the mean
+        # loss. With ReduceOp.MEAN, TensorFlow would scale after the all-reduce, with one more operation for each
+        # variable.
         self.loss_share = 1 / strategy.num_replicas_in_sync
         with strategy.scope():
             self.model = models.build(job.workload, synchronized=job.normalization == "global")
@@ -53,7 +54,7 @@ class Mirrored(ReplicatedProgram):
 
     @tf.function
     def train_step(self, parts: Any) -> tuple[Any, Any]:
-        # The losses stay on their devices: to reduce them here would wait for the host at every step.
+        # The losses stay on their devices: reducing them here would wait for the host at every step.
         return self.strategy.run(self.replica_step, args=(parts,))
 
     def replica_step(self, parts: placement.Parts) -> LossAndGradients:

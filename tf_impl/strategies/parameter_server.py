@@ -56,7 +56,8 @@ class ParameterServer(Coordinator):
             return [tf.identity(variable) for variable in self.optimizer.state()]
 
         # One push at a time: otherwise two could read the same momentum, and one of them would be lost. A critical
-        # section ends when its result is there, whatever else it contains, so the result is everything it assigned.
+        # section ends when its result is ready, even if something else in it still runs, so the result is everything
+        # that it assigned.
         with tf.device(cluster.SERVER):
             self.turn.execute(update)
 

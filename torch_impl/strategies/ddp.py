@@ -10,17 +10,18 @@ it in the last all-reduce.
     rank 1 | F | B of the last layers | B of the first layers |          | update      F forward, B backward
     links  |                          | all-reduce: last      | first    |
 
-The mean of the ranks' gradients, each of a mean loss, is the gradient of the global mean because the shares are equal.
-BatchNorm's running statistics do not stay equal by themselves: by default DDP sends those of rank 0 to all ranks before
-each forward. Evaluation and checkpoints take their mean. DDP rebuilds its buckets after its first step, in the order in
-which gradients arrived. From three ranks on, a training resumed from a checkpoint therefore sums in another order in
-its first step, and is equal up to rounding.
+Each rank's gradient is that of the mean loss over its share. Since the shares are equal, the mean of these gradients is
+the gradient of the global mean loss. BatchNorm's running statistics do not stay equal by themselves: by default DDP
+sends those of rank 0 to all ranks before each forward. Evaluation and checkpoints take their mean. DDP rebuilds its
+buckets after its first step, in the order in which gradients arrived. From three ranks on, a training resumed from a
+checkpoint therefore sums in another order in its first step, and is equal up to rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
 `gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, every
 step uses the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters
-without a gradient, which costs a walk through the graph and is only for networks that have such; `compression=bf16`,
-buckets cross in half the bytes, rounded to 8 significant bits: the training is then no longer quite the same.
+without a gradient, which costs a walk through the graph and is only for networks with such parameters;
+`compression=bf16`, buckets are sent in half the bytes, rounded to 8 significant bits, so the training is no longer
+quite the same.
 """
 
 from __future__ import annotations

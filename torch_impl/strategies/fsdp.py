@@ -42,7 +42,7 @@ class FSDP(Program):
         model = self.build_model(memory_format=torch.contiguous_format)
         if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
             nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        # An explicit mesh: by default fully_shard makes one of GPUs wherever torch was built for them.
+        # An explicit mesh: by default fully_shard makes one of GPUs whenever torch was built with GPU support.
         mesh = init_device_mesh(self.device.type, (job.world.processes,))
         reshard = job.options["reshard_after_forward"]
         for block in stages.blocks(model).values():
@@ -76,7 +76,7 @@ class FSDP(Program):
         evaluated = super().evaluate(placed)
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
-                module.reshard()  # with reshard_after_forward=false a backward would do this, and here is none
+                module.reshard()  # with reshard_after_forward=false backward would do this, but an evaluation has none
         return evaluated
 
 

@@ -1,4 +1,4 @@
-"""Local SGD: every rank trains on its own, and every few steps all ranks take the mean of their parameters.
+"""Local SGD: every rank trains on its own, and every few steps the ranks average their parameters.
 
 Every rank holds its own parameters and optimizer state, and updates them from its own share of each batch. After every
 K = `sync_every` steps the parameters (not the optimizer states) are averaged over the ranks by all-reduce. Compared
@@ -10,8 +10,8 @@ with DDP, 1/K of the bytes are sent, and ranks wait for each other 1/K as often.
 It is a different algorithm: between two averages the ranks' parameters drift apart, and their mean is not where the
 mean gradient would have led (Stich 2019, arXiv:1805.09767). With sync_every=1 and plain SGD it is the same algorithm.
 
-The loss shown is the mean of the ranks' own losses. Evaluation uses the mean of their parameters, which is the result
-of such a training. A checkpoint holds this mean and, to resume from, each rank's own state.
+The loss shown is the mean of the ranks' own losses. Evaluation uses the mean of their parameters, which is what local
+SGD returns as its result. A checkpoint holds this mean and, to resume from, each rank's own state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pipeline parallelism by hand, in one process: micro-batches flow through the stages, so that devices work together.
+"""Pipeline parallelism by hand, in one process: micro-batches flow through the stages, so devices work in parallel.
 
 The layers are cut into stages, one on each device, with its parameters, gradients and optimizer state. The batch is
 split into m equal `micro_batches`, or into parts of `split_size` samples, of which the last one may be smaller. In each
@@ -9,9 +9,9 @@ tick every stage takes the micro-batch that the previous stage finished one tick
     device 1 |    | F0 | F1 | F2 | F3 |    |    | B3 | B2 | B1 | B0 |
     device 2 |    |    | F0 | F1 | F2 | F3 | B3 | B2 | B1 | B0 |
 
-With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubble, (p - 1) / (m + p - 1). Smaller
-micro-batches make it smaller, but each costs a launch of every kernel, and small kernels leave a device half empty. One
-Python thread launches the work of all devices here, so its speed can limit the whole pipeline.
+With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubble, (p - 1) / (m + p - 1). More and
+smaller micro-batches shrink it, but each costs a launch of every kernel, and small kernels leave a device half empty.
+One Python thread launches the work of all devices here, so its speed can limit the whole pipeline.
 
 No line of code waits. Launches return at once, each device works through its own queue, and a copy to the next device
 orders the two queues. The outputs are concatenated on the last device for one loss over the whole batch, and autograd
