@@ -174,7 +174,7 @@ def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("not_begun", "not yet run"), ("cut_short", f"in the parity phase: ended; {older_records.CUT_SHORT_IN_1}")],
+    [("not_begun", "not yet run"), ("cut_short", f"first: ended; {older_records.CUT_SHORT_IN_1}")],
 )
 def test_a_pending_row_of_version_1_has_its_cause(tmp_path, kind, words):
     path = tmp_path / "results.jsonl"
