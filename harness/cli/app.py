@@ -28,8 +28,8 @@ app = App(
     default_parameter=Parameter(negative=""),
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
-        "training?\n\nExit codes: 0 ok, as far as --budget-minutes allowed; 1 some cells failed; 2 wrong usage; 3 the "
-        "machine is unfit; 130 and 143 interrupted."
+        "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
+        "usage; 3 this machine cannot run it; 130 and 143 interrupted."
     ),
 )
 for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):

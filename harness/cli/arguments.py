@@ -40,9 +40,9 @@ class CellArguments:
     global_batch: WholeNumber | None = None
     "Samples per step over all devices. Default: the workload's own."
     track: list[str] = field(default_factory=lambda: ["defaults"])
-    "defaults: each framework as it comes. tuned: the best known settings of each framework. Or both."
+    "defaults: each framework without optional settings. tuned: with the best known ones. defaults,tuned runs both."
     setting: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
-    "Overrides a setting of the track, e.g. compile=false. Can be repeated. See `list settings`."
+    "Turns a setting on or off, whatever the track, e.g. compile=false. Can be repeated. See `list settings`."
     optimizer: str | None = None
     "sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,... Default: the workload's own."
     learning_rate_scaling: str = "none"
@@ -63,9 +63,9 @@ class CellArguments:
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     compile_cache: Annotated[str, HIDDEN_DEFAULT] = ""
     (
-        "A folder in which frameworks keep compiled code, for later runs as well. none: every launch compiles anew. "
-        "Default: the launches of one session share a folder, so the first launch of a cell is cold and the others "
-        "are warm."
+        "A folder in which frameworks keep compiled code, also for later runs. none: every launch compiles again. "
+        "Default: the launches of one session share a folder, so the first launch of a cell compiles (cold) and the "
+        "others reuse its code (warm)."
     )
 
 
@@ -75,7 +75,7 @@ class LaunchArguments:
     """Where cells run, at which size, and how often."""
 
     platform: str = "auto"
-    "auto uses the GPUs if there are any; cpu and gpu insist."
+    "auto uses the GPUs if there are any, otherwise the CPU; cpu and gpu force one or the other."
     size: str | None = None
     "The workload's size: see `list workloads`."
     precision: Annotated[str | None, HIDDEN_DEFAULT] = None
@@ -86,14 +86,14 @@ class LaunchArguments:
     seed: WholeNumber = 0
     "Seed of the initial weights, the batches and the order of launches."
     launches: WholeNumber | None = None
-    "How often each cell is launched in fresh processes. Default: the preset's."
+    "How many times to launch each cell, each time in fresh processes. Default: the preset's."
     timeout: float | None = None
     (
         "Seconds that one phase of one trial may take. A phase without progress for half of that, or for 300 seconds "
-        "if that is less, counts as hung. Default: 600; one day for a training."
+        "if that is less, counts as hung. Default: 600; one day for train."
     )
     interpreter: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
-    "A Python for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
+    "The Python interpreter for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
 
     def flags(self) -> list[str]:
         """The flags that differ from their defaults, wherever they were given, for others to repeat.
@@ -155,8 +155,8 @@ class TrainArguments:
 
     epochs: WholeNumber | None = None
     (
-        "How many epochs to train; with --target-accuracy, at most. 0 only evaluates --init-from. Default: the "
-        "workload's own."
+        "How many epochs to train, or to train at most if --target-accuracy is given. 0 only evaluates --init-from. "
+        "Default: the workload's own."
     )
     target_accuracy: float | None = None
     (
@@ -164,23 +164,23 @@ class TrainArguments:
         "target."
     )
     seeds: WholeNumber | None = None
-    "How many trainings each cell has, with seed, seed + 1, ... Default: the preset's number of launches."
+    "How many times to train each cell, with seeds SEED, SEED + 1, ... Default: the preset's number of launches."
     last_batch: str = "exact"
     (
-        "What to do with the smaller last batch of an epoch. exact: train on it. pad: train on it at full size, with "
-        "padding of weight zero. drop: leave it out."
+        "What to do with the last batch of an epoch if it is smaller. exact: train on it. pad: train on it at "
+        "full size, with padding of weight zero. drop: leave it out."
     )
     input: str = "resident"
-    "resident: all batches are on the devices in advance. loader: the framework's input pipeline is timed as well."
+    "resident: batches are on the devices before timing. loader: the framework's input pipeline is timed as well."
     num_workers: Annotated[list[str], HIDDEN_DEFAULT] = field(default_factory=list)
     (
-        "Processes or threads of --input loader, e.g. 2; or 0,2,4 to compare. Default: 0, which loads in the training "
-        "process."
+        "Processes or threads for --input loader, e.g. 2; or 0,2,4 to compare them. Default: 0, which loads in the "
+        "training process."
     )
     save_every: WholeNumber = 0
-    "Epochs between checkpoints; the last epoch is then always saved. 0 saves none."
+    "Save a checkpoint every so many epochs, and after the last one. 0 saves none."
     init_from: Path | None = None
-    "Start from the weights of a checkpoint, or of a run that has one. Any framework and strategy will do."
+    "Start from the weights of a checkpoint, or of a run that has one, from any framework and strategy."
 
     def flags(self) -> list[str]:
         """The flags that differ from their defaults."""

