@@ -1,4 +1,4 @@
-"""The command line: exit codes, one-line errors, and where options come from. Long because each misuse has its line."""
+"""The command line: exit codes, one-line errors, and where arguments come from."""
 
 from __future__ import annotations
 

@@ -183,12 +183,12 @@ def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
     ) as process:
         try:
             assert wait_for(lambda: any("sleep 3602" in each for each in words(at_work(tmp_path))), SECONDS)
-            telling = {
+            marks = {
                 "harness": "-m harness run", "supervisor": "-m harness.launch.supervisor",
                 "rank": "-m harness.worker.main", "child": "sleep 3602", "watcher of the scratch folder": "-I -S -c",
             }  # fmt: skip
             found = {}
-            for name, part in telling.items():
+            for name, part in marks.items():
                 (found[name],) = (p for p in at_work(tmp_path) if part in " ".join(p.info["cmdline"]))
             assert len(at_work(tmp_path)) == len(found)
             yield found

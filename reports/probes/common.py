@@ -145,8 +145,8 @@ def order_of(
     tuned = known.tuned if track == "tuned" else {}
     held = {}
     for setting in spec.settings:
-        barred = (setting.needs_gpu and tiny) or (setting.strategies and strategy not in setting.strategies)
-        held[setting.name] = track == "tuned" and tuned.get(setting.name, True) and not barred
+        not_applicable = (setting.needs_gpu and tiny) or (setting.strategies and strategy not in setting.strategies)
+        held[setting.name] = track == "tuned" and tuned.get(setting.name, True) and not not_applicable
     size = "tiny" if tiny else "imagenet"
     return {
         "framework": framework,

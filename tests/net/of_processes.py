@@ -1,7 +1,4 @@
-"""Guarantees about processes: that none is left, and that a failure is named.
-
-Long because every fault stands here with the text that it replaces.
-"""
+"""Guarantees about processes: that none is left, and that a failure is named."""
 
 from guarantee import Break, Guarantee
 

@@ -1,7 +1,4 @@
-"""Guarantees about what is written: that it is whole, kept, and read back as it was.
-
-Long because every fault stands here with the text that it replaces.
-"""
+"""Guarantees about what is written: that it is whole, kept, and read back as it was."""
 
 from guarantee import Break, Guarantee
 

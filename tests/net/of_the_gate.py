@@ -1,7 +1,4 @@
-"""Guarantees about the proof that cells compute the same training, and about what may be timed.
-
-Long because every fault stands here with the text that it replaces.
-"""
+"""Guarantees about the proof that cells compute the same training, and about what may be timed."""
 
 from guarantee import Break, Guarantee
 

@@ -1,7 +1,4 @@
-"""Guarantees about what workers get and may touch, and about what a user is told.
-
-Long because every fault stands here with the text that it replaces.
-"""
+"""Guarantees about what workers get and may touch, and about what a user is told."""
 
 from guarantee import Break, Guarantee
 
