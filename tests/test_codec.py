@@ -12,6 +12,7 @@ import pytest
 from conftest import make_spec
 
 from harness.spec import Check, Parity, TrainingSpec, TrialSpec, codec
+from harness.worker.draft import Draft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +115,14 @@ def test_every_field_of_a_trial_survives_alone():
     for name, value in changed.items():
         spec = replace(make_spec(), **{name: value})
         assert codec.loads(TrialSpec, codec.dumps(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("found", "error"), [({"build_seconds": "1"}, codec.Malformed), ({"build_second": 1.0}, TypeError)]
+)
+def test_a_wrong_note_fails_where_it_is_made(tmp_path, found, error):
+    draft = Draft(tmp_path, 0)
+    draft.note(build_seconds=1.0, cut="a")
+    with pytest.raises(error):
+        draft.note(**found)
+    assert (draft.answer.build_seconds, draft.answer.cut) == (1.0, "a")

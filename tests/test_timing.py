@@ -87,8 +87,13 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     spec = make_spec(**known)
     draft = Noting(tmp_path, 0)
     context: Any = SimpleNamespace(
-        spec=spec, program=program, batches=batches, draft=draft, agree=Agreement(tmp_path, 0, program.barrier)
-    )
+        spec=spec,
+        dtype=np.float32,
+        program=program,
+        batches=batches,
+        draft=draft,
+        agree=Agreement(tmp_path, 0, program.barrier),
+    )  # fmt: skip
     measure.measure_resident(context, bare)
     order = order[order.index(("block", 1)) :]
     own, by_hand = ("own", 3), ("bare", 3)

@@ -78,6 +78,14 @@ def decode(kind: Any, raw: Any, *, at: str = "") -> Any:
     return _decode_scalar(kind, raw, at)
 
 
+def as_received(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Values of some fields of a dataclass, as its reader will see them. Raises TypeError or Malformed."""
+    known = _fields(kind)
+    return {
+        name: decode(known[name], encode(value), at=name) if name in known else value for name, value in values.items()
+    }
+
+
 def _decode_scalar(kind: Any, raw: Any, at: str) -> Any:
     if kind is Path and isinstance(raw, str):
         return Path(raw)

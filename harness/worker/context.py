@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from harness.contract import Job, Program
 from harness.datasets import Batches
@@ -20,7 +21,6 @@ class Context:
 
     order: Order
     job: Job
-    runtime: Any  # the framework package's runtime module
     build: Callable[[], Program]  # a fresh program
     program: Program
     batches: Batches  # training samples
@@ -31,3 +31,8 @@ class Context:
     def spec(self) -> TrialSpec:
         """The trial."""
         return self.order.spec
+
+    @property
+    def dtype(self) -> type[np.floating]:
+        """The number format in which batches of the timed program are made on the host."""
+        return np.float64 if self.spec.precision == "fp64" else np.float32

@@ -13,8 +13,8 @@ from harness.spec import codec
 class Draft:
     """Collects what a rank finds. Each `note` replaces fields of the answer and keeps the others.
 
-    Every note is encoded and decoded as on its way to the parent, so that a value of the wrong type fails where it was
-    noted.
+    What is noted is encoded and decoded as on its way to the parent, so that a value of the wrong type fails where it
+    was noted.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -23,8 +23,7 @@ class Draft:
 
     def note(self, **found: Any) -> None:
         """Set fields of the answer. Raises TypeError for a field that an Answer does not have."""
-        changed = replace(self.answer, **found)
-        self.answer = codec.decode(Answer, codec.encode(changed))
+        self.answer = replace(self.answer, **codec.as_received(Answer, found))
 
     def note_timing(self, **found: Any) -> None:
         """Set fields of the answer's Timing, which begins empty."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
 from harness.worker import timing
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
@@ -14,9 +12,8 @@ from harness.worker.divergence import check_loss
 
 def place(context: Context, step: int) -> Any:
     """Put this process's share of a step's global batch on its devices."""
-    spec = context.spec
-    dtype = np.float64 if spec.precision == "fp64" else np.float32
-    return context.program.place(context.batches.batch(step, spec.global_batch, dtype=dtype))
+    batch = context.batches.batch(step, context.spec.global_batch, dtype=context.dtype)
+    return context.program.place(batch)
 
 
 def follow_curve(context: Context) -> None:

@@ -107,7 +107,6 @@ def work(draft: Draft) -> None:
         Context(
             order=order,
             job=job,
-            runtime=runtime,
             build=build,
             program=program,
             batches=batches,

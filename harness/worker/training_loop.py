@@ -53,7 +53,7 @@ class Trainer:
         self.unit = context.job.workload.unit
         self.epochs, self.test = epochs_of(spec, context.batches, batch=spec.global_batch), test
         self.agree, self.draft = context.agree, context.draft
-        self.dtype = np.float64 if spec.precision == "fp64" else np.float32
+        self.dtype = context.dtype
         self.position = position
         self.chunk_steps = 1  # the first step compiles
         self.steps_here, self.seconds_here = 0, 0.0  # of this process: they predict the time that is left
