@@ -96,6 +96,26 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def importers(module):
+    """The files of the harness that import a module of it."""
+    package, _, name = module.rpartition(".")
+    for path in (ROOT / "harness").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (
+                node.module == module or (node.module == package and name in {alias.name for alias in node.names})
+            ):
+                yield str(path.relative_to(ROOT / "harness"))
+
+
+def test_only_the_renderer_knows_markdown():
+    """What a report says is a tree of typed nodes. Its renderer is used where a document is written, and only there."""
+    assert set(importers("harness.reporting.markdown")) == {"reporting/__init__.py", "cli/commands/listings.py"}
+    for path in (ROOT / "harness" / "reporting").rglob("*.py"):
+        text = path.read_text()
+        assert "to_markdown" not in text or path.name == "markdown.py", path
+        assert "pandas" not in set(imports(path)) or path.name in ("markdown.py", "comma_separated.py"), path
+
+
 def test_a_plan_needs_neither_plots_nor_tables():
     code = """
 import sys

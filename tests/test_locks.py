@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from harness.reporting import markdown, summary
+from harness.reporting import document, markdown, summary
 from harness.results import store
 from harness.spec import locks
 
@@ -270,7 +270,7 @@ def test_the_report_names_the_lock_unless_none_was_recorded():
             make_result(spec=make_spec(framework=name, launch=launch), versions={"numpy": "2"}, lock=found_lock)
             for launch, (name, found_lock) in enumerate(found)
         ]
-        text = markdown.render(summary.summarize(results), results, {}).partition("## Software")[2]
+        text = markdown.render(document.build(summary.summarize(results), results)).partition("## Software")[2]
         header, _, *rows = (re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|"))
         return header, rows
 

@@ -13,8 +13,10 @@ from conftest import TESTS, harness, interpreters, make_result, make_spec, pytho
 from refusals import names, refused_command
 
 from harness import workloads
-from harness.reporting import plots, sweep, timelines, tutorial, tutorial_section
+from harness.reporting import document, plots, sweep, sweep_table, timeline_table, timelines, tutorial, tutorial_section
 from harness.reporting.summary import summarize
+from harness.reporting.tutorial_tables import comparison
+from harness.reporting.values import Estimate
 from harness.results import store
 from harness.spec import Span
 
@@ -76,8 +78,8 @@ def test_the_tutorial_from_one_command(tmp_path, forked):
     assert {result.status for result in results} == {"ok"}
     assert {result.spec.protocol for result in results} == {"resident", "from_host"}
     text = (tmp_path / "run" / "report.md").read_text()
-    for frame in tutorial.comparison(summarize(results)), timelines.table(summarize(results)):
-        assert all(str(column) in text for column in frame.columns)
+    for table in comparison(summarize(results)), timeline_table.table(summarize(results)):
+        assert all(column.heading in text for column in table.columns)
     pictures = {path.name for path in (tmp_path / "run").glob("*.png")}
     assert {
         "tutorial.png",
@@ -162,10 +164,10 @@ def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
     cells = summarize(results)
     (found,) = sweep.find(cells)
     assert [(point.name, point.ideal) for point in found.points] == [("1f1b", None), ("gpipe", None)]
-    assert list(sweep.table(found)["schedule"]) == ["1f1b", "gpipe"]
+    assert sweep_table.table(found).values("schedule") == ("1f1b", "gpipe")
     assert (found.best.name, found.ties) == ("1f1b", [])
     names(sweep.sentences(found)[0], "schedule 1f1b", "700 ms")
-    assert "sweep-1-schedule.png" in plots.draw(tmp_path, cells)
+    plots.draw(tmp_path, document.build(cells, results))
     assert (tmp_path / "sweep-1-schedule.png").is_file()
 
 
@@ -247,10 +249,12 @@ def test_claims_are_judged_by_separate_ranges():
 
 
 def test_published_numbers_are_those_of_the_tutorial():
-    table = tutorial.comparison(pipeline_cells({2: (0.5, 0.6), 3: (0.9, 1.1), 6: (1.2, 1.3)}))
-    assert list(table["published s"]) == ["3.75", "4.02", "2.51", "2.43"]
-    assert list(table["published / single"]) == ["1.00", "1.07", "0.67", "0.65"]
-    assert table["resident s"][2].endswith("(split 2)")  # a sixth of 12, as 20 is of 120
+    table = comparison(pipeline_cells({2: (0.5, 0.6), 3: (0.9, 1.1), 6: (1.2, 1.3)}))
+    assert table.values("published") == (3.75, 4.02, 2.51, 2.43)
+    assert table.values("published / single") == pytest.approx((1.00, 1.07, 0.67, 0.65), abs=0.005)
+    measured = table.values("resident")[2]
+    assert isinstance(measured, Estimate)
+    assert measured.condition == "split 2"  # a sixth of 12, as 20 is of 120
 
 
 @pytest.mark.frameworks

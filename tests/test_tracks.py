@@ -19,6 +19,7 @@ from harness.planning.run_request import Request
 from harness.reporting import naming, result_table, sweep, tuned_settings
 from harness.reporting.result_table import first_steps
 from harness.reporting.summary import over_bare_loop, summarize
+from harness.reporting.values import ByCache
 from harness.spec import TrialSpec, registry
 from harness.worker import compile_cache
 
@@ -171,9 +172,9 @@ def test_first_steps_are_told_by_what_the_cache_held():
             for launch, (state, seconds) in enumerate(known)
         ]
     )
-    assert first_steps(cell) == "40.00 cold, 12.00 warm"
+    assert first_steps(cell) == ByCache((("cold", 40.0), ("warm", 12.0)))
     (eager,) = summarize([make_result(compile_cache="none")])
-    assert first_steps(eager) == "0.50"
+    assert first_steps(eager) == ByCache((("", 0.5),))
 
 
 def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
@@ -190,16 +191,18 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
     assert [(cell.spec.track, cell.speedup) for cell in cells if cell.spec.strategy == "ddp"] == [
         ("defaults", 2.0), ("tuned", 4 / 3),
     ]  # fmt: skip
-    assert list(result_table.table(cells)["track"]) == [naming.track(cell.spec) for cell in cells]
-    assert len(set(result_table.table(cells)["track"])) == 2
+    tracks = result_table.table(cells).values("track")
+    assert list(tracks) == [naming.track(cell.spec) for cell in cells]
+    assert len(set(tracks)) == 2
     settings = tuned_settings.table(cells)
     assert settings is not None
-    assert "on" in set(settings[settings["setting"] == "compile"]["used"])
+    used = dict(zip(settings.values("setting"), settings.values("used"), strict=True))
+    assert used["compile"] == "on"
     assert any("PyTorch ddp" in line and "static_graph" in line for line in tuned_settings.exceptions(cells))
     reporting.write(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "PyTorch ddp ×2 (tuned)" in text and "PyTorch single ×1 (tuned)" in text
-    assert all(f"| {name} " in text for name in settings["setting"])
+    assert all(f"| {name} " in text for name in used)
 
 
 def test_sweeps_and_bases_keep_to_one_track_precision_and_choice():

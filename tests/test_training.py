@@ -21,7 +21,9 @@ from refusals import names, refused, refused_command
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import loops
-from harness.reporting import markdown, result_table, summary, training
+from harness.reporting import document, loading_table, markdown, result_table, summary, training, training_table
+from harness.reporting.formatting import written
+from harness.reporting.model import Table
 from harness.results import intervals, merging, store
 from harness.spec import Epoch, TrainingSpec, partition
 
@@ -198,12 +200,18 @@ def test_time_to_target_is_training_time_up_to_the_evaluation_that_reaches_it():
     assert training.share(waiting, "wait_seconds") == 0.25
 
 
+def only_row(table: Table) -> dict[str, str]:
+    """The only row of a table as text, by heading."""
+    (row,) = table.rows
+    return {column.heading: written(value, column) for value, column in zip(row, table.columns, strict=True)}
+
+
 def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
     slow = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.5))
     fast = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.95))
     results = [trained(*fast, launch=0), trained(*slow, launch=1), trained(*slow, launch=2)]
     cells = summary.summarize(results)
-    (row,) = training.table(cells).to_dict("records")
+    row = only_row(training_table.table(cells))
     assert (row["reached"], row["to target s"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
     (line,) = training.sentences(cells)
     names(line, "classifier", "0 of 1", "90%", "PyTorch single ×1, 1 of 3")
@@ -214,7 +222,7 @@ def test_a_seed_that_failed_never_got_there():
     failed = {"status": "diverged", "reason": "loss nan at step 3"}
     results = [trained(*fast, launch=0), trained(launch=1, **failed), trained(epoch(0, 0, 0.1), launch=2, **failed)]
     cells = summary.summarize(results)
-    (row,) = training.table(cells).to_dict("records")
+    row = only_row(training_table.table(cells))
     assert (row["reached"], row["to target s"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
     names(training.sentences(cells)[0], "0 of 1", "PyTorch single ×1, 1 of 3")
 
@@ -234,9 +242,9 @@ def test_a_loader_stands_beside_the_resident_batches_of_the_same_cell():
         trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 1.0, 0.9)),
         trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 2.0, 0.9, waited=1.0), training=loader),
     ]
-    found = training.loading(summary.summarize(results))
+    found = loading_table.table(summary.summarize(results))
     assert found is not None
-    (row,) = found.to_dict("records")
+    row = only_row(found)
     assert (row["workers"], row["waiting %"], row["step / resident step"]) == ("2", "50.00", "2.00")
 
 
@@ -246,9 +254,11 @@ def columns(line: str) -> list[str]:
 
 def test_one_report_of_a_run_and_a_training():
     results = [trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.95)), make_result(spec=make_spec(workload="classifier"))]
-    text = markdown.render(summary.summarize(results), results, {})
-    for table in (result_table.table(summary.summarize(results[1:])), training.table(summary.summarize(results[:1]))):
-        assert any(line.startswith("|") and set(columns(line)) == set(table.columns) for line in text.splitlines())
+    text = markdown.render(document.build(summary.summarize(results), results))
+    timed, trained_cells = (summary.summarize(part) for part in (results[1:], results[:1]))
+    for table in (result_table.table(timed), training_table.table(trained_cells)):
+        headings = [column.heading for column in table.columns]
+        assert any(line.startswith("|") and columns(line) == headings for line in text.splitlines())
     merged = merging.merge([[results[1]], [results[1]]])
     assert [result.spec.launch for result in merged] == [0, 1]
     other = make_result(spec=make_spec(), machine=results[1].machine | {"cpu": "another"})

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.terminal import print_table
-from harness.reporting import result_table, summary, training, verdict
+from harness.reporting import result_table, summary, training, training_table, verdict
+from harness.reporting.formatting import written
+from harness.reporting.model import Table
 from harness.results import store
 from harness.spec import TrialResult
 
@@ -17,18 +19,20 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     cells = summary.summarize(results)
     trained = training.trained(cells)
     timed = training.timed(cells)
-    tables = []
     if timed:
-        columns = (result_table.TEXT_COLUMNS, result_table.REPORT_ONLY_COLUMNS)
-        tables.append(("Results", result_table.table(timed), *columns))
+        _print("Results", result_table.table(timed))
     if trained:
-        tables.append(("Training", training.table(trained), training.TEXT_COLUMNS, training.REPORT_ONLY_COLUMNS))
-    for title, frame, text_columns, report_only in tables:
-        table = frame.drop(columns=list(report_only))
-        right = {index for index, name in enumerate(table.columns) if name not in text_columns}
-        print_table(title, [str(name) for name in table.columns], table.values.tolist(), right=right)
+        _print("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
         print(f"- {line}")  # noqa: T201
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
         print("- Go on with:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
     print(f"Report: {folder / 'report.md'}")  # noqa: T201
+
+
+def _print(title: str, table: Table) -> None:
+    """Print a report's table, without the columns that a terminal does not show."""
+    shown = [(index, column) for index, column in enumerate(table.columns) if column.on_screen]
+    rows = [[written(row[index], column) for index, column in shown] for row in table.rows]
+    right = {place for place, (_, column) in enumerate(shown) if column.kind.numeric}
+    print_table(title, [column.heading for _, column in shown], rows, right=right)

@@ -1,11 +1,15 @@
-"""From results to report.md and its pictures. Runs in the parent process."""
+"""From results to report.md and its pictures. Runs in the parent process.
+
+`document` builds a tree of typed nodes (`model`) from cells (`summary`); `markdown` renders it, and `plots` draws its
+figures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.reporting import markdown, summary, training
+from harness.reporting import comma_separated, document, epochs_table, markdown, summary, training
 from harness.spec import TrialResult
 
 
@@ -14,8 +18,9 @@ def write(folder: Path, results: Sequence[TrialResult]) -> None:
     from harness.reporting import plots  # matplotlib takes most of a second to import
 
     cells = summary.summarize(results)
-    pictures = plots.draw(folder, cells)
-    trained = training.trained(cells)
-    if any(result.epochs for cell in trained for result in cell.launches):
-        training.epochs(trained).to_csv(folder / "epochs.csv", index=False)
-    (folder / "report.md").write_text(markdown.render(cells, results, pictures))
+    report = document.build(cells, results)
+    plots.draw(folder, report)
+    epochs = epochs_table.table(training.trained(cells))
+    if epochs is not None:
+        comma_separated.write(folder / document.EPOCHS_FILE, epochs)
+    (folder / "report.md").write_text(markdown.render(report))

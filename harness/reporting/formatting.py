@@ -1,9 +1,29 @@
-"""Numbers as a report prints them."""
+"""Numbers and values as a report writes them, whatever the renderer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from harness.reporting.model import Column, Table
+from harness.reporting.values import (
+    Beside,
+    ByCache,
+    Estimate,
+    Formula,
+    Kind,
+    OfTolerance,
+    OutOf,
+    ParityError,
+    PerStage,
+    Quantity,
+    Range,
+    Value,
+)
+from harness.results.intervals import Interval
+
+MISSING = "-"
 
 
 def number(value: float | None) -> str:
@@ -12,7 +32,7 @@ def number(value: float | None) -> str:
     The spread between launches supports no more digits.
     """
     if value is None:
-        return "-"
+        return MISSING
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -33,3 +53,75 @@ def from_to(numbers: Sequence[int]) -> str:
 def count(number_of: int, noun: str, plural: str = "") -> str:
     """ "1 cell", "3 cells", "2 launches": a count with its noun, whose plural ends with "s" unless it is given."""
     return f"{number_of} {noun if number_of == 1 else plural or noun + 's'}"
+
+
+DIGITS: dict[Kind, Callable[[float], str]] = {
+    Kind.TEXT: str,
+    Kind.LABEL: str,
+    Kind.COUNT: "{:.0f}".format,
+    Kind.GROUPED: "{:,.0f}".format,
+    Kind.ROUNDED: number,
+    Kind.UNTIL: lambda value: "never" if value == math.inf else number(value),
+    Kind.THREE_DIGITS: "{:.3g}".format,
+    Kind.FOUR_DIGITS: "{:.4g}".format,
+    Kind.HUNDREDTHS: "{:.2f}".format,
+    Kind.PERCENT: "{:.0f}%".format,
+    Kind.SHORTEST: "{:g}".format,
+    Kind.ERROR: "{:.1e}".format,
+    Kind.PARITY: at_most,
+}
+"""How the numbers of each kind of column are written."""
+
+
+def written(value: Value, column: Column) -> str:
+    """A value of this column as text; "-" if it is missing."""
+    digits = DIGITS[column.kind]
+    match value:
+        case None:
+            return MISSING
+        case str():
+            return value
+        case int() | float():
+            return digits(value)
+        case Range():
+            return f"{digits(value.low)} – {digits(value.high)}"
+        case Interval():
+            return f"{digits(value.low)} – {digits(value.high)} ({100 * value.confidence:.0f}%)"
+        case OutOf():
+            return f"{value.count}/{value.total}"
+        case Estimate():
+            condition = f" ({value.condition})" if value.condition else ""
+            return f"{digits(value.mean)} ± {value.deviation:.1g}{condition}"
+        case PerStage():
+            return " / ".join(map(digits, value.values))
+        case Beside():
+            return f"{digits(value.value)} ({MISSING if value.other is None else digits(value.other)})"
+        case ByCache():
+            return ", ".join(f"{digits(each)} {state}".rstrip() for state, each in value.values)
+        case Quantity():
+            return digits(value.value) + ("" if value.unit == column.unit else f" {value.unit}")
+        case ParityError():
+            return _parity_error(value, digits)
+        case OfTolerance():
+            return f"{digits(value.error)} of {_tolerance(value.tolerance)}"
+        case Formula():
+            return f"{digits(value.value)} = {value.formula}"
+        case _:
+            assert_never(value)
+
+
+def _parity_error(value: ParityError, digits: Callable[[float], str]) -> str:
+    if not value.passed:
+        return f"FAILED ({digits(value.error)})"
+    named = "" if value.tolerances == "exact" else f" (larger tolerances: {value.tolerances})"
+    return digits(value.error) + named
+
+
+def _tolerance(value: float) -> str:
+    """ "1e-11", "2.3e-07"."""
+    return f"{value:.1e}".replace(".0e", "e")
+
+
+def written_rows(table: Table) -> list[list[str]]:
+    """The rows of a table as text."""
+    return [[written(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]

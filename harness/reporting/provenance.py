@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from harness.planning.matrix import PRESETS
 from harness.reporting import descriptions, naming
-from harness.reporting.escaping import escape, table
+from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count
+from harness.reporting.model import Column, Node, Table, paragraph
 from harness.reporting.summary import Cell
+from harness.reporting.values import Kind
 from harness.spec import TrialResult
 
 
-def machine(results: Sequence[TrialResult]) -> pd.DataFrame:
+def machine(results: Sequence[TrialResult]) -> Table:
     """The machine, when it was used, and which version of the suite ran."""
     known, run = results[0].machine, results[0].run
     seen = dict.fromkeys(result.run["commit"] for result in results if result.run.get("commit"))
@@ -32,7 +33,10 @@ def machine(results: Sequence[TrialResult]) -> pd.DataFrame:
         "measured": _sessions(results),
         "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
     }
-    return pd.DataFrame({"property": list(rows), "value": list(rows.values())})
+    return Table(
+        (Column(name="property", kind=Kind.TEXT), Column(name="value", kind=Kind.TEXT)),
+        tuple(rows.items()),
+    )
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:
@@ -76,20 +80,34 @@ def _preset(results: Sequence[TrialResult]) -> str:
     return f"Preset {name}, but {count(launches, 'launch', 'launches')} of each cell instead of {own}"
 
 
-def software(cells: Sequence[Cell]) -> pd.DataFrame:
+def software(cells: Sequence[Cell]) -> Table:
     """One row per framework that started: how it executes steps, and all versions."""
     seen = {cell.spec.framework: cell.first for cell in cells if cell.first.versions}
-    recorded = any(_locks(cells, name) for name in seen)
-    rows = [
-        {
-            "framework": naming.framework_title(name),
-            "execution": naming.execution(name) + _tuned(name, cells),
-            "versions": ", ".join(f"{key} {value}" for key, value in first.versions.items()) + _libraries(cells, name),
-        }
-        | ({"lock": _locks(cells, name) or "not recorded"} if recorded else {})
-        for name, first in seen.items()
-    ]
-    return pd.DataFrame(rows or [{"framework": "none started", "versions": "-"}])
+    if not seen:
+        return Table(
+            (Column(name="framework", kind=Kind.TEXT), Column(name="versions", kind=Kind.TEXT)),
+            (("none started", None),),
+        )
+    columns = (
+        ColumnOf[str](name="framework", kind=Kind.TEXT, value=naming.framework_title),
+        ColumnOf[str](
+            name="execution", kind=Kind.TEXT, value=lambda name: naming.execution(name) + _tuned(name, cells)
+        ),
+        ColumnOf[str](
+            name="versions", kind=Kind.TEXT, value=lambda name: _versions(seen[name]) + _libraries(cells, name)
+        ),
+        ColumnOf[str](
+            name="lock",
+            kind=Kind.TEXT,
+            value=lambda name: _locks(cells, name) or "not recorded",
+            shown=lambda names: any(_locks(cells, name) for name in names),
+        ),
+    )
+    return make_table(columns, list(seen))
+
+
+def _versions(result: TrialResult) -> str:
+    return ", ".join(f"{key} {value}" for key, value in result.versions.items())
 
 
 def _tuned(framework: str, cells: Sequence[Cell]) -> str:
@@ -114,32 +132,54 @@ def _locks(cells: Sequence[Cell], framework: str) -> str:
     return " and ".join(name or "none" for name in found)
 
 
-def variables(cells: Sequence[Cell]) -> list[str]:
-    """The workers' environment variables as Markdown: those of each group of similar cells, then those of all."""
+@dataclass(frozen=True, kw_only=True)
+class _Alike:
+    """What cells have in common whose workers had the same environment. `own`: variables that not all cells had."""
+
+    framework: str
+    devices: int
+    processes: int | None  # None if the cell failed before it was known
+    cores: int
+    own: str
+
+
+def variables(cells: Sequence[Cell]) -> tuple[Node, ...]:
+    """The workers' environment variables: those of each group of similar cells, then those of all."""
     seen = [cell for cell in cells if cell.first.environment]
     if not seen:
-        return ["none"]
-    # on GPUs a process may run on every core, and only the size of its thread pools is limited
-    threads = "cores per process" if seen[0].spec.platform == "cpu" else "threads per process"
+        return (paragraph("none"),)
     common = set.intersection(*(set(cell.first.environment.items()) for cell in seen))
-    groups: dict[tuple, list[Cell]] = {}
+    groups: dict[_Alike, list[Cell]] = {}
     for cell in seen:
-        processes = len(cell.first.block_seconds) or len(cell.first.peak_bytes)
-        own = _assignments(set(cell.first.environment.items()) - common)
-        key = (naming.framework_title(cell.spec.framework), cell.spec.devices, processes, cell.first.cores, own)
-        groups.setdefault(key, []).append(cell)
-    rows = [
-        {
-            "framework": framework,
-            "devices": str(devices),
-            "processes": str(processes or "-"),
-            threads: str(cores),
-            "strategies": ", ".join(dict.fromkeys(cell.spec.strategy for cell in group)),
-            "additional variables": own,
-        }
-        for (framework, devices, processes, cores, own), group in groups.items()
-    ]
-    return [table(pd.DataFrame(rows)), "", "Common to all: " + escape(_assignments(common)) + "."]
+        first = cell.first
+        alike = _Alike(
+            framework=naming.framework_title(cell.spec.framework),
+            devices=cell.spec.devices,
+            processes=len(first.block_seconds) or len(first.peak_bytes) or None,
+            cores=first.cores,
+            own=_assignments(set(first.environment.items()) - common),
+        )
+        groups.setdefault(alike, []).append(cell)
+    table = _variables_table(groups, on_cpu=seen[0].spec.platform == "cpu")
+    return (table, paragraph(f"Common to all: {_assignments(common)}."))
+
+
+def _variables_table(groups: Mapping[_Alike, Sequence[Cell]], *, on_cpu: bool) -> Table:
+    # on GPUs a process may run on every core, and only the size of its thread pools is limited
+    threads = "cores per process" if on_cpu else "threads per process"
+    columns = (
+        ColumnOf[_Alike](name="framework", kind=Kind.TEXT, value=lambda alike: alike.framework),
+        ColumnOf[_Alike](name="devices", kind=Kind.COUNT, value=lambda alike: alike.devices),
+        ColumnOf[_Alike](name="processes", kind=Kind.COUNT, value=lambda alike: alike.processes),
+        ColumnOf[_Alike](name=threads, kind=Kind.COUNT, value=lambda alike: alike.cores),
+        ColumnOf[_Alike](
+            name="strategies",
+            kind=Kind.TEXT,
+            value=lambda alike: ", ".join(dict.fromkeys(cell.spec.strategy for cell in groups[alike])),
+        ),
+        ColumnOf[_Alike](name="additional variables", kind=Kind.TEXT, value=lambda alike: alike.own),
+    )
+    return make_table(columns, list(groups))
 
 
 def _assignments(variables: set[tuple[str, str]]) -> str:

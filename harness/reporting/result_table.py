@@ -1,136 +1,178 @@
-"""The result table and the parity table: one row per cell, everything as text."""
+"""The columns of the result table, one row per cell. A column is declared here and nowhere else.
+
+A column that would be empty, or equal for all cells, is left out.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 
-import pandas as pd
-
 from harness.reporting import naming
-from harness.reporting.formatting import at_most, number
-from harness.reporting.summary import Cell
+from harness.reporting.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
+from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.formatting import count, from_to
+from harness.reporting.model import Table
+from harness.reporting.summary import Cell, counted_seconds
+from harness.reporting.values import ByCache, Kind, OutOf, Quantity, Range, Value
 from harness.spec import TrialResult
 
-TEXT_COLUMNS = (
-    "workload",
-    "framework",
-    "strategy",
-    "track",
-    "precision",
-    "options",
-    "training",
-    "BatchNorm over",
-    "parity",
-    "status",
-)
-REPORT_ONLY_COLUMNS = ("peak MiB",)  # too wide for the screen
+
+def table(cells: Sequence[Cell]) -> Table:
+    """The result table."""
+    return make_table(COLUMNS, cells)
 
 
-def table(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The result table. A missing value is "-"; a column in which no cell differs or has a value is left out."""
-    several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
-    optional = any(naming.options(cell.spec) for cell in cells)
-    different = any(not naming.same_training(cell.spec) for cell in cells)
-    normalizing = any(naming.normalizes(cell.spec) for cell in cells)
-    bare = any(cell.over_bare is not None for cell in cells)
-    units = {cell.first.unit for cell in cells}
-    rows = []
-    for cell in cells:
-        spec = cell.spec
-        step_ms = None if cell.step_seconds is None else 1e3 * cell.step_seconds
-        row = {"workload": f"{spec.workload} {spec.size}"} if several else {}
-        row |= {
-            "framework": naming.framework_title(spec.framework),
-            "strategy": spec.strategy,
-            **conditions(cell, cells),
-            **({"options": naming.options(spec) or "-"} if optional else {}),
-            "devices": str(spec.devices),
-            **({"training": naming.training(spec)} if different else {}),
-            **({"BatchNorm over": naming.normalized_over(spec)} if normalizing else {}),
-            **_throughput(cell, units),
-            "range": "-" if cell.low is None else f"{number(cell.low)} – {number(cell.high)}",
-            "speed-up": "-" if cell.speedup is None else f"{cell.speedup:.2f}",
-            "step ms": number(step_ms),
-            **({"over bare": "-" if cell.over_bare is None else f"{cell.over_bare:.2f}"} if bare else {}),
-            "first step s": first_steps(cell),
-            "peak MiB": peak_mebibytes(cell),
-            "parity": parity_word(cell.first),
-            "launches": f"{len(cell.throughputs)}/{len(cell.launches)}",
-            "status": cell.status,
-        }
-        rows.append(row)
-    return pd.DataFrame(rows).fillna("-")
+def _throughput(cell: Cell) -> Value:
+    return None if cell.throughput is None else Quantity(cell.throughput, f"{cell.first.unit}s/s")
 
 
-def conditions(cell: Cell, cells: Sequence[Cell]) -> dict[str, str]:
-    """The columns for the cell's track and precision, if the table's cells differ in them."""
-    found = {"track": naming.track(cell.spec)} if any(other.spec.track == "tuned" for other in cells) else {}
-    several = len({other.spec.precision for other in cells}) > 1
-    return found | ({"precision": cell.spec.precision} if several else {})
+def _throughput_meaning(cells: Sequence[Cell]) -> str:
+    spec = cells[0].spec
+    counted = [result for cell in cells for result in cell.good if result.block_seconds]
+    steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
+    blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
+    return (
+        f"median over launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its throughput "
+        "is the samples of all blocks divided by their total time. A block takes as long as its slowest rank."
+    )
 
 
-def throughput_column(units: set[str]) -> str:
-    """The throughput's column: its unit, or "throughput" where cells have several units."""
-    return f"{next(iter(units))}s/s" if len(units) == 1 else "throughput"
+def _counted(numbers: str, noun: str) -> str:
+    return count(1, noun) if numbers == "1" else f"{numbers} {noun}s"
 
 
-def _throughput(cell: Cell, units: set[str]) -> dict[str, str]:
-    """The throughput, with its unit beside the number unless the column's name is the unit."""
-    name = throughput_column(units)
-    if len(units) == 1 or cell.throughput is None:
-        return {name: number(cell.throughput)}
-    return {name: f"{number(cell.throughput)} {cell.first.unit}s/s"}
+def _range(cell: Cell) -> Value:
+    return None if cell.low is None or cell.high is None else Range(cell.low, cell.high)
 
 
-def first_steps(cell: Cell) -> str:
-    """Seconds of the first step; "-" with protocol from_host, which times no step alone."""
+def _range_meaning(cells: Sequence[Cell]) -> str:
+    kinds = {cell.spread_of for cell in cells if cell.low is not None}
+    if kinds == {"blocks"}:
+        return "the lowest and the highest block."
+    if kinds == {"blocks", "launches"}:
+        return "the lowest and the highest launch, or block where there is only one launch."
+    return "the lowest and the highest launch."
+
+
+def _speedup_meaning(cells: Sequence[Cell]) -> str:
+    same_track = " on the same track" if any(cell.spec.track == "tuned" for cell in cells) else ""
+    return f"throughput divided by that of single in the same framework{same_track}."
+
+
+def _step_milliseconds(cell: Cell) -> Value:
+    return None if cell.step_seconds is None else 1e3 * cell.step_seconds
+
+
+def first_steps(cell: Cell) -> Value:
+    """Seconds of the first step; None with protocol from_host, which times no step alone."""
     if cell.spec.protocol == "from_host":
-        return "-"
-    return _by_cache(cell, lambda result: result.first_step_seconds, "{:.2f}")
+        return None
+    return _by_cache(cell, lambda result: result.first_step_seconds)
 
 
-def peak_mebibytes(cell: Cell) -> str:
+def _first_steps_meaning(cells: Sequence[Cell]) -> str:
+    meaning = (
+        "time of the first step. It includes compilation, but not building the model, and is not part of the "
+        "throughput."
+    )
+    if {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}:
+        meaning += (
+            " Cold: the launch had to compile code and autotune kernels. Warm: everything came from the cache of an "
+            "earlier launch."
+        )
+    return meaning
+
+
+def peak_mebibytes(cell: Cell) -> Value:
     """Peak memory of the busiest device. A launch that compiles also autotunes kernels, which takes memory as well."""
-    return _by_cache(cell, lambda result: max(result.peak_bytes, default=0) / 2**20 or None, "{:.0f}")
+    return _by_cache(cell, lambda result: max(result.peak_bytes, default=0) / 2**20 or None)
 
 
-def _by_cache(cell: Cell, value_of: Callable[[TrialResult], float | None], form: str) -> str:
-    """The median over launches, apart for cold and warm compile caches if there is one; "-" without a value."""
+def _peak_meaning(cells: Sequence[Cell]) -> str:
+    if {cell.first.peak_kind for cell in cells} - {""} == {"process"}:
+        return "peak resident memory of the largest process, on the host."
+    return "peak memory of the busiest device."
+
+
+def _by_cache(cell: Cell, value_of: Callable[[TrialResult], float | None]) -> Value:
+    """The median over launches, apart for cold and warm compile caches if there is one; None without a value."""
     found: dict[str, list[float]] = {}
     for result in cell.launches:
         value = value_of(result)
         if result.status == "ok" and value is not None:
             found.setdefault(result.compile_cache, []).append(value)
-    words = {"cold": " cold", "warm": " warm"}
-    return (
-        ", ".join(form.format(statistics.median(found[state])) + words.get(state, "") for state in sorted(found)) or "-"
-    )
+    words = {"cold": "cold", "warm": "warm"}
+    medians = tuple((words.get(state, ""), statistics.median(found[state])) for state in sorted(found))
+    return ByCache(medians) if medians else None
 
 
-def parity_word(result: TrialResult) -> str:
-    """The worst error in the gate, or "-" if the gate did not judge it."""
-    if result.parity is None:
-        return "-"
-    worst = max(check.error for check in result.parity.checks)
-    named = "" if result.parity.tolerances == "exact" else f" (larger tolerances: {result.parity.tolerances})"
-    return f"{at_most(worst)}{named}" if result.parity.passed else f"FAILED ({at_most(worst)})"
-
-
-def parity(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The gate's errors and tolerances for each cell that it judged."""
-    rows = []
-    for cell in cells:
-        found = cell.first.parity
-        if found is None:
-            continue
-        worst = max(found.checks, key=lambda check: check.error / check.tolerance)
-        row = {"cell": cell.title, "parity": "passed" if found.passed else "FAILED"}
-        row |= {check.quantity: f"{check.error:.1e} of {_tolerance(check.tolerance)}" for check in found.checks}
-        rows.append(row | {"closest to its tolerance": f"{worst.quantity}: {worst.worst}"})
-    return pd.DataFrame(rows)
-
-
-def _tolerance(value: float) -> str:
-    """ "1e-11", "2.3e-07"."""
-    return f"{value:.1e}".replace(".0e", "e")
+COLUMNS = (
+    *IDENTITY,
+    ColumnOf[Cell](
+        name="training",
+        kind=Kind.TEXT,
+        value=lambda cell: naming.training(cell.spec),
+        shown=lambda cells: any(not naming.same_training(cell.spec) for cell in cells),
+        meaning="whether the cell takes the same steps as a single device.",
+    ),
+    ColumnOf[Cell](
+        name="BatchNorm over",
+        kind=Kind.TEXT,
+        value=lambda cell: naming.normalized_over(cell.spec),
+        shown=lambda cells: any(naming.normalizes(cell.spec) for cell in cells),
+        meaning="which samples share BatchNorm statistics.",
+    ),
+    ColumnOf[Cell](
+        name="throughput",
+        kind=Kind.ROUNDED,
+        value=_throughput,
+        unit=throughput_unit,
+        shown_as=throughput_heading,
+        meaning=_throughput_meaning,
+    ),
+    ColumnOf[Cell](
+        name="range",
+        kind=Kind.ROUNDED,
+        value=_range,
+        unit=throughput_unit,
+        shown_as="range",
+        meaning=_range_meaning,
+    ),
+    ColumnOf[Cell](name="speed-up", kind=Kind.HUNDREDTHS, value=lambda cell: cell.speedup, meaning=_speedup_meaning),
+    ColumnOf[Cell](
+        name="step",
+        kind=Kind.ROUNDED,
+        value=_step_milliseconds,
+        unit="ms",
+        meaning="global batch divided by throughput.",
+    ),
+    ColumnOf[Cell](
+        name="over bare",
+        kind=Kind.HUNDREDTHS,
+        value=lambda cell: cell.over_bare,
+        shown=lambda cells: any(cell.over_bare is not None for cell in cells),
+        meaning=(
+            "step time of the suite divided by that of a minimal hand-written loop over the same model (PyTorch) or "
+            "the same compiled step (other frameworks), timed beside it. 1.00 means that the suite's own Python costs "
+            "nothing. Median over pairs of blocks."
+        ),
+    ),
+    ColumnOf[Cell](name="first step", kind=Kind.HUNDREDTHS, value=first_steps, unit="s", meaning=_first_steps_meaning),
+    ColumnOf[Cell](
+        name="peak",
+        kind=Kind.COUNT,
+        value=peak_mebibytes,
+        unit="MiB",
+        meaning=_peak_meaning,
+        on_screen=False,  # too wide for it
+    ),
+    PARITY,
+    ColumnOf[Cell](
+        name="launches",
+        kind=Kind.COUNT,
+        value=lambda cell: OutOf(len(cell.throughputs), len(cell.launches)),
+        meaning="successful launches out of all launches.",
+    ),
+    STATUS,
+)

@@ -5,98 +5,119 @@ python -m harness list strategies --markdown > docs/strategies.md
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from harness import workloads
 from harness.planning import traffic
-from harness.reporting.escaping import table
+from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.model import Code, Inline, Report, Section, SoftBreak, Strong, Table, paragraph
+from harness.reporting.values import Formula, Kind, Value
 from harness.spec import FrameworkSpec, StrategySpec, registry
 
 EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # the example in the column of bytes
 SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
 NORMALIZED = {"global": "the batch", "per_device": "each device's share", "per_microbatch": "each micro-batch"}
+BREAK = SoftBreak()
 
-INTRODUCTION = """# The strategies
+INTRODUCTION = paragraph(
+    "This page is made from the manifests by ",
+    Code("python -m harness list strategies --markdown"),
+    ", and a test keeps it up to date.",
+    BREAK,
+    "Each row is one file, ",
+    Code("<framework>_impl/strategies/<strategy>.py"),
+    ", which reads as a lesson.",
+)
+CLAIMS = paragraph(
+    Strong("Same training"),
+    ": whether it claims to compute what one device computes on the whole batch. The parity gate proves the",
+    BREAK,
+    "claim in float64. A strategy without the claim is a different algorithm: the gate proves it against its own "
+    "reference,",
+    BREAK,
+    "and reports never rank it with the others. ",
+    Strong("BatchNorm over"),
+    ": which samples share statistics. The default comes first;",
+    BREAK,
+    Code("--batch-norm"),
+    " chooses one of the others. ",
+    Strong("Options"),
+    " are given as ",
+    Code("--option NAME=VALUE"),
+    ".",
+)
+FORMULAS = paragraph(
+    "n is the number of devices, P the bytes of parameters, A the bytes of a batch's activations at the widest cut, "
+    "and K the",
+    BREAK,
+    "number of steps between two synchronizations. Tests compare the formulas with what PyTorch's profiler counts in a "
+    "step",
+    BREAK,
+    "of ",
+    Code("ddp"),
+    ", ",
+    Code("average_gradients"),
+    " and ",
+    Code("local_sgd"),
+    ", and with the collectives in XLA's compiled programs of JAX's",
+    BREAK,
+    "data-parallel strategies.",
+)
 
-This page is made from the manifests by `python -m harness list strategies --markdown`, and a test keeps it up to date.
-Each row is one file, `<framework>_impl/strategies/<strategy>.py`, which reads as a lesson.
 
-## What each strategy stores, sends and waits for
-
-**Bytes per step**: what the busiest device sends, by the formulas at the end of this page. The example is `{name}` in
-float32 ({parameters:,} bytes of parameters, batch {batch}) on {devices} devices with default options. The batch itself,
-its outputs, BatchNorm's statistics and the loss are not counted.
-"""
-
-PROPERTIES = """
-## What each strategy claims, and its options
-
-**Same training**: whether it claims to compute what one device computes on the whole batch. The parity gate proves the
-claim in float64. A strategy without the claim is a different algorithm: the gate proves it against its own reference,
-and reports never rank it with the others. **BatchNorm over**: which samples share statistics. The default comes first;
-`--batch-norm` chooses one of the others. **Options** are given as `--option NAME=VALUE`.
-"""
-
-FORMULAS = """
-## Bytes per step
-
-n is the number of devices, P the bytes of parameters, A the bytes of a batch's activations at the widest cut, and K the
-number of steps between two synchronizations. Tests compare the formulas with what PyTorch's profiler counts in a step
-of `ddp`, `average_gradients` and `local_sgd`, and with the collectives in XLA's compiled programs of JAX's
-data-parallel strategies.
-"""
+def page() -> Report:
+    """The whole page."""
+    frameworks = [registry.framework(name) for name in registry.FRAMEWORKS]
+    rows = [_Row(framework, strategy) for framework in frameworks for strategy in framework.strategies]
+    body = (
+        INTRODUCTION,
+        Section(
+            "What each strategy stores, sends and waits for",
+            (paragraph(*_bytes_per_step()), make_table(CONDUCT, rows)),
+        ),
+        Section("What each strategy claims, and its options", (CLAIMS, make_table(PROPERTIES, rows))),
+        Section("Bytes per step", (FORMULAS, _formulas(rows))),
+    )
+    return Report("The strategies", body)
 
 
-def page() -> str:
-    """The whole page as Markdown."""
+def _bytes_per_step() -> tuple[Inline, ...]:
+    """What the column of bytes counts, and for which example."""
     workload = workloads.get(*EXAMPLE)
-    numbers = {"parameters": traffic.parameter_bytes(workload), "batch": workload.global_batch, "devices": DEVICES}
-    return "\n".join(
-        [
-            INTRODUCTION.format(name=workload.name, **numbers),
-            table(pd.DataFrame([_conduct(*row) for row in _all()])),
-            PROPERTIES,
-            table(pd.DataFrame([_properties(*row) for row in _all()])),
-            FORMULAS,
-            table(_formulas()),
-            "",
-        ]
+    return (
+        Strong("Bytes per step"),
+        ": what the busiest device sends, by the formulas at the end of this page. The example is ",
+        Code(workload.name),
+        " in",
+        BREAK,
+        f"float32 ({traffic.parameter_bytes(workload):,} bytes of parameters, batch {workload.global_batch}) on "
+        f"{DEVICES} devices with default options. The batch itself,",
+        BREAK,
+        "its outputs, BatchNorm's statistics and the loss are not counted.",
     )
 
 
-def _all() -> list[tuple[FrameworkSpec, StrategySpec]]:
-    frameworks = [registry.framework(name) for name in registry.FRAMEWORKS]
-    return [(framework, strategy) for framework in frameworks for strategy in framework.strategies]
+@dataclass(frozen=True)
+class _Row:
+    framework: FrameworkSpec
+    strategy: StrategySpec
 
 
-def _conduct(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, str]:
-    sent = traffic.bytes_sent(strategy, workloads.get(*EXAMPLE), devices=DEVICES)
-    return {
-        "framework": framework.title,
-        "strategy": strategy.name,
-        "replicated": strategy.replicated,
-        "sharded": strategy.sharded,
-        "crosses devices": strategy.crosses,
-        "bytes per step": f"{sent:,.0f} = {traffic.FORMULAS[strategy.traffic][0]}" if sent else "0",
-        "who waits for whom": strategy.waits,
-        "use it when": strategy.use,
-    }
+def _bytes_sent(row: _Row) -> Value:
+    sent = traffic.bytes_sent(row.strategy, workloads.get(*EXAMPLE), devices=DEVICES)
+    return Formula(sent, traffic.FORMULAS[row.strategy.traffic][0]) if sent else 0
 
 
-def _properties(framework: FrameworkSpec, strategy: StrategySpec) -> dict[str, str]:
-    others = strategy.other_normalizations.items()
+def _normalized(row: _Row) -> str:
+    """The default first, then what --batch-norm can choose."""
+    others = row.strategy.other_normalizations.items()
     normalized = [NORMALIZED[name] + (" (on GPUs)" if reason else "") for name, reason in others]
-    return {
-        "framework": framework.title,
-        "strategy": strategy.name,
-        "what it is": strategy.summary,
-        "processes": {"one": "one", "per_device": "one per device"}[strategy.processes],
-        "same training": SAME_TRAINING[strategy.algorithm],
-        "BatchNorm over": "; ".join([NORMALIZED[strategy.normalization], *normalized]),
-        "options": "; ".join(_option(strategy, *item) for item in strategy.options.items()) or "-",
-    }
+    return "; ".join([NORMALIZED[row.strategy.normalization], *normalized])
+
+
+def _options(row: _Row) -> Value:
+    return "; ".join(_option(row.strategy, *item) for item in row.strategy.options.items()) or None
 
 
 def _option(strategy: StrategySpec, name: str, default: Any) -> str:
@@ -107,11 +128,40 @@ def _option(strategy: StrategySpec, name: str, default: Any) -> str:
     return f"{name} ({type(default).__name__}, {'set by the workload' if by_workload else str(default).lower()})"
 
 
-def _formulas() -> pd.DataFrame:
-    kinds = {strategy.traffic for _, strategy in _all()}
-    rows = [
-        {"kind": kind.replace("_", " "), "each device sends": formula, "why": source or "nothing crosses devices"}
-        for kind, (formula, source) in traffic.FORMULAS.items()
-        if kind in kinds
-    ]
-    return pd.DataFrame(rows)
+NAMES = (
+    ColumnOf[_Row](name="framework", kind=Kind.TEXT, value=lambda row: row.framework.title),
+    ColumnOf[_Row](name="strategy", kind=Kind.TEXT, value=lambda row: row.strategy.name),
+)
+CONDUCT = (
+    *NAMES,
+    ColumnOf[_Row](name="replicated", kind=Kind.TEXT, value=lambda row: row.strategy.replicated),
+    ColumnOf[_Row](name="sharded", kind=Kind.TEXT, value=lambda row: row.strategy.sharded),
+    ColumnOf[_Row](name="crosses devices", kind=Kind.TEXT, value=lambda row: row.strategy.crosses),
+    ColumnOf[_Row](name="bytes per step", kind=Kind.GROUPED, value=_bytes_sent, unit="B", shown_as="bytes per step"),
+    ColumnOf[_Row](name="who waits for whom", kind=Kind.TEXT, value=lambda row: row.strategy.waits),
+    ColumnOf[_Row](name="use it when", kind=Kind.TEXT, value=lambda row: row.strategy.use),
+)
+PROPERTIES = (
+    *NAMES,
+    ColumnOf[_Row](name="what it is", kind=Kind.TEXT, value=lambda row: row.strategy.summary),
+    ColumnOf[_Row](
+        name="processes",
+        kind=Kind.TEXT,
+        value=lambda row: {"one": "one", "per_device": "one per device"}[row.strategy.processes],
+    ),
+    ColumnOf[_Row](name="same training", kind=Kind.TEXT, value=lambda row: SAME_TRAINING[row.strategy.algorithm]),
+    ColumnOf[_Row](name="BatchNorm over", kind=Kind.TEXT, value=_normalized),
+    ColumnOf[_Row](name="options", kind=Kind.TEXT, value=_options),
+)
+TrafficFormula = tuple[str, tuple[str, str]]
+"""A kind of traffic, its formula, and the source."""
+TRAFFIC = (
+    ColumnOf[TrafficFormula](name="kind", kind=Kind.TEXT, value=lambda row: row[0].replace("_", " ")),
+    ColumnOf[TrafficFormula](name="each device sends", kind=Kind.TEXT, value=lambda row: row[1][0]),
+    ColumnOf[TrafficFormula](name="why", kind=Kind.TEXT, value=lambda row: row[1][1] or "nothing crosses devices"),
+)
+
+
+def _formulas(rows: list[_Row]) -> Table:
+    kinds = {row.strategy.traffic for row in rows}
+    return make_table(TRAFFIC, [(kind, formula) for kind, formula in traffic.FORMULAS.items() if kind in kinds])

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from harness.reporting.descriptions import spreads
 from harness.reporting.formatting import count
 from harness.reporting.naming import framework_title
@@ -135,24 +133,6 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
         micro_batches=pieces,
         ideal=ideal,
     )
-
-
-def table(sweep: Sweep) -> pd.DataFrame:
-    """One row per value, everything as text."""
-    rows = []
-    for point in sweep.points:
-        row = {sweep.option: point.name}
-        if point.micro_batches is not None and sweep.option != "micro_batches":
-            row["micro-batches"] = str(point.micro_batches)
-        row["mean step ms"] = f"{1e3 * point.mean:.3g}"
-        row["range"] = f"{1e3 * point.low:.4g} – {1e3 * point.high:.4g}"
-        if point.ideal is not None:
-            row["ideal ms"] = f"{1e3 * point.ideal:.3g}"
-            row["measured / ideal"] = f"{point.mean / point.ideal:.2f}"
-        if sweep.single is not None:
-            row["speed / single"] = f"{sweep.single / point.mean:.2f}"
-        rows.append(row)
-    return pd.DataFrame(rows)
 
 
 def sentences(sweep: Sweep) -> list[str]:

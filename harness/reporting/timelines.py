@@ -5,11 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import pandas as pd
-
 from harness.reporting.summary import Cell
 from harness.spec import Span
-from harness.spec.partition import bubble
 
 MOST_MICRO_BATCHES = 16  # in a picture, more are illegible
 
@@ -20,7 +17,7 @@ def idle_share(spans: Sequence[Span]) -> float:
     It is a lower bound: within a span, a device may still wait for the launch of its next kernel.
     """
     busy = busy_stages(spans)
-    return 1 - sum(busy) / (len(busy) * _length(spans))
+    return 1 - sum(busy) / (len(busy) * traced_seconds(spans))
 
 
 def busy_seconds(spans: Sequence[Span], stage: int) -> float:
@@ -55,7 +52,8 @@ def overlap_share(spans: Sequence[Span]) -> float:
     return together / (moments[-1] - moments[0])
 
 
-def _length(spans: Sequence[Span]) -> float:
+def traced_seconds(spans: Sequence[Span]) -> float:
+    """Seconds from the first span to the last."""
     return max(span.end for span in spans) - min(span.start for span in spans)
 
 
@@ -82,25 +80,3 @@ def chosen(cells: Sequence[Cell]) -> list[Cell]:
         if micro_batch_count(spans) == 6:
             drawn[*key, "six"] = cell
     return list({cell.spec.cell: cell for cell in drawn.values()}.values())
-
-
-def table(cells: Sequence[Cell]) -> pd.DataFrame:
-    """The measured idle share beside the bubble formula, one row per cell with spans."""
-    rows = []
-    for cell in cells:
-        spans = cell.first.spans
-        if spans:
-            count, stages = micro_batch_count(spans), {span.stage for span in spans}
-            timed = "-" if cell.step_seconds is None else f"{1e3 * cell.step_seconds:.3g}"
-            rows.append(
-                {
-                    "cell": cell.title,
-                    "micro-batches": str(count),
-                    "ms, traced (timed)": f"{1e3 * _length(spans):.3g} ({timed})",
-                    "busy ms per stage": busy_words(spans, joined=" / "),
-                    "overlap": f"{100 * overlap_share(spans):.0f}%",
-                    "idle, at least": f"{100 * idle_share(spans):.0f}%",
-                    "bubble by formula": f"{100 * bubble(len(stages), count):.0f}%",
-                }
-            )
-    return pd.DataFrame(rows)

@@ -8,22 +8,11 @@ took infinitely long, and is never left out.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 
-import pandas as pd
-
-from harness.reporting import naming
-from harness.reporting.formatting import number
-from harness.reporting.result_table import conditions, parity_word
 from harness.reporting.summary import Cell
-from harness.results.intervals import median_interval
 from harness.spec import Epoch, TrialResult
-
-TEXT_COLUMNS = ("workload", "framework", "strategy", "options", "input", "parity", "status")
-REPORT_ONLY_COLUMNS = ("first step s", "reporting %", "target %", "samples to target")
 
 
 def trained(cells: Sequence[Cell]) -> list[Cell]:
@@ -72,51 +61,6 @@ def resumed_after(result: TrialResult) -> list[int]:
     return [epoch.number - 1 for epoch in result.epochs[2:] if epoch.first_step_seconds]
 
 
-def table(cells: Sequence[Cell]) -> pd.DataFrame:
-    """One row per cell, everything as text. A missing value is "-"."""
-    several = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
-    optional = any(naming.options(cell.spec) for cell in cells)
-    loads = any(cell.spec.training and cell.spec.training.input == "loader" for cell in cells)
-    rows = []
-    for cell in cells:
-        training = cell.spec.training
-        assert training is not None
-        seen = [result for result in cell.launches if result.epochs]
-        good = [result for result in seen if result.status == "ok"]
-        rates = [rate for rate in map(throughput, good) if rate]
-        row = {"workload": f"{cell.spec.workload} {cell.spec.size}"} if several else {}
-        row |= {
-            "framework": naming.framework_title(cell.spec.framework),
-            "strategy": cell.spec.strategy,
-            **conditions(cell, cells),
-            **({"options": naming.options(cell.spec) or "-"} if optional else {}),
-            "devices": str(cell.spec.devices),
-            **({"input": _input(cell)} if loads else {}),
-            "epochs": str(max((result.epochs[-1].number for result in seen), default="-")),
-            "accuracy %": _percent([result.epochs[-1].test_accuracy for result in good]),
-            "test loss": number(_median([result.epochs[-1].test_loss for result in good])),
-            **_target_columns(cell.launches),
-            f"{cell.first.unit}s/s": number(_median(rates)),
-            **({"waiting %": _percent(_shares(good, "wait_seconds"))} if loads else {}),
-            "first step s": number(_median([result.first_step_seconds or 0.0 for result in good])),
-            "reporting %": _percent(_shares(good, "report_seconds")),
-            "parity": parity_word(cell.first),
-            "status": cell.status,
-        }
-        rows.append(row)
-    return pd.DataFrame(rows).fillna("-")
-
-
-def epochs(cells: Sequence[Cell]) -> pd.DataFrame:
-    """Every epoch of every seed, for epochs.csv: numbers, not rounded."""
-    rows = []
-    for cell in cells:
-        for result in cell.launches:
-            named = {"cell": cell.spec.cell, "seed": result.spec.seed}
-            rows += [named | {"epoch": epoch.number} | asdict(epoch) for epoch in result.epochs]
-    return pd.DataFrame(rows).drop(columns="number", errors="ignore")
-
-
 def sentences(cells: Sequence[Cell]) -> list[str]:
     """Which cells reached the target, and which trainings were resumed."""
     lines = []
@@ -148,62 +92,5 @@ def _resumed(cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def loading(cells: Sequence[Cell]) -> pd.DataFrame | None:
-    """The step time with each input pipeline, and with resident batches; None if no cell has a loader."""
-    rates = {cell.spec.cell: _median([r for r in map(throughput, cell.launches) if r]) for cell in cells}
-    rows = []
-    for cell in cells:
-        training, rate = cell.spec.training, rates[cell.spec.cell]
-        base = rates.get(cell.spec.computation)  # the name of the resident cell
-        if training and training.input == "loader" and rate:
-            row = {"cell": cell.title, "workers": str(training.workers), f"{cell.first.unit}s/s": number(rate)}
-            row["waiting %"] = _percent(_shares(cell.launches, "wait_seconds"))
-            row["step / resident step"] = f"{base / rate:.2f}" if base else "-"
-            rows.append(row)
-    return pd.DataFrame(rows) if rows else None
-
-
-def _target_columns(launches: Sequence[TrialResult]) -> dict[str, str]:
-    """Over all seeds; one that failed before it reached the target never did."""
-    tried = [result for result in launches if result.status != "skipped"]
-    seconds = [to_target(result)[0] for result in tried]
-    samples = [to_target(result)[1] for result in tried]
-    interval = median_interval(seconds)
-    training = launches[0].spec.training
-    reached = sum(math.isfinite(value) for value in seconds)
-    between = "-"
-    if interval:
-        between = f"{_finite(interval.low)} – {_finite(interval.high)} ({100 * interval.confidence:.0f}%)"
-    return {
-        "target %": f"{100 * training.target_accuracy:g}" if training else "-",
-        "reached": f"{reached}/{len(tried)}" if tried else "-",
-        "samples to target": _finite(_median(samples)),
-        "to target s": _finite(_median(seconds)),
-        "interval": between,
-    }
-
-
-def _finite(value: float | None) -> str:
-    return "never" if value == math.inf else number(value)
-
-
 def _reached(cell: Cell) -> int:
     return sum(math.isfinite(to_target(result)[0]) for result in cell.launches)
-
-
-def _shares(results: Sequence[TrialResult], part: str) -> list[float]:
-    return [found for result in results if (found := share(result, part)) is not None]
-
-
-def _input(cell: Cell) -> str:
-    training = cell.spec.training
-    assert training is not None
-    return "resident" if training.input == "resident" else f"loader, {training.workers} workers"
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
-
-
-def _percent(values: Sequence[float]) -> str:
-    return f"{100 * statistics.median(values):.2f}" if values else "-"

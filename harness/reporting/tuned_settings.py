@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pandas as pd
-
+from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.spec import FrameworkSpec, registry
+from harness.reporting.values import Kind
+from harness.spec import FrameworkSpec, Setting, registry
 
 
-def table(cells: Sequence[Cell]) -> pd.DataFrame | None:
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A setting of a framework, and whether the tuned cells used it: for each cell, on or off."""
+
+    framework: FrameworkSpec
+    setting: Setting
+    on: tuple[bool, ...]
+
+
+def _used(row: _Row) -> str:
+    return "on" if all(row.on) else "off" if not any(row.on) else "on in some cells"
+
+
+COLUMNS = (
+    ColumnOf[_Row](name="framework", kind=Kind.TEXT, value=lambda row: row.framework.title),
+    ColumnOf[_Row](name="setting", kind=Kind.TEXT, value=lambda row: row.setting.name),
+    ColumnOf[_Row](name="used", kind=Kind.TEXT, value=_used),
+    ColumnOf[_Row](name="what it does", kind=Kind.TEXT, value=lambda row: row.setting.summary),
+    ColumnOf[_Row](name="source", kind=Kind.TEXT, value=lambda row: row.setting.source),
+)
+
+
+def table(cells: Sequence[Cell]) -> Table | None:
     """One row per setting of the frameworks that have a tuned cell; None if there is none."""
     tuned = [cell for cell in cells if cell.spec.track == "tuned"]
     rows = []
     for spec in _frameworks(tuned):
+        specs = [cell.spec for cell in tuned if cell.spec.framework == spec.name]
         for setting in spec.settings:
-            on = [cell.spec.settings.get(setting.name, False) for cell in tuned if cell.spec.framework == spec.name]
-            rows.append(
-                {
-                    "framework": spec.title,
-                    "setting": setting.name,
-                    "used": "on" if all(on) else "off" if not any(on) else "on in some cells",
-                    "what it does": setting.summary,
-                    "source": setting.source,
-                }
-            )
-    return pd.DataFrame(rows) if rows else None
+            on = tuple(each.settings.get(setting.name, False) for each in specs)
+            rows.append(_Row(framework=spec, setting=setting, on=on))
+    return make_table(COLUMNS, rows) if rows else None
 
 
 def exceptions(cells: Sequence[Cell]) -> list[str]:

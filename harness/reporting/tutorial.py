@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
-
-import pandas as pd
 
 from harness.reporting.summary import Cell
 from harness.reporting.sweep import block_steps
-from harness.results.intervals import deviation
 
 BATCHES = 3  # in a repeat of the tutorial
 # Seconds for three batches of 120 images of 128 x 128, read off the text of
@@ -49,29 +45,6 @@ def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
     if pipelines:
         found["pipeline at its best"] = max(pipelines, key=lambda cell: cell.throughput or 0)
     return found
-
-
-def comparison(cells: Sequence[Cell]) -> pd.DataFrame:
-    """One row per setting: published and measured seconds for three batches, and each time relative to single."""
-    measured = {protocol: rows(cells, protocol) for protocol in PROTOCOLS}
-    table = []
-    for setting, published in PUBLISHED.items():
-        row = {
-            "setting": setting,
-            "published s": f"{published:.2f}",
-            "published / single": f"{published / PUBLISHED['single']:.2f}",
-        }
-        for protocol in PROTOCOLS:
-            cell = measured[protocol].get(setting)
-            if cell is None or cell.speedup is None:
-                row |= {f"{protocol} s": "-", f"{protocol} / single": "-"}
-                continue
-            times = repeats(cell)
-            split = f" (split {cell.spec.options['split_size']})" if "split_size" in cell.spec.options else ""
-            row[f"{protocol} s"] = f"{statistics.fmean(times):.3g} ± {deviation(times):.1g}{split}"
-            row[f"{protocol} / single"] = f"{1 / cell.speedup:.2f}"
-        table.append(row)
-    return pd.DataFrame(table)
 
 
 def verdict(cells: Sequence[Cell]) -> list[str]:

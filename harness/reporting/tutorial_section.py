@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from harness.reporting import timelines
-from harness.reporting.escaping import bullets, definition_list, escape, table
 from harness.reporting.formatting import from_to
+from harness.reporting.model import Definition, DefinitionList, List, Node, Section, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.tutorial import (
     PROTOCOL_WORDS,
     PROTOCOLS,
     PUBLISHED_REPEATS,
     claims,
-    comparison,
     repeats,
     rows,
 )
+from harness.reporting.tutorial_tables import comparison, hardware
 
 PUBLISHED_HARDWARE = (
     "The tutorial does not name the GPUs behind its published numbers. A course based on it shows two GeForce GTX 1080 "
@@ -42,23 +40,30 @@ RATIOS = (
 )
 
 
-def lines(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> list[str]:
-    """The five steps as lines of Markdown."""
-    parts = ["## The tutorial, step by step", "", "### 1. The hardware", "", table(hardware(machine))]
-    parts += ["", escape(PUBLISHED_HARDWARE), "", "### 2. A toy network across two devices", ""]
-    parts += [escape(toy_sentence(cells)), "", "### 3 and 4. One device, model parallel, and pipeline", ""]
-    parts += [*_method(cells), "", table(comparison(cells)), "", escape(RATIOS), ""]
+def section(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> Section:
+    """The five steps, each under its own heading."""
+    steps = (
+        Section("1. The hardware", (hardware(machine), paragraph(PUBLISHED_HARDWARE))),
+        Section("2. A toy network across two devices", (paragraph(toy_sentence(cells)),)),
+        Section("3 and 4. One device, model parallel, and pipeline", _times(cells, on_cpu=on_cpu)),
+        Section("5. The split size", (paragraph("The sweeps below show both ways of timing."),)),
+    )
+    return Section("The tutorial, step by step", steps)
+
+
+def _times(cells: Sequence[Cell], *, on_cpu: bool) -> tuple[Node, ...]:
+    """The comparison of times, and which of the tutorial's claims hold."""
+    body: list[Node] = [*_method(cells), comparison(cells), paragraph(RATIOS)]
     if on_cpu:
-        parts += ["None of the tutorial's claims can be judged on virtual CPU devices.", ""]
-    else:
-        for protocol in PROTOCOLS:
-            parts += [f"{PROTOCOL_WORDS[protocol]}:", "", *bullets(claims(cells, protocol)), ""]
-        if why := reasons(cells):
-            parts += ["Why:", "", *bullets(why), ""]
-    return [*parts, "### 5. The split size", "", "The sweeps below show both ways of timing."]
+        return (*body, paragraph("None of the tutorial's claims can be judged on virtual CPU devices."))
+    for protocol in PROTOCOLS:
+        body += [paragraph(f"{PROTOCOL_WORDS[protocol]}:"), List(tuple(claims(cells, protocol)))]
+    if why := reasons(cells):
+        body += [paragraph("Why:"), List(tuple(why))]
+    return tuple(body)
 
 
-def _method(cells: Sequence[Cell]) -> list[str]:
+def _method(cells: Sequence[Cell]) -> tuple[Node, ...]:
     """What the times in the table are, and how both protocols take them."""
     counts = [len(repeats(cell)) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()]
     versions = sorted({cell.spec.protocol_version for cell in rows(cells, "from_host").values()})
@@ -67,23 +72,8 @@ def _method(cells: Sequence[Cell]) -> list[str]:
         f"{PUBLISHED_REPEATS} in the tutorial and {from_to(counts or [0])} here."
     )
     from_host = " ".join([FROM_HOST, *(BATCHES_MADE[version] for version in versions)])
-    return [escape(times), "", *definition_list([("from_host", from_host), ("resident", RESIDENT)])]
-
-
-def hardware(machine: dict) -> pd.DataFrame:
-    """The table that nvidia-smi would show."""
-    gpus = machine.get("gpus") or []
-    listed = [
-        {
-            "GPU": gpu["token"],
-            "name": gpu["name"],
-            "memory MiB": f"{gpu['memory_bytes'] / 2**20:,.0f}",
-            "driver": machine["driver"],
-        }
-        for gpu in gpus
-    ]
-    cpu = {"GPU": "none", "name": machine.get("cpu", ""), "memory MiB": "-", "driver": "-"}
-    return pd.DataFrame(listed or [cpu])
+    ways = DefinitionList((Definition("from_host", from_host), Definition("resident", RESIDENT)))
+    return (paragraph(times), ways)
 
 
 def toy_sentence(cells: Sequence[Cell]) -> str:

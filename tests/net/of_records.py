@@ -327,17 +327,17 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="< and > stay what they are",
-                edits=(("harness/reporting/escaping.py", '.replace("<", "&lt;").replace(">", "&gt;")', ""),),
+                edits=(("harness/reporting/markdown.py", '.replace("<", "&lt;").replace(">", "&gt;")', ""),),
                 tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
             ),
             Break(
                 fault="a pipe begins a column",
-                edits=(("harness/reporting/escaping.py", "([\\\\`*\\[\\]|#~$])", "([\\\\`*\\[\\]#~$])"),),
+                edits=(("harness/reporting/markdown.py", "([\\\\`*\\[\\]|#~$])", "([\\\\`*\\[\\]#~$])"),),
                 tests=("test_report::test_hostile_text_is_inert", "test_report::test_escape"),
             ),
             Break(
                 fault="all code blocks have fences of three",
-                edits=(("harness/reporting/escaping.py", "max(3, longest + 1)", "max(3, 0 * longest)"),),
+                edits=(("harness/reporting/markdown.py", "max(least, longest + 1)", "max(least, 0 * longest)"),),
                 tests=("test_report::test_hostile_text_is_inert",),
             ),
         ),
@@ -356,8 +356,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/__init__.py",
-                        "write_text(markdown.render(cells, results, pictures))",
-                        "write_text(f\"{markdown.render(cells, results, pictures)}{__import__('time').time_ns()}\")",
+                        "write_text(markdown.render(report))",
+                        "write_text(f\"{markdown.render(report)}{__import__('time').time_ns()}\")",
                     ),
                 ),
                 tests=("test_report::test_written_from_results_alone_and_again",),

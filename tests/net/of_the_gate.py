@@ -337,7 +337,7 @@ GUARANTEES = (
                     (
                         "harness/worker/main.py",
                         "from harness.contract import",
-                        "from harness.reporting import escaping as _escaping\nfrom harness.contract import",
+                        "from harness.reporting import markdown as _markdown\nfrom harness.contract import",
                     ),
                 ),
                 tests=(EVERY_FILE,),

@@ -49,9 +49,9 @@ def list_choices(
 def _write_strategies_page(what: str, *, as_json: bool) -> int:
     if what != "strategies" or as_json:
         raise UsageError("--markdown: only for `list strategies`, and not with --json")
-    from harness.reporting.strategies_page import page
+    from harness.reporting import markdown, strategies_page
 
-    write(page().rstrip())
+    write(markdown.render(strategies_page.page()).rstrip())
     return 0
 
 

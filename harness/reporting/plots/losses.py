@@ -8,21 +8,19 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from harness.reporting import naming
-from harness.reporting.descriptions import precisions
-from harness.reporting.plots.style import MARKERS, colour_of, finish, labels, plt
-from harness.reporting.summary import Cell
+from harness.reporting.picture_data import LossCurve, LossCurves
+from harness.reporting.plots.style import MARKERS, colour_of, finish, plt
 
 CROWDED = 8  # with more curves of one framework, its colour alone cannot distinguish them
 
 
-def draw(path: Path, cells: Sequence[Cell]) -> str:
-    """Draw the cells' losses into `path`, one panel per global batch; returns the caption.
+def draw(path: Path, data: LossCurves) -> None:
+    """Draw the cells' losses into `path`, one panel per global batch.
 
     Where there is a golden reference, it is a broad grey curve, and a last panel shows the distance from it.
     """
     # the reference depends on which samples share BatchNorm statistics; without BatchNorm there is only one per batch
-    curves = dict.fromkeys((cell.spec.global_batch, cell.first.golden_losses) for cell in cells)
+    curves = dict.fromkeys((cell.global_batch, cell.golden) for cell in data.cells)
     goldens = [(batch, golden) for batch, golden in curves if golden]
     sizes = sorted({batch for batch, _ in curves})
     count = len(sizes) + bool(goldens)
@@ -31,7 +29,7 @@ def draw(path: Path, cells: Sequence[Cell]) -> str:
     for index, (batch, golden) in enumerate(goldens):
         label = "golden reference (NumPy float64)" if index == 0 else None
         panel[batch].plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
-    _draw_cells(cells, panel, panels[0][-1])
+    _draw_cells(data.cells, panel, panels[0][-1])
     for batch, axes in panel.items():
         axes.set_ylabel("loss")
         if len(sizes) > 1:
@@ -45,41 +43,21 @@ def draw(path: Path, cells: Sequence[Cell]) -> str:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     figure.set_layout_engine("constrained")
-    finish(figure, path, cells)
-    return _caption(cells, references=len(goldens), panels=len(sizes))
+    finish(figure, path, data.title)
 
 
-def _draw_cells(cells: Sequence[Cell], panel: Mapping[int, Any], distances: Any) -> None:
+def _draw_cells(cells: Sequence[LossCurve], panel: Mapping[int, Any], distances: Any) -> None:
     """Every cell's losses into the panel of its batch, and their distance from the reference into `distances`."""
-    one_framework = len({cell.spec.framework for cell in cells}) == 1
-    names = labels(cells)
+    one_framework = len({cell.framework for cell in cells}) == 1
     for index, cell in enumerate(cells):
-        losses, golden = cell.first.losses, cell.first.golden_losses
-        colour = colour_of(cell)
+        losses, golden = cell.losses, cell.golden
+        colour = colour_of(cell.framework)
         if one_framework and len(cells) > CROWDED:
             colour = plt.get_cmap("viridis")(0.9 * index / len(cells))
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1}
         # dashes and markers shift from curve to curve, so that equal curves stay visible under one another
         dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
-        panel[cell.spec.global_batch].plot(range(1, len(losses) + 1), losses, label=names[index], **dashes, **style)
+        panel[cell.global_batch].plot(range(1, len(losses) + 1), losses, label=cell.label, **dashes, **style)
         if golden:
             off = [max(abs(a - b) / abs(b), 1e-17) for a, b in zip(losses, golden, strict=False)]
             distances.plot(range(1, len(off) + 1), off, alpha=0.8, **style)
-
-
-def _caption(cells: Sequence[Cell], *, references: int, panels: int) -> str:
-    caption = [f"Loss of {cells[0].spec.workload} in {precisions(cells)}, from the same initial weights in all cells."]
-    if references > panels:
-        caption.append(
-            "Cells with BatchNorm over other samples, another algorithm or another learning rate have their own "
-            "reference."
-        )
-    elif any(naming.normalizes(cell.spec) and cell.spec.normalization != "global" for cell in cells):
-        caption.append("Cells whose BatchNorm normalizes over other samples follow another curve.")
-    if any(cell.spec.algorithm == "asynchronous" for cell in cells):
-        caption.append(
-            "The reference of asynchronous cells lets workers take turns; a real run deviates from that order."
-        )
-    if references:
-        caption.append("Right: the distance from the reference.")
-    return " ".join(caption)

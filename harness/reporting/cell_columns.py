@@ -1,0 +1,79 @@
+"""The columns that several tables of cells share: which cell a row is, its parity and its status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reporting import naming
+from harness.reporting.columns import ColumnOf
+from harness.reporting.summary import Cell
+from harness.reporting.values import Kind, ParityError, Value
+
+
+def workload_name(cell: Cell) -> str:
+    """Workload and size."""
+    return f"{cell.spec.workload} {cell.spec.size}"
+
+
+def common_unit(units: Sequence[str]) -> str:
+    """ "images/s" if all cells count images; "" if they count different things."""
+    return f"{units[0]}s/s" if len(set(units)) == 1 else ""
+
+
+def throughput_unit(cells: Sequence[Cell]) -> str:
+    """The unit of the cells' throughputs; "" if they have several, which then stand beside the numbers."""
+    return common_unit([cell.first.unit for cell in cells])
+
+
+def throughput_heading(cells: Sequence[Cell]) -> str:
+    """The unit alone; "throughput" where cells have several."""
+    return throughput_unit(cells) or "throughput"
+
+
+def parity(cell: Cell) -> Value:
+    """The worst error in the gate; None if the gate did not judge the cell."""
+    found = cell.first.parity
+    if found is None:
+        return None
+    return ParityError(max(check.error for check in found.checks), found.passed, found.tolerances)
+
+
+IDENTITY = (
+    ColumnOf[Cell](
+        name="workload",
+        kind=Kind.TEXT,
+        value=workload_name,
+        shown=lambda cells: len({workload_name(cell) for cell in cells}) > 1,
+    ),
+    ColumnOf[Cell](name="framework", kind=Kind.TEXT, value=lambda cell: naming.framework_title(cell.spec.framework)),
+    ColumnOf[Cell](name="strategy", kind=Kind.TEXT, value=lambda cell: cell.spec.strategy),
+    ColumnOf[Cell](
+        name="track",
+        kind=Kind.TEXT,
+        value=lambda cell: naming.track(cell.spec),
+        shown=lambda cells: any(cell.spec.track == "tuned" for cell in cells),
+        meaning="tuned: with the settings listed below. Otherwise: how the framework executes steps by default.",
+    ),
+    ColumnOf[Cell](
+        name="precision",
+        kind=Kind.TEXT,
+        value=lambda cell: cell.spec.precision,
+        shown=lambda cells: len({cell.spec.precision for cell in cells}) > 1,
+    ),
+    ColumnOf[Cell](
+        name="options",
+        kind=Kind.TEXT,
+        value=lambda cell: naming.options(cell.spec) or None,
+        shown=lambda cells: any(naming.options(cell.spec) for cell in cells),
+    ),
+    ColumnOf[Cell](name="devices", kind=Kind.COUNT, value=lambda cell: cell.spec.devices),
+)
+"""The columns that say which cell a row is, in every table of cells."""
+
+PARITY = ColumnOf[Cell](
+    name="parity",
+    kind=Kind.PARITY,
+    value=parity,
+    meaning="worst relative error against the golden reference, in float64.",
+)
+STATUS = ColumnOf[Cell](name="status", kind=Kind.TEXT, value=lambda cell: cell.status)

@@ -1,0 +1,14 @@
+"""A table as a file of comma-separated values: numbers with all their digits, for spreadsheets and scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from harness.reporting.model import Table
+
+
+def write(path: Path, table: Table) -> None:
+    """Write a table of plain numbers and text. A missing value is an empty field."""
+    pd.DataFrame(list(table.rows), columns=[column.name for column in table.columns]).to_csv(path, index=False)

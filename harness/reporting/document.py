@@ -1,0 +1,146 @@
+"""The report as a tree: its sections, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reporting import (
+    definitions,
+    descriptions,
+    epochs_table,
+    figures,
+    loading_table,
+    parity_section,
+    provenance,
+    result_table,
+    sweep,
+    sweep_table,
+    timeline_table,
+    training,
+    training_table,
+    tuned_settings,
+    tutorial_section,
+    verdict,
+)
+from harness.reporting.columns import ColumnOf, make_table, meanings
+from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Report, Section, paragraph
+from harness.reporting.summary import Cell
+from harness.reporting.values import Kind
+from harness.spec import TrialResult
+
+EPOCHS_FILE = "epochs.csv"
+TIMELINE_NOTE = (
+    "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
+    "single program that runs on all devices cannot be traced, nor can a strategy with several processes."
+)
+COLUMNS_MEAN = paragraph("What the columns mean:")
+
+
+def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
+    """The whole report, from results alone. `cells`: those of these results."""
+    first = results[0]
+    workloads = ", ".join(dict.fromkeys(f"{cell.spec.workload} ({cell.spec.size})" for cell in cells))
+    on_cpu = descriptions.on_cpu(results)
+    notes = [Note(verdict.CPU_NOTE)] if on_cpu else []
+    body: list[Node] = [*notes, _verdict(cells, results)]
+    if first.run.get("recipe") == "tutorial":
+        body.append(tutorial_section.section(cells, first.machine, on_cpu=on_cpu))
+    body.append(Section("Machine", (provenance.machine(results),)))
+    body += _results(training.timed(cells))
+    body += _trainings(training.trained(cells))
+    body += figures.find(cells)
+    body += _sweeps(cells)
+    body += _settings(cells)
+    body += _timelines(cells)
+    body.append(parity_section.section(cells))
+    body += _problems(cells)
+    body += [_reproduction(results), _software(cells), *notes]
+    return Report(f"{workloads} on {descriptions.devices(results)}", tuple(body))
+
+
+def _verdict(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Section:
+    return Section("Verdict", (List(tuple(map(Claim, verdict.sentences(cells, results)))),))
+
+
+def _results(timed: Sequence[Cell]) -> list[Node]:
+    if not timed:
+        return []
+    table = result_table.table(timed)
+    notes = [*definitions.from_host_rows(timed), *definitions.speedups_across_machines(timed)]
+    return [Section("Results", (definitions.conditions(timed), table, COLUMNS_MEAN, meanings(table, *notes)))]
+
+
+def _trainings(trained: Sequence[Cell]) -> list[Node]:
+    if not trained:
+        return []
+    table = training_table.table(trained)
+    body: list[Node] = [definitions.training_conditions(trained), table, COLUMNS_MEAN, meanings(table)]
+    if epochs_table.table(trained) is not None:
+        link = Link(EPOCHS_FILE, EPOCHS_FILE)
+        body.append(paragraph(link, " holds training loss, test loss, accuracy and times after each epoch."))
+    sections: list[Node] = [Section("Training", tuple(body))]
+    loading = loading_table.table(trained)
+    if loading is not None:
+        sections.append(Section("Input pipelines", (loading,)))
+    return sections
+
+
+def _sweeps(cells: Sequence[Cell]) -> list[Node]:
+    return [
+        Section(
+            f"Sweep of {found.option} ({found.cells[0].spec.protocol})",
+            (List(tuple(sweep.sentences(found))), sweep_table.table(found)),
+        )
+        for found in sweep.find(cells)
+    ]
+
+
+def _settings(cells: Sequence[Cell]) -> list[Node]:
+    settings = tuned_settings.table(cells)
+    if settings is None:
+        return []
+    return [Section("Settings of the tuned track", (settings, List(tuple(tuned_settings.exceptions(cells)))))]
+
+
+def _timelines(cells: Sequence[Cell]) -> list[Node]:
+    if not any(cell.first.spans for cell in cells):
+        return []
+    table = timeline_table.table(cells)
+    return [Section("Timelines", (paragraph(TIMELINE_NOTE), table, COLUMNS_MEAN, meanings(table)))]
+
+
+PROBLEM_COLUMNS = (
+    ColumnOf[tuple[Cell, TrialResult]](name="cell", kind=Kind.TEXT, value=lambda row: row[0].title),
+    ColumnOf[tuple[Cell, TrialResult]](
+        name="launch",
+        kind=Kind.COUNT,
+        value=lambda row: None if row[1].status == "skipped" else row[1].spec.launch + 1,
+    ),
+    ColumnOf[tuple[Cell, TrialResult]](name="status", kind=Kind.TEXT, value=lambda row: row[1].status),
+    ColumnOf[tuple[Cell, TrialResult]](name="reason", kind=Kind.TEXT, value=lambda row: row[1].reason),
+)
+
+
+def _problems(cells: Sequence[Cell]) -> list[Node]:
+    """What did not run, launch by launch, with the first traceback of each cell."""
+    troubled = [cell for cell in cells if cell.status != "ok"]
+    if not troubled:
+        return []
+    rows = [(cell, result) for cell in troubled for result in cell.launches if result.status != "ok"]
+    body: list[Node] = [make_table(PROBLEM_COLUMNS, rows), paragraph("logs/ holds the output of every process.")]
+    for cell in troubled:
+        trace = next((result.traceback for result in cell.launches if result.traceback), "")
+        if trace:
+            body += [paragraph(f"First failing rank of {cell.title}:"), CodeBlock(trace)]
+    return [Section("What did not run, and why", tuple(body))]
+
+
+def _reproduction(results: Sequence[TrialResult]) -> Section:
+    commands = dict.fromkeys(provenance.command(result.run) for result in results)
+    body = (CodeBlock("\n".join(commands)), paragraph(provenance.procedure(results)))
+    return Section("How to reproduce this", body)
+
+
+def _software(cells: Sequence[Cell]) -> Section:
+    variables = paragraph("Environment variables of the workers:")
+    return Section("Software", (provenance.software(cells), variables, *provenance.variables(cells)))

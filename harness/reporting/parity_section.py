@@ -1,0 +1,78 @@
+"""The section on the parity gate: what was compared, how, and with which errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
+from harness.reporting import loss_agreement
+from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.formatting import from_to
+from harness.reporting.model import List, Node, Section, Table, paragraph
+from harness.reporting.summary import Cell
+from harness.reporting.values import Kind, OfTolerance, Value
+from harness.spec import Check, Parity
+
+
+def section(cells: Sequence[Cell]) -> Section:
+    """The whole section."""
+    return Section("Parity", _body(cells))
+
+
+def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
+    judged = [cell.first.parity for cell in cells if cell.first.parity]
+    if not judged:
+        return (paragraph("No cell reached the parity gate."),)
+    limits = ", ".join(f"{limit:.0e} for {quantity}" for quantity, limit in EXACT.items())
+    what = (
+        f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
+        f"{from_to([parity.batch for parity in judged])} samples in float64 with the optimizer named above; split_size "
+        "and learning rate were scaled with the batch. The golden reference is the same steps in NumPy, computed "
+        "independently of all frameworks. The gate compares the losses, every parameter's gradient in the first step, "
+        "and every parameter after the last step, on every replica."
+    )
+    how = (
+        "Errors are relative to the largest value in the tensor; for parameters, to the largest change. The tolerances "
+        f"are {limits}. A deep network amplifies rounding, so its tolerance can be larger: {NOISE_FACTOR} times as "
+        "much as the reference itself changes when its initial weights are rounded once more, but at most "
+        f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, including the reference's own. Each entry of the table "
+        "is an error and its tolerance (error of tolerance)."
+    )
+    proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
+    proved = [cell for cell in cells if proofs[cell.spec.computation] is cell]
+    return (paragraph(what), paragraph(how), table(proved), List(tuple(loss_agreement.sentences(cells))))
+
+
+def table(cells: Sequence[Cell]) -> Table:
+    """The gate's errors and tolerances for each cell that it judged."""
+    judged = [(cell, cell.first.parity) for cell in cells if cell.first.parity]
+    quantities = dict.fromkeys(check.quantity for _, parity in judged for check in parity.checks)
+    columns = (
+        ColumnOf[tuple[Cell, Parity]](name="cell", kind=Kind.TEXT, value=lambda row: row[0].title),
+        ColumnOf[tuple[Cell, Parity]](
+            name="parity", kind=Kind.TEXT, value=lambda row: "passed" if row[1].passed else "FAILED"
+        ),
+        *map(_quantity, quantities),
+        ColumnOf[tuple[Cell, Parity]](
+            name="closest to its tolerance", kind=Kind.TEXT, value=lambda row: _closest(row[1])
+        ),
+    )
+    return make_table(columns, judged)
+
+
+def _quantity(name: str) -> ColumnOf[tuple[Cell, Parity]]:
+    """The column of the errors in one quantity, such as the losses."""
+
+    def value(row: tuple[Cell, Parity]) -> Value:
+        check = next((check for check in row[1].checks if check.quantity == name), None)
+        return None if check is None else OfTolerance(check.error, check.tolerance)
+
+    return ColumnOf(name=name, kind=Kind.ERROR, value=value)
+
+
+def _closest(parity: Parity) -> str:
+    def used(check: Check) -> float:
+        return check.error / check.tolerance
+
+    worst = max(parity.checks, key=used)
+    return f"{worst.quantity}: {worst.worst}"

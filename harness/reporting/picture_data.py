@@ -1,0 +1,135 @@
+"""The data that a report's pictures show, one type per kind of picture. Each picture is drawn from these alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.spec import Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """One cell's samples per second: the median, the range, and every launch."""
+
+    label: str
+    framework: str
+    track: str
+    median: float
+    low: float
+    high: float
+    launches: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughputs:
+    """The throughputs of cells. `unit` is what is counted, such as "image"."""
+
+    title: str
+    unit: str
+    cells: tuple[Throughput, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCurve:
+    """One cell's loss at each step, and the golden reference's, if it has one."""
+
+    label: str
+    framework: str
+    global_batch: int
+    losses: tuple[float, ...]
+    golden: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCurves:
+    """The loss curves of cells."""
+
+    title: str
+    cells: tuple[LossCurve, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """The test accuracy, in percent, after so many samples and seconds of training."""
+
+    samples: int
+    seconds: float
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningCurve:
+    """One cell's accuracies after each epoch, for each seed."""
+
+    label: str
+    framework: str
+    seeds: tuple[tuple[Accuracy, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningCurves:
+    """The learning curves of cells, and the accuracy in percent that they should reach."""
+
+    title: str
+    unit: str
+    target_percent: float
+    cells: tuple[LearningCurve, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """Seconds of one setting: the mean, and the standard deviation if it is known."""
+
+    name: str
+    mean: float
+    deviation: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarPanel:
+    """The bars of one source, such as the published numbers."""
+
+    title: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TutorialBars:
+    """The tutorial's published times (the first panel) and the measured ones. `title` is "" if it needs none."""
+
+    title: str
+    panels: tuple[BarPanel, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """Seconds per step at one value of an option: mean, range, and the ideal if there is one."""
+
+    value: float | str
+    name: str
+    mean: float
+    low: float
+    high: float
+    ideal: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepCurve:
+    """The step times of a sweep. `single`: seconds per step on a single device, if that was measured."""
+
+    title: str
+    option: str
+    framework: str
+    points: tuple[SweepPoint, ...]
+    single: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """What each stage did in one traced step."""
+
+    title: str
+    spans: tuple[Span, ...]
+
+
+PictureData = Throughputs | LossCurves | LearningCurves | TutorialBars | SweepCurve | Timeline

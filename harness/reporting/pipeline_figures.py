@@ -1,0 +1,78 @@
+"""The pictures of model parallelism: the tutorial, sweeps, and timelines of traced steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from harness.reporting import sweep, timelines, tutorial
+from harness.reporting.descriptions import spreads
+from harness.reporting.figure_titles import CPU_STAMP, title
+from harness.reporting.model import Figure
+from harness.reporting.picture_data import Bar, BarPanel, SweepCurve, SweepPoint, Timeline, TutorialBars
+from harness.reporting.summary import Cell
+from harness.results.intervals import deviation
+from harness.spec.partition import bubble
+
+
+def tutorial_bars(file: str, cells: Sequence[Cell]) -> Figure:
+    """The tutorial's published times beside the measured ones, with both ways of timing."""
+    published = tuple(Bar(name=name, mean=seconds, deviation=None) for name, seconds in tutorial.PUBLISHED.items())
+    panels = [BarPanel(title="published", bars=published)]
+    drawn = []
+    for protocol in tutorial.PROTOCOLS:
+        found = tutorial.rows(cells, protocol)
+        drawn += found.values()
+        times = {name: tutorial.repeats(found[name]) for name in tutorial.PUBLISHED if name in found}
+        bars = tuple(
+            Bar(name=name, mean=statistics.fmean(seconds), deviation=deviation(seconds))
+            for name, seconds in times.items()
+        )
+        panels.append(BarPanel(title=f"here, {protocol}", bars=bars))
+    stamp = CPU_STAMP if drawn and drawn[0].spec.platform == "cpu" else ""
+    caption = (
+        "ResNet-50 on one device, model parallel and as a pipeline: as published, and here with both ways of timing. "
+        "Mean and standard deviation over repeats. Note the different y-axes."
+    )
+    return Figure(file=file, caption=caption, data=TutorialBars(title=stamp, panels=tuple(panels)))
+
+
+def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
+    """The step times of a sweep."""
+    spec = found.cells[0].spec
+    points = tuple(
+        SweepPoint(
+            value=point.value,
+            name=point.name,
+            mean=point.mean,
+            low=point.low,
+            high=point.high,
+            ideal=point.ideal,
+        )
+        for point in found.points
+    )
+    data = SweepCurve(
+        title=title(found.cells, of=f"{spec.strategy} by {found.option}, {spec.protocol}: "),
+        option=found.option,
+        framework=spec.framework,
+        points=points,
+        single=found.single,
+    )
+    caption = (
+        f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): mean and range over {spreads(found.cells)}."
+    )
+    return Figure(file=file, caption=caption, data=data)
+
+
+def timeline(file: str, cell: Cell) -> Figure:
+    """What each stage did in a traced step."""
+    spans = cell.first.spans
+    stages, count = len(timelines.busy_stages(spans)), timelines.micro_batch_count(spans)
+    clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
+    caption = (
+        f"One step of {cell.title}, timed by {clock}. F: forward; B: backward (hatched); one colour per micro-batch. "
+        f"The stages are idle for at least {100 * timelines.idle_share(spans):.0f}% of the time; the bubble formula "
+        f"gives {100 * bubble(stages, count):.0f}%."
+    )
+    data = Timeline(title=title([cell], of=f"{cell.title}: "), spans=spans)
+    return Figure(file=file, caption=caption, data=data)

@@ -1,0 +1,122 @@
+"""The values in a report's tables: numbers, text, and a small type for each value that is neither.
+
+A number is in the unit of its column: 12.5 in a column of milliseconds, 98.4 in one of percent. None is a missing
+value. How a value is written follows from the `Kind` of its column; see formatting.written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.results.intervals import Interval
+
+
+class Kind(Enum):
+    """What a column holds, which decides how many digits its numbers get."""
+
+    TEXT = "words"
+    LABEL = "a number that counts nothing, such as a version or the index of a device; or a word in its place"
+    COUNT = "a whole number"
+    GROUPED = "a whole number, with thousands separated"
+    ROUNDED = "three significant digits, or all digits before the point, with thousands separated"
+    UNTIL = "as ROUNDED, for what may never happen: infinity is written as never"
+    THREE_DIGITS = "three significant digits"
+    FOUR_DIGITS = "four significant digits"
+    HUNDREDTHS = "two digits after the point"
+    PERCENT = "whole percent, with the sign"
+    SHORTEST = "no more digits than it needs"
+    ERROR = "a relative error: two digits and an exponent"
+    PARITY = "the outcome of the parity gate: an error as an upper bound, and words where there is more to say"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the column holds numbers alone, which a terminal aligns to the right."""
+        return self not in (Kind.TEXT, Kind.LABEL, Kind.PARITY)
+
+
+@dataclass(frozen=True)
+class Range:
+    """From the lowest to the highest value."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class OutOf:
+    """How many of a total: "3/5"."""
+
+    count: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its standard deviation, with what the mean depends on, if readers need to know it: "split 20"."""
+
+    mean: float
+    deviation: float
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class PerStage:
+    """One number for each stage."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A number, with another one in brackets beside it."""
+
+    value: float
+    other: float | None
+
+
+@dataclass(frozen=True)
+class ByCache:
+    """A number for each state of the compile cache ("cold", "warm"), or one number if there is no such cache."""
+
+    values: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with its unit. The unit is written only if it is not that of the column."""
+
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class ParityError:
+    """The worst relative error in the parity gate. `tolerances`: the gate's set of tolerances, usually "exact"."""
+
+    error: float
+    passed: bool
+    tolerances: str
+
+
+@dataclass(frozen=True)
+class OfTolerance:
+    """A relative error and its tolerance."""
+
+    error: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A number and the formula that gives it."""
+
+    value: float
+    formula: str
+
+
+Composite = (
+    Range | Interval | OutOf | Estimate | PerStage | Beside | ByCache | Quantity | ParityError | OfTolerance | Formula
+)
+"""Values that are made of numbers."""
+Value = str | int | float | Composite | None
