@@ -13,9 +13,10 @@ from conftest import TESTS, harness, interpreters, make_result, make_spec, pytho
 from refusals import names, refused_command
 
 from harness import workloads
-from harness.reporting import document, plots, sweep, sweep_table, timeline_table, timelines, tutorial, tutorial_section
+from harness.reporting import document, plots, sweep, timelines, tutorial, tutorial_section
 from harness.reporting.summary import summarize
-from harness.reporting.tutorial_tables import comparison
+from harness.reporting.tables import sweep_table, timeline_table
+from harness.reporting.tables.tutorial_tables import comparison
 from harness.reporting.values import Estimate
 from harness.results import store
 from harness.spec import Span

@@ -13,19 +13,10 @@ from scenes import HOSTILE, HOSTILE_TRACE
 
 from harness import reporting, workloads
 from harness.cli import screen, terminal
-from harness.reporting import (
-    descriptions,
-    document,
-    formatting,
-    loss_agreement,
-    markdown,
-    naming,
-    result_table,
-    summary,
-    verdict,
-)
+from harness.reporting import descriptions, document, formatting, loss_agreement, markdown, naming, summary, verdict
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
+from harness.reporting.tables import result_table
 from harness.reporting.values import ByCache, OutOf
 from harness.results import store
 from harness.spec import OptimizerSpec, TrialResult

@@ -16,9 +16,10 @@ from harness.machine import machine_record
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
-from harness.reporting import naming, result_table, sweep, tuned_settings
-from harness.reporting.result_table import first_steps
+from harness.reporting import naming, sweep, tuned_settings
 from harness.reporting.summary import over_bare_loop, summarize
+from harness.reporting.tables import result_table
+from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache
 from harness.spec import TrialSpec, registry
 from harness.worker import compile_cache

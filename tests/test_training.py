@@ -21,9 +21,10 @@ from refusals import names, refused, refused_command
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import loops
-from harness.reporting import document, loading_table, markdown, result_table, summary, training, training_table
+from harness.reporting import document, markdown, summary, training
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
+from harness.reporting.tables import loading_table, result_table, training_table
 from harness.results import intervals, merging, store
 from harness.spec import Epoch, TrainingSpec, partition
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.terminal import print_table
-from harness.reporting import result_table, summary, training, training_table, verdict
+from harness.reporting import summary, training, verdict
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
+from harness.reporting.tables import result_table, training_table
 from harness.results import store
 from harness.spec import TrialResult
 

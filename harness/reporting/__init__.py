@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.reporting import comma_separated, document, epochs_table, markdown, summary, training
+from harness.reporting import comma_separated, document, markdown, summary, training
+from harness.reporting.tables import epochs_table
 from harness.spec import TrialResult
 
 

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from harness.reporting import (
     definitions,
     descriptions,
-    epochs_table,
     figures,
-    loading_table,
     parity_section,
     provenance,
-    result_table,
     sweep,
-    sweep_table,
-    timeline_table,
     training,
-    training_table,
     tuned_settings,
     tutorial_section,
     verdict,
@@ -25,6 +19,14 @@ from harness.reporting import (
 from harness.reporting.columns import ColumnOf, make_table, meanings
 from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Report, Section, paragraph
 from harness.reporting.summary import Cell
+from harness.reporting.tables import (
+    epochs_table,
+    loading_table,
+    result_table,
+    sweep_table,
+    timeline_table,
+    training_table,
+)
 from harness.reporting.values import Kind
 from harness.spec import TrialResult
 

@@ -8,6 +8,7 @@ from harness.reporting import timelines
 from harness.reporting.formatting import from_to
 from harness.reporting.model import Definition, DefinitionList, List, Node, Section, paragraph
 from harness.reporting.summary import Cell
+from harness.reporting.tables.tutorial_tables import comparison, hardware
 from harness.reporting.tutorial import (
     PROTOCOL_WORDS,
     PROTOCOLS,
@@ -16,7 +17,6 @@ from harness.reporting.tutorial import (
     repeats,
     rows,
 )
-from harness.reporting.tutorial_tables import comparison, hardware
 
 PUBLISHED_HARDWARE = (
     "The tutorial does not name the GPUs behind its published numbers. A course based on it shows two GeForce GTX 1080 "

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.reporting.cell_columns import throughput_heading, throughput_unit
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
+from harness.reporting.tables.cell_columns import throughput_heading, throughput_unit
 from harness.reporting.training import share, throughput
 from harness.reporting.values import Kind, Quantity, Value
 

@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from harness.reporting.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
+from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.training import share, throughput, to_target
 from harness.reporting.values import Kind, OutOf, Quantity, Value
 from harness.results.intervals import median_interval

@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from harness.reporting import naming
-from harness.reporting.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell, counted_seconds
+from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.values import ByCache, Kind, OutOf, Quantity, Range, Value
 from harness.spec import TrialResult
 

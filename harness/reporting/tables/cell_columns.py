@@ -15,14 +15,10 @@ def workload_name(cell: Cell) -> str:
     return f"{cell.spec.workload} {cell.spec.size}"
 
 
-def common_unit(units: Sequence[str]) -> str:
-    """ "images/s" if all cells count images; "" if they count different things."""
-    return f"{units[0]}s/s" if len(set(units)) == 1 else ""
-
-
 def throughput_unit(cells: Sequence[Cell]) -> str:
-    """The unit of the cells' throughputs; "" if they have several, which then stand beside the numbers."""
-    return common_unit([cell.first.unit for cell in cells])
+    """The unit of the cells' throughputs: "images/s"; "" if they have several, which then stand beside the numbers."""
+    units = {cell.first.unit for cell in cells}
+    return f"{units.pop()}s/s" if len(units) == 1 else ""
 
 
 def throughput_heading(cells: Sequence[Cell]) -> str:
