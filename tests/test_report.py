@@ -389,6 +389,8 @@ def test_hostile_text_is_inert(tmp_path):
         ("*b* `c`", "\\*b\\* \\`c\\`"),
         ("one\ntwo", "one two"),
         ("_x_", "\\_x\\_"),
+        ("__x__", "\\_\\_x\\_\\_"),
+        ("a__b", "a__b"),
     ],
 )
 def test_escape(text, safe):

@@ -106,7 +106,12 @@ def escape(text: str) -> str:
     """The text on one line, as Markdown and HTML show it literally: nothing in it can become markup."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_|_(?!\w)", lambda match: "\\" + match.group(), text)
+    # underscores within a word are no markup
+    return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_+|_+(?!\w)", _backslashes, text)
+
+
+def _backslashes(match: re.Match[str]) -> str:
+    return "".join(f"\\{character}" for character in match.group())
 
 
 def _escape_spaced(text: str) -> str:

@@ -340,6 +340,42 @@ GUARANTEES = (
                 edits=(("harness/reporting/markdown.py", "max(least, longest + 1)", "max(least, 0 * longest)"),),
                 tests=("test_report::test_hostile_text_is_inert",),
             ),
+            Break(
+                fault="a sentence that begins with a hyphen becomes a list",
+                edits=(
+                    (
+                        "harness/reporting/markdown.py",
+                        'return ["\\n".join(map(_literal_start, lines))]',
+                        'return ["\\n".join(lines)]',
+                    ),
+                ),
+                tests=("test_render::test_no_text_becomes_markup_in_any_node",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="typed-reports",
+        promise="Between the records and the renderer, a report's numbers are numbers, and each kind of node and value "
+        "has a rendering.",
+        breaks=(
+            Break(
+                fault="a column of numbers is text before it reaches a renderer",
+                edits=(
+                    (
+                        "harness/reporting/tables/result_table.py",
+                        "value=lambda cell: cell.speedup,",
+                        'value=lambda cell: None if cell.speedup is None else f"{cell.speedup:.2f}",',
+                    ),
+                ),
+                tests=("test_render::test_all_numbers_of_a_report_are_numbers",),
+            ),
+            Break(
+                fault="a kind of node that the renderer does not know is left out",
+                edits=(
+                    ("harness/reporting/markdown.py", "            assert_never(node)\n", "            return []\n"),
+                ),
+                tests=("test_render::test_every_kind_of_node_has_a_rendering",),
+            ),
         ),
     ),
     Guarantee(
