@@ -1,1 +1,1 @@
-"""The tables of a report, one module each. Each declares its columns, and nothing else does."""
+"""The tables of a report that stand for themselves, one module each. A section's small table stands beside its text."""
