@@ -116,6 +116,18 @@ def test_only_the_renderer_knows_markdown():
         assert "pandas" not in set(imports(path)) or path.name in ("markdown.py", "comma_separated.py"), path
 
 
+def test_pictures_are_drawn_from_the_data_in_the_report_alone():
+    for path in (ROOT / "harness" / "reporting" / "plots").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harness."):
+                assert node.module in (
+                    "harness.reporting.model",
+                    "harness.reporting.picture_data",
+                    "harness.reporting.plots",
+                    "harness.reporting.plots.style",
+                ), path
+
+
 def test_a_plan_needs_neither_plots_nor_tables():
     code = """
 import sys
