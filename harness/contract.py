@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harness.spec import Normalization, OptimizerSpec, Platform, Precision, arrays
+from harness.spec import Normalization, OptimizerSpec, Platform, Precision, RunOptions, arrays
 from harness.workloads import Workload
 
 Arrays = arrays.Arrays
@@ -45,8 +45,11 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything that a strategy needs to build its program."""
+class Job(RunOptions):
+    """Everything that a strategy needs to build its program, with the run options (harness/spec/run_options.py).
+
+    A batch in several accumulation steps is cut by harness.spec.partition.shares.
+    """
 
     world: World
     workload: Workload
@@ -56,7 +59,6 @@ class Job:
     global_batch: int
     options: dict[str, Any] = field(default_factory=dict)
     normalization: Normalization = "global"  # which samples share BatchNorm statistics
-    accumulation_steps: int = 1  # parts of a batch, with one synchronization for all of them: partition.shares
     settings: dict[str, bool] = field(default_factory=dict)  # the framework's own, as the track sets them
     keep_gradients: bool = False  # for the parity phase, which calls gradients()
 

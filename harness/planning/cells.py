@@ -27,6 +27,7 @@ from harness.spec import (
     TrialSpec,
     optimizers,
     registry,
+    run_options,
 )
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
@@ -159,7 +160,6 @@ def _trial(
         variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
         algorithm=strategy.algorithm,
         normalization=normalization,
-        accumulation_steps=request.accumulation_steps,
         tolerances=_tolerances(strategy, options),
         parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
         parity_batch=_parity_batch(combination, shape, options),
@@ -169,6 +169,7 @@ def _trial(
         steps_per_block=preset["steps_per_block"],
         warmup_seconds=preset["warmup_seconds"],
         block_seconds=preset["block_seconds"],
+        **run_options.values(request),
     )
 
 
@@ -193,10 +194,8 @@ def _settings(
 
 
 def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: Request) -> str:
-    """What tells a cell from the others of its strategy, in words: these options and settings."""
-    shown = dict(options)
-    if request.accumulation_steps > 1:
-        shown["accumulation_steps"] = request.accumulation_steps
+    """What tells a cell from the others of its strategy, in words: options, run options and settings."""
+    shown = {**options, **run_options.chosen(request)}
     shown |= {name: str(on).lower() for name, on in settings.items()}
     return ", ".join(f"{name}={value}" for name, value in sorted(shown.items(), reverse=True))
 

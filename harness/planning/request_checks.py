@@ -21,6 +21,7 @@ from harness.spec import (
     TrainingSpec,
 )
 from harness.spec.errors import UsageError, check_name
+from harness.spec.limits import check_limits
 from harness.workloads import Workload
 
 TRACKS: tuple[Track, ...] = get_args(Track)
@@ -74,10 +75,9 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
 
 def check_numbers(request: Request) -> None:
     """Raises UsageError for a number that is out of range."""
+    check_limits(request)
     if request.global_batch is not None and request.global_batch < 1:
         raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
-    if request.accumulation_steps < 1:
-        raise UsageError(f"--accumulation-steps {request.accumulation_steps}: must be at least 1")
     if request.launches is not None and not 1 <= request.launches <= MAX_LAUNCHES:
         raise UsageError(f"--launches {request.launches}: must be at least 1 and at most {MAX_LAUNCHES}")
     if request.seed < 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.spec import RunOptions
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
@@ -21,7 +23,7 @@ class TrainingRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(RunOptions):
     """What the user asks for. "all" and None stand for the defaults of this machine and these workloads."""
 
     frameworks: tuple[str, ...] = ("all",)
@@ -36,7 +38,6 @@ class Request:
     precision: str | None = None  # None: the track's
     optimizer: str | None = None
     learning_rate_scaling: str = "none"
-    accumulation_steps: int = 1
     batch_norm: str | None = None  # None: each strategy's own
     seed: int = 0
     preset: str | None = None

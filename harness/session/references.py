@@ -15,7 +15,7 @@ from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
 from harness.launch.golden_pool import Failure
 from harness.reference.loops import Golden
-from harness.spec import CHECKED_LOSSES, TrialSpec
+from harness.spec import CHECKED_LOSSES, TrialSpec, run_options
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.spec.progress import Display
@@ -153,6 +153,7 @@ class References:
         else:
             options, batch, own = spec.options, spec.global_batch, (spec.optimizer,)
         key = (phase, spec.workload, spec.size, spec.seed, spec.algorithm, normalization(spec, options)(batch), *own)
+        key += tuple(run_options.values(spec).items())
         if spec.algorithm != "synchronous":
-            key += (spec.devices, spec.accumulation_steps, options.get("sync_every"))
+            key += (spec.devices, options.get("sync_every"))
         return (*key, spec.training.init_from) if spec.training else key

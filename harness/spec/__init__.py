@@ -34,6 +34,7 @@ from harness.spec.result import (
     Span,
     TrialResult,
 )
+from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, StrategySpec
 from harness.spec.trial import FROM_HOST_VERSION, LOCAL_STEPS_IN_PARITY, OptimizerSpec, TrainingSpec, TrialSpec
 
@@ -62,6 +63,7 @@ __all__ = [
     "Processes",
     "Protocol",
     "Quantity",
+    "RunOptions",
     "Schedule",
     "Setting",
     "Span",

@@ -17,6 +17,7 @@ from harness.spec.kinds import (
     ToleranceSet,
     Track,
 )
+from harness.spec.run_options import RunOptions
 
 FROM_HOST_VERSION = 2  # the version of the protocol that is measured now; version 1 made its batches with NumPy
 LOCAL_STEPS_IN_PARITY = 2  # in the parity phase, local SGD averages at least this often
@@ -61,8 +62,8 @@ class TrainingSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSpec:
-    """One planned measurement: a cell of the matrix, and which launch of it."""
+class TrialSpec(RunOptions):
+    """One planned measurement: a cell of the matrix with its run options, and which launch of it."""
 
     framework: str
     workload: str
@@ -75,10 +76,10 @@ class TrialSpec:
     optimizer: OptimizerSpec
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
-    variant: str = ""  # the options that tell this cell from others: those chosen, or dependent on the workload
+    # what tells this cell from others: options that were chosen or depend on the workload, run options, settings
+    variant: str = ""
     algorithm: Algorithm = "synchronous"
     normalization: Normalization = "global"
-    accumulation_steps: int = 1  # a step's batch comes in so many parts, synchronized once
     tolerances: ToleranceSet = "exact"
     track: Track = "defaults"
     settings: dict[str, bool] = field(default_factory=dict)  # all of the framework's, by name

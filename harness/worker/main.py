@@ -29,7 +29,7 @@ from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.messages import ORDER, Order
-from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks
+from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, run_options
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
 from harness.worker import compile_cache, libraries
@@ -146,9 +146,9 @@ def make_job(spec: TrialSpec, world: World, precision: Precision, *, small: bool
         global_batch=spec.parity_batch if small else spec.global_batch,
         options=spec.parity_options if small else spec.options,
         normalization=spec.normalization,
-        accumulation_steps=spec.accumulation_steps,
         settings=spec.settings,
         keep_gradients=small,
+        **run_options.values(spec),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.contract import Job, Program
-from harness.spec import TrialSpec
+from harness.spec import TrialSpec, run_options
 from harness.spec.optimizers import scheduled
 from harness.worker import timing
 from harness.worker.context import Context
@@ -106,7 +106,7 @@ def time_blocks_in_turn(
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:
     """The framework's bare loop for a cell on GPUs, if it has one. CPU timings are too noisy to show a difference."""
-    plain = spec.accumulation_steps == 1 and not scheduled(job.optimizer)
+    plain = not run_options.chosen(spec) and not scheduled(job.optimizer)
     if spec.platform == "cpu" or not plain or importlib.util.find_spec(f"{package}.bare") is None:
         return None
     return importlib.import_module(f"{package}.bare").LOOPS.get(spec.strategy)

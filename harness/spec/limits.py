@@ -1,0 +1,54 @@
+"""What a value on the command line may be, declared beside the field that takes it."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from harness.spec.errors import UsageError, check_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a field may hold besides None, as in `Annotated[int, Limits(least=1)]`. None stands for no limit."""
+
+    least: float | None = None
+    most: float | None = None
+    allowed: tuple[str, ...] = ()  # the names to choose from; none given: any text
+
+
+def check_limits(asked: Any) -> None:
+    """Raises UsageError for a field of a dataclass whose value is outside its limits; names the flag and the value."""
+    for name, limits in _declared(type(asked)):
+        value = getattr(asked, name)
+        if value is not None:
+            _check(f"--{name.replace('_', '-')}", value, limits)
+
+
+def _declared(kind: type) -> Iterator[tuple[str, Limits]]:
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        for note in getattr(hint, "__metadata__", ()):
+            if isinstance(note, Limits):
+                yield name, note
+
+
+def _check(flag: str, value: Any, limits: Limits) -> None:
+    if limits.allowed:
+        check_name(flag, value, limits.allowed)
+    bounds = []
+    if limits.least is not None:
+        bounds.append(f"at least {limits.least:g}")
+    if limits.most is not None:
+        bounds.append(f"at most {limits.most:g}")
+    if not _within(value, limits):
+        shown = f"{value:g}" if isinstance(value, float) else value
+        raise UsageError(f"{flag} {shown}: must be {' and '.join(bounds)}")
+
+
+def _within(value: Any, limits: Limits) -> bool:
+    """Whether a number is within its bounds; NaN is within none."""
+    large_enough = limits.least is None or limits.least <= value
+    small_enough = limits.most is None or value <= limits.most
+    return large_enough and small_enough
