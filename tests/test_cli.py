@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -82,6 +83,13 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
     assert {(s["global_batch"], s["seed"], s["framework"]) for s in both} == {(20, 10, "jax"), (20, 10, "tf")}
     all_three = specs("-c", "c.toml", "--global-batch", "40", env={"HARNESS_GLOBAL_BATCH": "20"})
     assert {s["global_batch"] for s in all_three} == {40}
+    (tmp_path / "lists.toml").write_text(
+        'framework = "torch"\ndevices = [2, 4]\noption = ["split_size=4", "cut=time"]\n'
+    )
+    lists = specs("-c", "lists.toml", "--strategy", "pipeline,ddp", env={"HARNESS_SETTING": "compile=false"})
+    assert {(s["strategy"], s["devices"]) for s in lists} == set(itertools.product(("pipeline", "ddp"), (2, 4)))
+    assert {(s["options"].get("split_size"), s["options"].get("cut")) for s in lists} == {(4, "time"), (None, None)}
+    assert {s["settings"]["compile"] for s in lists} == {False}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +99,8 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
         ("config = 'other.toml'", ["c.toml", "'config'"]),
         ("framwork = 'torch'", ["framwork"]),
         ("seed = 'many'", ["seed", "many"]),
+        ("devices = [2, 2.5]", ["devices", "2.5"]),
+        ("size = ''", ["--size"]),
         ("seed = 1\nseed = 2", ["c.toml", "TOML"]),
         ("seed: 1", ["c.toml", "TOML"]),
         ("[option]\nsplit_size = 2", ["c.toml", "option"]),

@@ -6,21 +6,27 @@ import itertools
 import math
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
 from conftest import make_machine
 from refusals import names, refused
 
 from harness import workloads
+from harness.cli.terminal import PlainDisplay
+from harness.contract import World
 from harness.machine import devices
 from harness.machine.devices import Gpu, visible
 from harness.planning import presets
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request, TrainingRequest
-from harness.spec import optimizers, partition, registry
+from harness.session.references import References
+from harness.spec import RunOptions, optimizers, partition, registry, run_options
 from harness.spec.errors import MachineUnfit
+from harness.spec.limits import Limits, check_limits
+from harness.worker.main import make_job
 
 
 @pytest.fixture(autouse=True)
@@ -248,6 +254,41 @@ def test_accumulation_cuts_batch_and_groups(machine):
         make_plan(replace(request, accumulation_steps=5), machine)
     with refused("--accumulation-steps 0"):
         make_plan(replace(request, accumulation_steps=0), machine)
+
+
+def test_run_options_reach_the_job_the_name_of_the_cell_and_the_golden_reference(machine, tmp_path):
+    """Give every run option another value here."""
+    asked = RunOptions(accumulation_steps=2)
+    assert set(run_options.chosen(asked)) == {option.name for option in fields(RunOptions)}
+
+    def spec_of(options):
+        values = run_options.values(options)
+        request = Request(frameworks=("torch",), strategies=("ddp",), workloads=("toy",), **values)
+        return make_plan(request, machine).trials[0].spec
+
+    spec, plain = spec_of(asked), spec_of(RunOptions())
+    world = World(rank=0, processes=2, devices=2, platform="cpu", cores=1, rendezvous="")
+    for small in (False, True):
+        assert run_options.values(make_job(spec, world, "fp64", small=small)) == run_options.values(asked)
+    for name, value in run_options.values(asked).items():
+        assert f"{name}={value}" in spec.cell
+    assert not run_options.chosen(plain)
+    assert plain.cell == "toy-base-torch-ddp-x2"
+    references = References(tmp_path, data=None, display=PlainDisplay())
+    assert references.key(spec, "timing") != references.key(plain, "timing")
+
+
+@dataclass
+class Asked:
+    least_share: Annotated[float | None, Limits(least=0, most=1)] = None
+
+
+@pytest.mark.parametrize("value", [-0.5, 2, math.nan])
+def test_a_number_outside_its_limits_is_refused(value):
+    for right in (None, 0, 0.5, 1):
+        check_limits(Asked(least_share=right))
+    with refused(f"--least-share {value:g}", "0", "1"):
+        check_limits(Asked(least_share=value))
 
 
 def test_batch_norm_can_be_chosen_where_it_is_offered(machine):

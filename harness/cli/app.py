@@ -10,22 +10,32 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict, Env
 
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, read_toml
+from harness.cli.argument_values import prepare_tokens
 from harness.cli.commands import data, listings, plan, report, run
 from harness.cli.output import fail
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
+
+
+def shown_default(value: Any) -> str | None:
+    """A flag's default as --help shows it. The texts of flags without names as their default explain it in words."""
+    if isinstance(value, tuple):
+        names = [item for item in value if isinstance(item, str)]
+        return str(names) if names else None
+    return None if value in (None, "", {}) else str(value)
+
 
 app = App(
     name="harness",
     version=harness.__version__,
     help_format="plaintext",
-    default_parameter=Parameter(negative=""),
+    default_parameter=Parameter(negative="", show_default=shown_default),
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
@@ -53,7 +63,7 @@ def configured(
     sources: list = [Env(PREFIX, command=False)]
     if config is not None:
         sources.append(Dict(read_toml(config), source=str(config), use_commands_as_keys=False))
-    app.config = sources
+    app.config = [*sources, prepare_tokens]
     return app(tokens, exit_on_error=False, print_error=False) or 0
 
 
@@ -62,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        code = fail(f"{error} (see --help)", 2)
+        refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
+        code = fail(error.__cause__ if refused else f"{error} (see --help)", 2)
     except UsageError as error:
         code = fail(error, 2)
     except MachineUnfit as error:

@@ -8,11 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from harness.cli.arguments import RunArguments, TrainArguments
+from harness.cli.arguments import RunArguments, TrainArguments, flag_of
 from harness.spec.errors import UsageError, check_name
 
 PREFIX = "HARNESS_"
-SHARED = tuple(item.name for arguments in (RunArguments, TrainArguments) for item in fields(arguments))
+SHARED = tuple(
+    flag_of(item.name).replace("-", "_") for arguments in (RunArguments, TrainArguments) for item in fields(arguments)
+)
 OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes")
 
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from cyclopts import Parameter, Token
+from cyclopts import App, Argument, ArgumentCollection, Parameter, Token
 
 from harness.spec.errors import UsageError
 
-
-def whole_number(type_: type, tokens: Sequence[Token]) -> int:
-    """A cyclopts converter that refuses 3.5, which cyclopts itself would round."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
-
-
-WholeNumber = Annotated[int, Parameter(converter=whole_number)]
+NAMES, NUMBERS = tuple[str, ...], tuple[int, ...]
 
 
 def split(values: Sequence[str]) -> list[str]:
@@ -28,26 +19,42 @@ def split(values: Sequence[str]) -> list[str]:
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
-def names(flag: str, values: Sequence[str]) -> tuple[str, ...]:
-    """At least one name. Raises UsageError."""
-    found = tuple(split(values))
-    if not found:
-        raise UsageError(f"{flag}: is empty; give names, a comma-separated list, or all")
-    return found
+def prepare_tokens(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Check the texts that cyclopts found for each flag in all sources, and cut lists into parts for it to convert.
+
+    cyclopts calls this like a source of configuration, after all others. Raises UsageError for a text that is empty
+    where the default is not: it may come from an unset shell variable, and must not mean the default. Raises it for a
+    number that is not whole, too, which cyclopts would round.
+    """
+    flags = [argument for argument in arguments if argument.field_info.is_keyword]
+    for argument in flags:
+        if argument.hint in (NAMES, NUMBERS):
+            argument.tokens = _parts(argument)
+        elif argument.hint in (str, str | None) and any(token.value == "" for token in argument.tokens):
+            _check_may_be_empty(argument)
+        if argument.hint in (NUMBERS, int, int | None):
+            for token in argument.tokens:
+                _check_whole(token)
 
 
-def check_not_empty(flag: str, value: str | None) -> None:
-    """Raises UsageError for an empty text: it may come from an unset shell variable, and must not mean the default."""
-    if value == "":
-        raise UsageError(f"{flag}: is empty; give a name, or leave the flag out")
+def _parts(argument: Argument) -> list[Token]:
+    """The texts of a list, cut at the commas."""
+    parts = [token.evolve(value=part) for token in argument.tokens for part in split([token.value])]
+    if argument.tokens and not parts:
+        _check_may_be_empty(argument)
+    return [part.evolve(index=index) for index, part in enumerate(parts)]
 
 
-def integer(flag: str, value: str) -> int:
-    """A whole number. Raises UsageError."""
+def _check_may_be_empty(argument: Argument) -> None:
+    if argument.field_info.default not in ("", ()):
+        raise UsageError(f"{argument.name}: is empty; give a value, or leave the flag out")
+
+
+def _check_whole(token: Token) -> None:
     try:
-        return int(value)
+        int(token.value)
     except ValueError:
-        raise UsageError(f"{flag} {value!r}: must be a whole number, or a comma-separated list of them") from None
+        raise UsageError(f"{token.keyword} {token.value!r}: must be a whole number") from None
 
 
 def pairs(
@@ -69,23 +76,37 @@ def pairs(
     return found
 
 
-def compile_cache(value: str) -> str:
-    """A folder that exists or can be made, as an absolute path; "none" and "" as they are. Raises UsageError."""
-    if value in ("", "none"):
-        return value
-    folder = Path(value).expanduser().absolute()
-    existing = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make the rest
-    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
-        raise UsageError(f"--compile-cache {value}: {existing} is not a writable folder; name another folder, or none")
-    return str(folder)
+def as_settings(texts: Sequence[str]) -> dict[str, str]:
+    """What --setting gives. Raises UsageError."""
+    return pairs("--setting", texts, example="compile=false")
 
 
-def interpreters(values: Sequence[str]) -> dict[str, str]:
-    """NAME=PATH texts as a mapping from names to absolute paths. Raises UsageError."""
+def as_options(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What --option gives: one value for each name. Raises UsageError."""
+    found = pairs("--option", texts, example="split_size=20", if_repeated="; use `sweep` to compare values")
+    return {name: (value,) for name, value in found.items()}
+
+
+def as_interpreters(texts: Sequence[str]) -> dict[str, str]:
+    """What --interpreter gives, with absolute paths. Raises UsageError."""
     paths = {}
-    for name, value in pairs("--interpreter", values, example="tf=/opt/tf/bin/python", form="NAME=PATH").items():
+    for name, value in pairs("--interpreter", texts, example="tf=/opt/tf/bin/python", form="NAME=PATH").items():
         path = Path(value).expanduser().absolute()  # not resolve(): the python of a virtual environment is a link
         if not path.is_file():
             raise UsageError(f"--interpreter '{name}={value}': there is no such file; name a Python executable")
         paths[name] = str(path)
     return paths
+
+
+def mapping(convert: Callable[[Sequence[str]], Mapping[str, Any]]) -> Parameter:
+    """A flag whose comma-separated texts `convert` turns into a mapping. It can be repeated."""
+    return Parameter(
+        converter=partial(_converted, convert=convert),
+        accepts_keys=False,  # --option split_size=20, not --option.split_size 20
+        n_tokens=-1,  # any number
+        env_var_split=lambda _, text, **_options: text.split(),  # as in variables that hold lists
+    )
+
+
+def _converted(_: type, tokens: Sequence[Token], *, convert: Callable[[Sequence[str]], Mapping[str, Any]]) -> Any:
+    return convert(split([token.value for token in tokens]))

@@ -72,7 +72,7 @@ def make_cells(combination: Combination, scope: Scope, *, unavailable: str) -> l
         options, impossible = _options(combination, scope.request, shape, chosen)
         spec = _trial(combination, scope, shape, options=options, chosen=chosen, optimizer=optimizer)
         reason = _why_skipped(spec, combination, scope, impossible)
-        for training in _trainings(combination, scope.request, shape):
+        for training in _trainings(combination, scope, shape):
             cell = Planned(spec=replace(spec, training=training))
             if reason:
                 cell = replace(cell, status="skipped", reason=reason)
@@ -163,7 +163,7 @@ def _trial(
         tolerances=_tolerances(strategy, options),
         parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
         parity_batch=_parity_batch(combination, shape, options),
-        timeout_seconds=request.timeout_seconds,
+        timeout_seconds=scope.timeout_seconds,
         curve_steps=min(preset["curve_steps"], workload.curve_steps),
         blocks=preset["blocks"],
         steps_per_block=preset["steps_per_block"],
@@ -226,14 +226,15 @@ def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, imposs
     return reason or (normalization_reason if workload.normalizes else "")
 
 
-def _trainings(combination: Combination, request: Request, shape: Shape) -> list[TrainingSpec] | list[None]:
+def _trainings(combination: Combination, scope: Scope, shape: Shape) -> list[TrainingSpec] | list[None]:
     """How `train` trains a cell, once for each number of loader workers. Under `run` there is one cell, without."""
-    if request.training is None:
+    asked = scope.request.training
+    if asked is None:
         return [None]
     unit = _batch_unit(combination.strategy, shape)
     return [
-        training_of(combination.workload, request.training, batch_unit=unit, workers=count)
-        for count in request.training.workers
+        training_of(combination.workload, asked, batch_unit=unit, workers=count, init_from=scope.init_from)
+        for count in dict.fromkeys(asked.workers)
     ]
 
 

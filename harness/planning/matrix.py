@@ -47,7 +47,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
         platform=scope.platform,
         preset=scope.preset,
         interpreters=interpreters,
-        compile_cache=request.compile_cache,
+        compile_cache=request_checks.compile_cache(request),
         launches=launches,
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar, get_args
 
-from harness import workloads
+from harness import checkpoints, workloads
 from harness.machine.devices import Machine, require_healthy
 from harness.planning.run_request import Request, TrainingRequest
 from harness.spec import (
@@ -30,8 +32,8 @@ PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 LAST_BATCHES: tuple[LastBatch, ...] = get_args(LastBatch)
 INPUTS: tuple[Input, ...] = get_args(Input)
 NORMALIZATIONS: tuple[Normalization, ...] = ("per_device", "global")  # per_microbatch belongs to pipelines
-SCALINGS = ("none", "linear")
-MAX_CPU_DEVICES, MAX_WORKERS, MAX_LAUNCHES = 64, 256, 1000
+MAX_CPU_DEVICES, MAX_WORKERS = 64, 256
+TIMEOUT_SECONDS, TRAINING_TIMEOUT_SECONDS = 600.0, 86400.0
 
 Name = TypeVar("Name", bound=str)
 
@@ -73,29 +75,31 @@ def device_counts(request: Request, machine: Machine, platform: Platform) -> tup
     return tuple(dict.fromkeys(request.devices)) or (default,)
 
 
-def check_numbers(request: Request) -> None:
-    """Raises UsageError for a number that is out of range."""
-    check_limits(request)
-    if request.global_batch is not None and request.global_batch < 1:
-        raise UsageError(f"--global-batch {request.global_batch}: must be at least 1")
-    if request.launches is not None and not 1 <= request.launches <= MAX_LAUNCHES:
-        raise UsageError(f"--launches {request.launches}: must be at least 1 and at most {MAX_LAUNCHES}")
-    if request.seed < 0:
-        raise UsageError(f"--seed {request.seed}: must be at least 0")
-    if not (math.isfinite(request.timeout_seconds) and request.timeout_seconds > 0):
-        raise UsageError(f"--timeout {request.timeout_seconds:g}: must be a positive number of seconds")
+def timeout_seconds(request: Request) -> float:
+    """How many seconds one phase of one trial may take. Raises UsageError for a number that is no time limit."""
+    seconds = request.timeout_seconds
+    if seconds is None:
+        return TRAINING_TIMEOUT_SECONDS if request.training else TIMEOUT_SECONDS
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"--timeout {seconds:g}: must be a positive number of seconds")
+    return seconds
+
+
+def compile_cache(request: Request) -> str:
+    """A folder that exists or can be made, as an absolute path; "none" and "" as they are. Raises UsageError."""
+    value = request.compile_cache
+    if value in ("", "none"):
+        return value
+    folder = Path(value).expanduser().absolute()
+    existing = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make the rest
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise UsageError(f"--compile-cache {value}: {existing} is not a writable folder; name another folder, or none")
+    return str(folder)
 
 
 def check_training(asked: TrainingRequest) -> None:
     """Raises UsageError for a training that makes no sense on any workload."""
-    check_name("--last-batch", asked.last_batch, LAST_BATCHES)
-    check_name("--input", asked.input, INPUTS)
-    smallest = {"--epochs": (asked.epochs, 0), "--seeds": (asked.seeds, 1), "--save-every": (asked.save_every, 0)}
-    for flag, (value, least) in smallest.items():
-        if value is not None and value < least:
-            raise UsageError(f"{flag} {value}: must be at least {least}")
-    if asked.seeds is not None and asked.seeds > MAX_LAUNCHES:
-        raise UsageError(f"--seeds {asked.seeds}: must be at most {MAX_LAUNCHES}")
+    check_limits(asked)
     target = asked.target_accuracy
     if target is not None and not 0 < target <= 1:
         raise UsageError(f"--target-accuracy {target:g}: must be greater than 0 and at most 1, e.g. 0.97")
@@ -110,7 +114,15 @@ def check_training(asked: TrainingRequest) -> None:
         raise UsageError("--epochs 0: only evaluates, so it needs weights: add --init-from RUN")
 
 
-def training_of(workload: Workload, asked: TrainingRequest, *, batch_unit: int, workers: int) -> TrainingSpec:
+def init_from(request: Request) -> str:
+    """The checkpoint that training starts from, as an absolute path; "" if there is none. Raises UsageError."""
+    asked = request.training and request.training.init_from
+    return str(checkpoints.find(asked).absolute()) if asked else ""
+
+
+def training_of(
+    workload: Workload, asked: TrainingRequest, *, batch_unit: int, workers: int, init_from: str
+) -> TrainingSpec:
     """How `train` trains a cell of this workload. Raises UsageError if the workload has no accuracy to reach."""
     if workload.target_accuracy is None:
         able = [
@@ -129,7 +141,7 @@ def training_of(workload: Workload, asked: TrainingRequest, *, batch_unit: int, 
         input=one_of("--input", asked.input, INPUTS),
         workers=workers,
         save_every=asked.save_every,
-        init_from=asked.init_from,
+        init_from=init_from,
     )
 
 

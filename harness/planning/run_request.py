@@ -1,49 +1,135 @@
-"""What a user may ask for, in the user's words. Nothing here is checked yet: `request_checks` does that."""
+"""What a user may ask for, in the user's words. Nothing here is checked yet: `request_checks` does that.
 
-from __future__ import annotations
+The command line fills these classes (harness/cli/arguments.py). The order of the fields is the order of the flags in
+--help, and the text below each field is its help.
+"""
+
+# Annotations are not postponed here: cyclopts would look for the names in them in the module of the subclass that it
+# fills (harness/cli/arguments.py).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, get_args
 
-from harness.spec import RunOptions
+from harness.spec import Input, LastBatch, RunOptions
+from harness.spec.limits import Limits
+
+MAX_LAUNCHES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRequest:
+    """Which cells to run, and how they train. None stands for the workload's own value."""
+
+    frameworks: tuple[str, ...] = ("all",)
+    "torch, jax, tf or all; several as a comma-separated list."
+    workloads: tuple[str, ...] = ("mnist_cnn",)
+    "Workloads, or all: see `list workloads`."
+    strategies: tuple[str, ...] = ("all",)
+    "Parallel strategies, or all: see `list strategies`."
+    devices: tuple[int, ...] = ()
+    "How many devices, e.g. 2 or 1,2,4. Default: all visible GPUs; without GPUs, 2 virtual CPU devices."
+    global_batch: Annotated[int | None, Limits(least=1)] = None
+    "Samples per step over all devices. Default: the workload's own."
+    tracks: tuple[str, ...] = ("defaults",)
+    "defaults: each framework without optional settings. tuned: with the best known ones. defaults,tuned runs both."
+    settings: Mapping[str, str] = field(default_factory=dict)
+    "Turns a setting on or off, whatever the track, e.g. compile=false. Can be repeated. See `list settings`."
+    optimizer: str | None = None
+    "sgd, adam, adamw or adagrad, as NAME or NAME:learning_rate=0.1,schedule=cosine,... Default: the workload's own."
+    learning_rate_scaling: Annotated[str, Limits(allowed=("none", "linear"))] = "none"
+    (
+        "linear multiplies the learning rate by the number of devices under data-parallel strategies. Use it with a "
+        "global batch that grows with the devices."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementRequest:
+    """How strategies are varied, and how thoroughly cells are measured. None: see the flag's help."""
+
+    batch_norm: str | None = None
+    "Which samples share BatchNorm statistics: per_device or global. Default: each strategy's own."
+    preset: str | None = None
+    "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # several values make a sweep
+    "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
+    compile_cache: str = ""
+    (
+        "A folder in which frameworks keep compiled code, also for later runs. none: every launch compiles again. "
+        "Default: the launches of one session share a folder, so the first launch of a cell compiles (cold) and the "
+        "others reuse its code (warm)."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """Where cells run, at which size, and how often."""
+
+    platform: str = "auto"
+    "auto uses the GPUs if there are any, otherwise the CPU; cpu and gpu force one or the other."
+    size: str | None = None
+    "The workload's size: see `list workloads`."
+    precision: str | None = None
+    (
+        "Precision of the timing phase: fp64, fp32 (without TF32), tf32 or bf16 (mixed). Default: fp32; bf16 with "
+        "--track tuned on GPUs. The parity phase is always float64."
+    )
+    seed: Annotated[int, Limits(least=0)] = 0
+    "Seed of the initial weights, the batches and the order of launches."
+    launches: Annotated[int | None, Limits(least=1, most=MAX_LAUNCHES)] = None
+    "How many times to launch each cell, each time in fresh processes. Default: the preset's."
+    timeout_seconds: float | None = None
+    (
+        "Seconds that one phase of one trial may take. A phase without progress for half of that, or for 300 seconds "
+        "if that is less, counts as hung. Default: 600; one day for train."
+    )
+    interpreters: Mapping[str, str] = field(default_factory=dict)
+    "The Python interpreter for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
+    """What `run`, `train`, `sweep` and `plan` have in common. The first fields are those of the last class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What `train` asks for in addition. None stands for the workload's own value."""
+    """What `train` asks for in addition."""
 
-    epochs: int | None = None
+    epochs: Annotated[int | None, Limits(least=0)] = None
+    (
+        "How many epochs to train, or to train at most if --target-accuracy is given. 0 only evaluates --init-from. "
+        "Default: the workload's own."
+    )
     target_accuracy: float | None = None
-    seeds: int | None = None  # how many; None: as many as the preset has launches
-    last_batch: str = "exact"
-    input: str = "resident"
-    workers: tuple[int, ...] = (0,)  # of the loader; each number makes a cell of its own
-    save_every: int = 0
-    init_from: str = ""
+    (
+        "Stop at this test accuracy, e.g. 0.97. Default: train all epochs, and report the time to the workload's own "
+        "target."
+    )
+    seeds: Annotated[int | None, Limits(least=1, most=MAX_LAUNCHES)] = None
+    "How many times to train each cell, with seeds SEED, SEED + 1, ... Default: the preset's number of launches."
+    last_batch: Annotated[str, Limits(allowed=get_args(LastBatch))] = "exact"
+    (
+        "What to do with the last batch of an epoch if it is smaller. exact: train on it. pad: train on it at "
+        "full size, with padding of weight zero. drop: leave it out."
+    )
+    input: Annotated[str, Limits(allowed=get_args(Input))] = "resident"
+    "resident: batches are on the devices before timing. loader: the framework's input pipeline is timed as well."
+    workers: tuple[int, ...] = (0,)  # each number makes a cell of its own
+    (
+        "Processes or threads for --input loader, e.g. 2; or 0,2,4 to compare them. Default: 0, which loads in the "
+        "training process."
+    )
+    save_every: Annotated[int, Limits(least=0)] = 0
+    "Save a checkpoint every so many epochs, and after the last one. 0 saves none."
+    init_from: Path | None = None
+    "Start from the weights of a checkpoint, or of a run that has one, from any framework and strategy."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(RunOptions):
-    """What the user asks for. "all" and None stand for the defaults of this machine and these workloads."""
+class Request(RunRequest):
+    """All that a user asks for. `training` is None except under `train`."""
 
-    frameworks: tuple[str, ...] = ("all",)
-    workloads: tuple[str, ...] = ("mnist_cnn",)
-    strategies: tuple[str, ...] = ("all",)
-    devices: tuple[int, ...] = ()
-    platform: str = "auto"
-    size: str | None = None
-    global_batch: int | None = None
-    tracks: tuple[str, ...] = ("defaults",)
-    settings: Mapping[str, str] = field(default_factory=dict)  # of frameworks; they override the track's
-    precision: str | None = None  # None: the track's
-    optimizer: str | None = None
-    learning_rate_scaling: str = "none"
-    batch_norm: str | None = None  # None: each strategy's own
-    seed: int = 0
-    preset: str | None = None
-    launches: int | None = None  # None: the preset's
-    timeout_seconds: float = 600.0
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of strategies; several values make a sweep
-    interpreters: Mapping[str, str] = field(default_factory=dict)
-    compile_cache: str = ""
-    training: TrainingRequest | None = None  # only for `train`
+    training: TrainingRequest | None = None

@@ -10,6 +10,7 @@ from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.spec import Normalization, Platform, Precision, Track
 from harness.spec.errors import UsageError, check_name
+from harness.spec.limits import check_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,8 @@ class Scope:
     tracks: tuple[Track, ...]
     precision: Precision | None
     batch_norm: Normalization | None
+    timeout_seconds: float
+    init_from: str  # the checkpoint that training starts from, or ""
 
     def precision_of(self, track: Track) -> Precision:
         """The precision of the timing phase: the requested one; else bf16 on the tuned track on GPUs; else fp32."""
@@ -45,14 +48,13 @@ def make_scope(request: Request, machine: Machine) -> Scope:
     device_counts = request_checks.device_counts(request, machine, platform)
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
     check_name("--preset", preset, PRESETS)
-    request_checks.check_numbers(request)
+    check_limits(request)
     if request.training:
         request_checks.check_training(request.training)
         if request.launches is not None:
             raise UsageError(
                 f"--launches {request.launches}: not allowed under train; --seeds sets how often it trains"
             )
-    check_name("--learning-rate-scaling", request.learning_rate_scaling, request_checks.SCALINGS)
     return Scope(
         request=request,
         platform=platform,
@@ -63,4 +65,6 @@ def make_scope(request: Request, machine: Machine) -> Scope:
         batch_norm=request_checks.one_of("--batch-norm", batch_norm, request_checks.NORMALIZATIONS)
         if batch_norm
         else None,
+        timeout_seconds=request_checks.timeout_seconds(request),
+        init_from=request_checks.init_from(request),
     )

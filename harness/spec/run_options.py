@@ -1,6 +1,7 @@
 """Run options: what a user chooses for all cells of a run, and what every cell does in the same way."""
 
-from __future__ import annotations
+# Annotations are not postponed here: cyclopts would look for the names in them in the module of the subclass that it
+# fills (harness/cli/arguments.py).
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Any

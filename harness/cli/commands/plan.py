@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harness.cli.arguments import RUN_DEFAULTS, RunArguments
+from harness.cli.arguments import RUN_DEFAULTS, RunArguments, request_of
 from harness.cli.output import write_json
 from harness.machine.devices import machine
 from harness.planning.matrix import check_data, make_plan
@@ -48,7 +48,7 @@ def plan(
     as_json
         Print one JSON document.
     """
-    made = make_plan(arguments.request(), machine())
+    made = make_plan(request_of(arguments), machine())
     check_data(data, made)
     if as_json:
         write_json(asdict(made))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.argument_values import names, split
+from harness.cli.argument_values import split
 from harness.cli.arguments import (
     LAUNCH_DEFAULTS,
     RUN_DEFAULTS,
@@ -15,6 +15,8 @@ from harness.cli.arguments import (
     LaunchArguments,
     RunArguments,
     TrainArguments,
+    given,
+    request_of,
 )
 from harness.machine.devices import machine
 from harness.planning import recipes
@@ -53,10 +55,10 @@ def run(
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*arguments.flags(), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.request().interpreters, budget_minutes)
-    plan = make_plan(arguments.request(), machine())
-    command = ["run", *arguments.flags()]
+        check_alone([*given(arguments), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments.interpreters, budget_minutes)
+    plan = make_plan(request_of(arguments), machine())
+    command = ["run", *given(arguments)]
     return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
@@ -88,10 +90,10 @@ def train(
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*arguments.flags(), *training.flags(), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.request().interpreters, budget_minutes)
-    plan = make_plan(training.request(arguments), machine())
-    command = ["train", *arguments.flags(), *training.flags()]
+        check_alone([*given(arguments), *given(training), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments.interpreters, budget_minutes)
+    plan = make_plan(request_of(arguments, training), machine())
+    command = ["train", *given(arguments), *given(training)]
     return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
 
 
@@ -124,9 +126,9 @@ def sweep(
         As for run; continue with run --resume.
     """
     check_budget(budget_minutes)
-    request = sweep_request(arguments.request(), swept, tuple(split([values])))
+    request = sweep_request(request_of(arguments), swept, tuple(split([values])))
     plan = make_plan(request, machine())
-    command = ["sweep", swept, "--values", values, *arguments.flags()]
+    command = ["sweep", swept, "--values", values, *given(arguments)]
     return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
 
 
@@ -160,9 +162,11 @@ def reproduce(
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
-    sizes = names("--values", [values]) if values is not None else ()
-    plan = recipes.tutorial_plan(arguments.request(), machine(), values=sizes)
-    command = ["reproduce", recipe, *arguments.flags(), *(["--values", values] if values else [])]
+    sizes = tuple(split([values or ""]))
+    if values is not None and not sizes:
+        raise UsageError("--values: is empty; give a comma-separated list, or leave the flag out")
+    plan = recipes.tutorial_plan(request_of(arguments), machine(), values=sizes)
+    command = ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])]
     name = f"reproduce-{recipe}"
     return start_and_show(plan, command, out=out, budget_minutes=budget_minutes, name=name, recipe=recipe)
 
