@@ -20,7 +20,10 @@ class Limits:
 
 
 def check_limits(asked: Any) -> None:
-    """Raises UsageError for a field of a dataclass whose value is outside its limits; names the flag and the value."""
+    """Check every field of a dataclass that declares limits.
+
+    Raises UsageError, which names the value, what is allowed, and the flag: it is called like the field.
+    """
     for name, limits in _declared(type(asked)):
         value = getattr(asked, name)
         if value is not None:
