@@ -1,6 +1,6 @@
 """What JAX offers here. The planner reads it, so it imports no framework."""
 
-from harness.spec import FrameworkSpec, Platform, Setting, StrategySpec
+from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Platform, Setting, StrategySpec
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
@@ -104,7 +104,7 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             parallelism="model",
             normalization="global",
-            options={"cut": ""},
+            options=(CUT,),
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage",
             crosses="activations at the cuts in forward, their gradients in backward",
@@ -121,7 +121,7 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             fixed_batch=True,
-            options={"micro_batches": 4, "cut": ""},
+            options=(MICRO_BATCHES, CUT),
             replicated="the batch, and the program of all stages",
             sharded="parameters, gradients and optimizer state, by stage, padded to the size of the largest stage",
             crosses="activations in forward, their gradients in backward, by ppermute; padded to the largest cut, and "

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -174,7 +175,10 @@ def make_spec(**known) -> TrialSpec:
         "steps_per_block": 2,
         "timeout_seconds": 60.0,
     }
-    return TrialSpec(**(base | known))
+    spec = TrialSpec(**(base | known))
+    if "roles" in known or spec.framework not in registry.FRAMEWORKS:
+        return spec
+    return replace(spec, roles=registry.framework(spec.framework).strategy(spec.strategy).roles(spec.options))
 
 
 def make_result(

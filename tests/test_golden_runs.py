@@ -46,7 +46,7 @@ def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):
         workload="resnet50", size="tiny", global_batch=12, parity_batch=8, parity_steps=2, devices=2,
         normalization="per_device", optimizer=TINY.optimizer,
     )  # fmt: skip
-    local = make_spec(algorithm="local", devices=2, options={"sync_every": 2})
+    local = make_spec(strategy="local_sgd", algorithm="local", devices=2, options={"sync_every": 2})
     wanted: list[tuple[TrialSpec, Phase]] = [(deep, "parity"), (local, "timing")]
     here, there = references(tmp_path / "here", deep, local), references(tmp_path / "there", deep, local)
     here.compute(wanted)
@@ -91,7 +91,7 @@ def test_references_are_computed_where_no_framework_can_be_imported(tmp_path, mo
         make_spec(**deep, optimizer=TINY.optimizer, devices=2, normalization="per_device"),
         make_spec(workload="mnist_cnn", size="tiny", optimizer=adam),
         make_spec(workload="classifier", optimizer=OptimizerSpec(name="adagrad", learning_rate=0.01)),
-        make_spec(algorithm="local", devices=2, options={"sync_every": 2}),
+        make_spec(strategy="local_sgd", algorithm="local", devices=2, options={"sync_every": 2}),
         make_spec(algorithm="asynchronous", devices=2),
     ]
     found = references(tmp_path / "work", *specs)

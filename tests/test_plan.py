@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Annotated
@@ -167,7 +168,7 @@ def test_options_of_strategies(machine):
         Request(frameworks=("torch",), workloads=("resnet50",), size="tiny", strategies=("pipeline", "ddp")), machine
     )
     options = {trial.spec.strategy: trial.spec.options for trial in made.trials}
-    assert options["ddp"] == registry.framework("torch").strategy("ddp").options
+    assert options["ddp"] == registry.framework("torch").strategy("ddp").defaults
     assert options["pipeline"] == {"micro_batches": 4, "cut": "layer2"}
     several = Request(
         frameworks=("torch",), strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,)
@@ -192,8 +193,8 @@ def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"split_size": ("0",)}, ["split_size 0", "1", "64"]),
-        ({"split_size": ("65",)}, ["split_size 65"]),
+        ({"split_size": ("0",)}, ["split_size=0", "1", "64"]),
+        ({"split_size": ("65",)}, ["split_size=65"]),
         ({"split_size": ("16",), "micro_batches": ("4",)}, ["split_size=16", "micro_batches=4"]),
         ({"micro_batches": ("7",)}, ["micro_batches=7", "64"]),
         ({"split_size": ("x",)}, ["split_size=x"]),
@@ -359,6 +360,27 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
     ):
         with refused(*facts):
             planned(**options)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "devices", "micro_batches", "facts"),
+    [
+        ("gpipe", 4, 1, []),
+        ("1f1b", 4, 4, []),
+        ("1f1b", 4, 3, ["4 stages", "3"]),
+        ("interleaved_1f1b", 2, 8, []),
+        ("interleaved_1f1b", 4, 2, []),  # one round of fewer micro-batches than devices
+        ("interleaved_1f1b", 2, 7, ["7", "3"]),  # rounds of two do not share seven
+        ("zero_bubble", 5, 4, []),
+        ("zero_bubble", 6, 4, ["12", "11", "1f1b or gpipe", "--devices"]),
+    ],
+)
+def test_what_schedules_need(schedule, devices, micro_batches, facts):
+    batch = 4 * micro_batches
+    given = {"schedule": (schedule,), "micro_batches": (str(micro_batches),)}
+    request = Request(strategies=("pipeline_schedules",), options=given, devices=(devices,), global_batch=batch)
+    with refused(f"schedule={schedule}", *facts) if facts else nullcontext():
+        make_plan(request, make_machine())
 
 
 def test_local_training_is_judged_after_a_meeting(machine):

@@ -140,7 +140,7 @@ def test_what_cannot_be_removed_is_in_no_second_tries_way(session, tmp_path, mon
 
 
 def test_a_cut_by_measured_times_has_the_gpus_for_itself():
-    gpu = replace(make_spec(), platform="gpu")
+    gpu = make_spec(platform="gpu", strategy="pipeline", options={"cut": "conv1"})
     assert pool.may_share(gpu)
     assert not pool.may_share(replace(gpu, options={"cut": "time"}))
     assert not pool.may_share(make_spec())

@@ -108,10 +108,10 @@ def test_every_setting_has_a_source_and_every_departure_a_reason(name):
     known = {setting.name for setting in spec.settings}
     assert all("." in setting.source and setting.summary for setting in spec.settings)
     for strategy in spec.strategies:
-        assert set(strategy.tuned) <= known | set(strategy.options), strategy.name
+        assert set(strategy.tuned) <= known | set(strategy.defaults), strategy.name
         assert set(strategy.without) <= known and all(strategy.without.values()), strategy.name
         assert bool(strategy.tuned) == bool(strategy.tuned_because), strategy.name
-        assert "." in strategy.tuned_source or not set(strategy.tuned) & set(strategy.options), strategy.name
+        assert "." in strategy.tuned_source or not set(strategy.tuned) & set(strategy.defaults), strategy.name
 
 
 def test_the_page_on_tracks_has_every_setting():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from typing import Any
 
 import pytest
 from conftest import TESTS, python
 
 from harness import workloads
 from harness.planning import traffic
-from harness.spec import StrategySpec, registry
+from harness.spec import Role, StrategySpec, registry
 
 
 def test_parameter_and_activation_bytes_of_the_mnist_network():
@@ -27,7 +28,7 @@ def test_parameter_and_activation_bytes_of_the_mnist_network():
         ("none", {}, 2, 0),
         ("all_reduce", {}, 2, 100),
         ("all_reduce", {}, 4, 150),
-        ("average", {"sync_every": 4}, 2, 25),
+        ("average", {"averaging_interval": 4}, 2, 25),
         ("shard", {}, 2, 150),
         ("shard", {"reshard_after_forward": False}, 2, 100),
         ("replicate", {}, 4, 300),
@@ -73,7 +74,8 @@ def test_the_profiler_counts_the_payload(tmp_path, name):
     counted = profiled(tmp_path, name)
     strategy = registry.framework("torch").strategy(name)
     parameters = traffic.parameter_bytes(workloads.get("mnist_cnn", "tiny"))
-    payload = traffic.payloads(strategy.traffic, parameter_bytes=parameters, options=strategy.options)
+    by_role: dict[Role, Any] = {option.role: option.default for option in strategy.options if option.role}
+    payload = traffic.payloads(strategy.traffic, parameter_bytes=parameters, options=by_role)
     assert {key: value / counted["steps"] for key, value in counted["bytes"].items()} == payload
 
 

@@ -1,6 +1,6 @@
 """What the suite offers for TensorFlow. The planner reads it, so it imports no framework."""
 
-from harness.spec import FrameworkSpec, Setting, StrategySpec
+from harness.spec import CUT, FrameworkSpec, Option, Setting, StrategySpec
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only: notices at start-up would bury the rest of the log
@@ -57,13 +57,19 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             min_devices=2,
             other_normalizations={"global": ""},
-            options={"cross_device": "auto"},
-            choices={"cross_device": ("auto", "nccl", "hierarchical_copy", "one_device")},
-            options_need_gpu={"cross_device=nccl": "NCCL works only on GPUs; leave it at auto"},
-            options_need_even_devices={
-                "cross_device=hierarchical_copy": "TensorFlow makes two groups of half the devices each, so with an "
-                "odd number it leaves one out"
-            },
+            options=(
+                Option(
+                    name="cross_device",
+                    summary="how gradients are summed over the devices; auto leaves the choice to TensorFlow",
+                    default="auto",
+                    choices=("auto", "nccl", "hierarchical_copy", "one_device"),
+                    needs_gpu={"nccl": "NCCL works only on GPUs; leave it at auto"},
+                    needs_even_devices={
+                        "hierarchical_copy": "TensorFlow makes two groups of half the devices each, so with an odd "
+                        "number it leaves one out"
+                    },
+                ),
+            ),
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce",
@@ -77,9 +83,15 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             min_devices=2,
             other_normalizations={"global": ""},
-            options={"communication": "auto"},
-            choices={"communication": ("auto", "ring", "nccl")},
-            options_need_gpu={"communication=nccl": "NCCL works only on GPUs; leave it at auto"},
+            options=(
+                Option(
+                    name="communication",
+                    summary="how gradients are summed over the processes; auto leaves the choice to TensorFlow",
+                    default="auto",
+                    choices=("auto", "ring", "nccl"),
+                    needs_gpu={"nccl": "NCCL works only on GPUs; leave it at auto"},
+                ),
+            ),
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce",
@@ -95,7 +107,7 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             parallelism="model",
             normalization="global",
-            options={"cut": ""},
+            options=(CUT,),
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage",
             crosses="activations at the cuts in forward, their gradients in backward",

@@ -1,6 +1,6 @@
 """What the suite offers for PyTorch. The planner reads it, so it imports no framework."""
 
-from harness.spec import FrameworkSpec, Setting, StrategySpec
+from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Option, PlannedCell, Setting, StrategySpec
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no CPU kernels, so it needs GPUs"
 
@@ -41,6 +41,30 @@ SETTINGS = (
         strategies=("single", "average_gradients", "ddp"),
     ),
 )
+
+BUCKET_CAP = Option(
+    name="bucket_cap_mb",
+    summary="the size of a bucket of gradients, in MiB: each bucket is one all-reduce",
+    default=25.0,
+    least=0,
+)
+
+
+def schedule_needs(schedule: str, cell: PlannedCell) -> str:
+    """Why a cell has the wrong number of micro-batches for a schedule of torch.distributed.pipelining, or ""."""
+    count, devices = cell.micro_batches, cell.devices
+    rounds = max(1, count // devices)
+    if schedule == "1f1b" and count < devices:
+        return (
+            f"needs a micro-batch for each of {devices} stages, has {count}; choose more {MICRO_BATCHES.name}, or gpipe"
+        )
+    if schedule == "interleaved_1f1b" and count % rounds:
+        return (
+            f"{count} {MICRO_BATCHES.name} cannot be cut into {rounds} equal rounds, one for every {devices} devices; "
+            f"choose a multiple of {devices}"
+        )
+    return ""
+
 
 FRAMEWORK = FrameworkSpec(
     name="torch",
@@ -89,7 +113,7 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             min_devices=2,
             other_normalizations={"global": SYNC_BATCH_NORM},
-            options={"bucket_cap_mb": 25.0},
+            options=(BUCKET_CAP,),
             replicated="parameters, gradients, optimizer state",
             sharded="the batch",
             crosses="gradients, by all-reduce, after backward has finished",
@@ -103,15 +127,31 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             min_devices=2,
             other_normalizations={"global": SYNC_BATCH_NORM},
-            options={
-                "bucket_cap_mb": 25.0,
-                "gradient_as_bucket_view": False,
-                "static_graph": False,
-                "find_unused_parameters": False,
-                "compression": "none",
-            },
-            choices={"compression": ("none", "bf16")},
-            tolerances={"compression=bf16": "bf16_gradients"},
+            options=(
+                BUCKET_CAP,
+                Option(
+                    name="gradient_as_bucket_view",
+                    summary="gradients are views into the buckets, which saves a copy",
+                    default=False,
+                ),
+                Option(
+                    name="static_graph",
+                    summary="every step uses the same parameters in the same order",
+                    default=False,
+                ),
+                Option(
+                    name="find_unused_parameters",
+                    summary="each step looks for parameters that take no part in the loss",
+                    default=False,
+                ),
+                Option(
+                    name="compression",
+                    summary="the number format in which gradients cross devices; none keeps their own",
+                    default="none",
+                    choices=("none", "bf16"),
+                    tolerances={"bf16": "bf16_gradients"},
+                ),
+            ),
             tuned={"static_graph": True, "gradient_as_bucket_view": True},
             tuned_because="every step uses the same parameters, and gradients as views of the buckets save a copy",
             tuned_source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
@@ -129,7 +169,15 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             min_devices=2,
             algorithm="local",
-            options={"sync_every": 4},
+            options=(
+                Option(
+                    name="sync_every",
+                    summary="how many steps the ranks train on their own before they average",
+                    default=4,
+                    least=1,
+                    role="averaging_interval",
+                ),
+            ),
             replicated="nothing for long: each rank has its own parameters and optimizer state",
             sharded="the batch",
             crosses="parameters, by all-reduce, every sync_every steps",
@@ -144,7 +192,6 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             algorithm="asynchronous",
             accumulates=False,
-            options={},
             replicated="the parameters: each device has a copy, each of a different age",
             sharded="the batch",
             crosses="each rank's gradients to the host; parameters back",
@@ -158,7 +205,7 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             parallelism="model",
             normalization="global",
-            options={"cut": ""},
+            options=(CUT,),
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage",
             crosses="activations at the cuts in forward, their gradients in backward",
@@ -173,7 +220,18 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             parallelism="pipeline",
             normalization="per_microbatch",
-            options={"micro_batches": 4, "split_size": 0, "cut": ""},
+            options=(
+                MICRO_BATCHES,
+                Option(
+                    name="split_size",
+                    summary="how many samples each micro-batch has; the last one has what is left",
+                    default=0,  # without a value, micro_batches decides
+                    role="micro_batch_size",
+                    replaces=MICRO_BATCHES.name,
+                    always_shown=True,
+                ),
+                CUT,
+            ),
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
@@ -193,8 +251,20 @@ FRAMEWORK = FrameworkSpec(
                 "compile": "zero bubble splits a stage's backward in two, and compiled code has a single backward",
                 "fused_optimizer": "the parameters of other ranks' stages are meta tensors, which have no memory",
             },
-            options={"schedule": "1f1b", "micro_batches": 4, "cut": ""},
-            choices={"schedule": ("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble")},
+            options=(
+                Option(
+                    name="schedule",
+                    summary="in which order each rank works on its stages and micro-batches",
+                    default="1f1b",
+                    choices=("1f1b", "gpipe", "interleaved_1f1b", "zero_bubble"),
+                    role="schedule",
+                    always_shown=True,
+                    stages_per_device={"interleaved_1f1b": 2, "zero_bubble": 2},
+                    not_applicable=schedule_needs,
+                ),
+                MICRO_BATCHES,
+                CUT,
+            ),
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
@@ -209,7 +279,14 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             min_devices=2,
             other_normalizations={"global": SYNC_BATCH_NORM},
-            options={"reshard_after_forward": True},
+            options=(
+                Option(
+                    name="reshard_after_forward",
+                    summary="gathered parameters are freed after forward and gathered again for backward",
+                    default=True,
+                    role="reshard_after_forward",
+                ),
+            ),
             without={"fused_optimizer": "torch's fused SGD does not accept sharded parameters"},
             replicated="nothing except BatchNorm's running statistics",
             sharded="parameters, gradients, optimizer state, and the batch",

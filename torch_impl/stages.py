@@ -31,25 +31,26 @@ def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
     return found
 
 
-def cut(model: nn.Sequential, job: Job) -> tuple[list[nn.Sequential], str]:
+def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn.Sequential], str]:
     """The model as one Sequential per stage, and where it is cut (partition.cut_text). Modules are shared, not copied.
+
+    `per_device`: how many stages each device has.
 
     Raises UsageError if the option `cut` names a block that does not exist.
     """
-    points = cut_points(model, job)
+    points = cut_points(model, job, stages=job.world.devices * per_device)
     modules = list(blocks(model).values())
     stages = [nn.Sequential(*modules[start:end]) for start, end in pairwise([0, *points, len(modules)])]
     return stages, partition.cut_text(points, job.workload.blocks)
 
 
-def cut_points(model: nn.Sequential, job: Job) -> tuple[int, ...]:
+def cut_points(model: nn.Sequential, job: Job, *, stages: int) -> tuple[int, ...]:
     """The index of the first block of each stage after the first, according to the option `cut`.
 
     "parameters" balances the number of parameters, "time" the measured time of forward and backward; anything else is
     names of blocks, as in harness.spec.partition.cut_points.
     """
     found = blocks(model)
-    stages = job.world.devices * partition.stages_per_device(job.options.get("schedule", ""))
     how = job.options["cut"]
     if how == "parameters":
         return partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)

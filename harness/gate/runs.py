@@ -104,7 +104,7 @@ def training(
     workload, groups = workloads.get(spec.workload, spec.size), normalization(spec, options)
     known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
     if spec.algorithm == "local":
-        known |= {"workers": spec.devices, "sync_every": options["sync_every"]}
+        known |= {"workers": spec.devices, "sync_every": spec.option("averaging_interval", of=options)}
         known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if workload.normalizes else None}
         return partial(loops.train_locally, workload, **known)
     if spec.algorithm == "asynchronous":

@@ -26,7 +26,7 @@ def may_share(spec: TrialSpec) -> bool:
     On CPU it may not, since the cores are the devices. A pipeline that is cut by measured times needs the devices for
     itself.
     """
-    return spec.platform == "gpu" and spec.options.get("cut") != "time"
+    return spec.platform == "gpu" and not spec.is_cut_by_time
 
 
 def at_once(specs: Sequence[TrialSpec], *, cores: int, memory_bytes: int) -> int:

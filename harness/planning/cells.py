@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.planning import skip_reasons, strategy_options, track_settings
+from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
 from harness.planning.presets import PRESETS
 from harness.planning.request_checks import training_of
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope
 from harness.spec import (
-    LOCAL_STEPS_IN_PARITY,
     FrameworkSpec,
     Normalization,
     OptimizerSpec,
     Setting,
     StrategySpec,
-    ToleranceSet,
     Track,
     TrainingSpec,
     TrialSpec,
@@ -31,8 +30,6 @@ from harness.spec import (
 )
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
-
-LOCAL_PARITY_STEPS = 3 * LOCAL_STEPS_IN_PARITY  # several averagings, and local training ends with one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +108,7 @@ def _options(
             asked_for = strategy.name in request.strategies
         if asked_for or chosen:
             raise
-        return strategy.options | chosen, str(error)
+        return strategy.defaults | chosen, str(error)
 
 
 def _check_divisible(workload: Workload, request: Request, shape: Shape) -> None:
@@ -142,12 +139,16 @@ def _trial(
     normalization, _ = skip_reasons.normalization(strategy, scope)
     settings = _settings(combination, scope, optimizer=optimizer, normalization=normalization)
     chosen_settings = {name: settings[name] for name in request.settings if name in settings}
+    unit = shape.parts if strategy.parallelism == "data" else math.lcm(shape.parts, shape.devices)
+    parity, changed_in_parity = plan_parity(strategy, workload, options, global_batch=shape.global_batch, unit=unit)
     return TrialSpec(
         framework=combination.framework.name,
         workload=workload.name,
         size=workload.size,
         strategy=strategy.name,
         options=options,
+        roles=strategy.roles(options),
+        changed_in_parity=changed_in_parity,
         platform=scope.platform,
         devices=shape.devices,
         global_batch=shape.global_batch,
@@ -160,9 +161,9 @@ def _trial(
         variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
         algorithm=strategy.algorithm,
         normalization=normalization,
-        tolerances=_tolerances(strategy, options),
-        parity_steps=LOCAL_PARITY_STEPS if strategy.algorithm == "local" else workload.parity_steps,
-        parity_batch=_parity_batch(combination, shape, options),
+        tolerances=strategy_options.tolerances(strategy, options),
+        parity_steps=parity.steps,
+        parity_batch=parity.parity_batch,
         timeout_seconds=scope.timeout_seconds,
         curve_steps=min(preset["curve_steps"], workload.curve_steps),
         blocks=preset["blocks"],
@@ -198,22 +199,6 @@ def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: 
     shown = {**options, **run_options.chosen(request)}
     shown |= {name: str(on).lower() for name, on in settings.items()}
     return ", ".join(f"{name}={value}" for name, value in sorted(shown.items(), reverse=True))
-
-
-def _tolerances(strategy: StrategySpec, options: Mapping[str, Any]) -> ToleranceSet:
-    """The tolerances of the parity gate: looser ones where an option needs them."""
-    for option in strategy_options.as_texts(options):
-        if option in strategy.tolerances:
-            return strategy.tolerances[option]
-    return "exact"
-
-
-def _parity_batch(combination: Combination, shape: Shape, options: Mapping[str, Any]) -> int:
-    """The global batch of the parity phase: small, and divisible into all the parts that the cell needs."""
-    workload = combination.workload
-    stages = 1 if combination.strategy.parallelism == "data" else shape.devices
-    unit = math.lcm(shape.parts, options.get("micro_batches") or 1, stages)
-    return unit * math.ceil(min(workload.parity_batch, shape.global_batch) / unit)
 
 
 def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, impossible: str) -> str:

@@ -165,7 +165,7 @@ def check_strategies(request: Request, frameworks: Sequence[FrameworkSpec]) -> N
 def check_options(request: Request, frameworks: Sequence[FrameworkSpec]) -> None:
     """Raises UsageError for an option that no chosen strategy has."""
     chosen = chosen_strategies(request, frameworks)
-    known = sorted({name for strategy in chosen for name in strategy.options})
+    known = sorted({name for strategy in chosen for name in strategy.defaults})
     names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
     for name in request.options:
         if not known:

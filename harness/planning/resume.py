@@ -70,8 +70,9 @@ def _is_known(spec: TrialSpec) -> bool:
         workloads.get(spec.workload, spec.size)
     except (KeyError, ModuleNotFoundError):
         return False
-    settings = {setting.name for setting in framework.settings}
-    return strategy_options.are_whole(spec.options, strategy) and settings == set(spec.settings)
+    if not strategy_options.are_whole(spec.options, strategy) or strategy.roles(spec.options) != spec.roles:
+        return False
+    return {setting.name for setting in framework.settings} == set(spec.settings)
 
 
 def check_protocol(plan: Plan) -> None:

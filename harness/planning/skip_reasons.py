@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from harness.planning.scope import Scope
-from harness.planning.strategy_options import as_texts
 from harness.spec import Normalization, StrategySpec, TrialSpec
 
 
@@ -11,11 +10,12 @@ def why_skipped(spec: TrialSpec, strategy: StrategySpec) -> str:
     """Why this cell cannot run on this machine."""
     if strategy.needs_gpu and spec.platform == "cpu":
         return strategy.needs_gpu
-    for option in as_texts(spec.options):
-        if option in strategy.options_need_gpu and spec.platform == "cpu":
-            return f"option {option}: {strategy.options_need_gpu[option]}"
-        if option in strategy.options_need_even_devices and spec.devices % 2:
-            return f"option {option}: {strategy.options_need_even_devices[option]}; this cell has {spec.devices}"
+    for name, value in spec.options.items():
+        option = strategy.option(name)
+        if value in option.needs_gpu and spec.platform == "cpu":
+            return f"option {name}={value}: {option.needs_gpu[value]}"
+        if value in option.needs_even_devices and spec.devices % 2:
+            return f"option {name}={value}: {option.needs_even_devices[value]}; this cell has {spec.devices}"
     if spec.devices < strategy.min_devices:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
     if spec.accumulation_steps > 1 and not _accumulates(strategy):

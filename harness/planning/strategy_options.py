@@ -1,4 +1,4 @@
-"""The options of a strategy: their values as typed data, with the workload's defaults filled in, and checked."""
+"""The options of a strategy in one cell: typed, completed and checked."""
 
 from __future__ import annotations
 
@@ -8,78 +8,112 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.planning.run_request import Request
-from harness.spec import StrategySpec, partition
+from harness.spec import Option, PlannedCell, Role, StrategySpec, ToleranceSet, partition
 from harness.spec.errors import UsageError, check_name
 from harness.workloads import Workload
-
-ALWAYS_SHOWN = ("cut", "micro_batches", "schedule", "split_size")  # options without which a cell cannot be understood
-HOW_BATCHES_ARE_CUT = {"micro_batches", "split_size"}  # a pipeline that has both options takes one of them
-LEAST = {"bucket_cap_mb": 0, "micro_batches": 1, "sync_every": 1}  # the smallest values of options
 
 
 def combinations(request: Request, strategy: StrategySpec) -> list[dict[str, Any]]:
     """Every combination of the values that the request gives to this strategy's options. Raises UsageError."""
     values_by_name: dict[str, list[Any]] = {}
     for name, texts in request.options.items():
-        if name in strategy.options:
-            kind = type(strategy.options[name])
+        if name in strategy.defaults:
+            option = strategy.option(name)
             # Each value once: as numbers, 1 and 1.0 are the same.
-            values_by_name[name] = list(dict.fromkeys(_typed(name, text, kind) for text in texts))
+            values_by_name[name] = list(dict.fromkeys(_typed(option, text) for text in texts))
     return [dict(zip(values_by_name, values, strict=True)) for values in itertools.product(*values_by_name.values())]
 
 
-def _typed(name: str, text: str, kind: type) -> Any:
-    if kind is bool:
-        check_name(f"option {name}:", text, ("true", "false"))
+def _typed(option: Option, text: str) -> Any:
+    if option.kind is bool:
+        check_name(f"option {option.name}:", text, ("true", "false"))
         return text == "true"
     try:
-        return kind(text)
+        return option.kind(text)
     except ValueError:
-        expected = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
-        raise UsageError(f"option {name}={text}: must be {expected}") from None
+        expected = {int: "a whole number", float: "a number"}[option.kind]
+        raise UsageError(f"option {option.name}={text}: must be {expected}") from None
 
 
 def resolve(
     strategy: StrategySpec, workload: Workload, chosen: Mapping[str, Any], *, devices: int, batch: int
 ) -> dict[str, Any]:
-    """A strategy's options with the workload's defaults filled in. Raises UsageError for a bad value."""
-    options = strategy.options | dict(chosen)
-    for name, allowed in strategy.choices.items():
-        check_name(f"option {name}:", options[name], allowed)
-    for name, least in LEAST.items():
-        if name in options and not least <= options[name] < math.inf:
-            raise UsageError(f"option {name}={options[name]}: must be at least {least} and finite")
-    _resolve_micro_batches(options, chosen, batch)
-    schedule = options.get("schedule", "")
-    if schedule:
-        count = options["micro_batches"]
-        partition.check_schedule(schedule, devices=devices, micro_batches=count, blocks=workload.blocks)
-    if "cut" in options:
-        options["cut"] = _resolve_cut(options["cut"], workload, devices * partition.stages_per_device(schedule))
+    """The options of one cell, with the workload's defaults filled in. Raises UsageError for a bad value."""
+    options = _without_replaced(strategy, chosen)
+    for name, value in options.items():
+        _check_value(strategy.option(name), value)
+    cell = PlannedCell(
+        devices=devices, global_batch=batch, micro_batches=_micro_batches(strategy, options, batch=batch)
+    )
+    stages = devices
+    for name, value in options.items():
+        option = strategy.option(name)
+        if option.not_applicable and (reason := option.not_applicable(value, cell)):
+            raise UsageError(f"option {name}={value}: {reason}")
+        stages *= _stages_per_device(option, value, workload, devices=devices)
+    for name, value in options.items():
+        if strategy.option(name).role == "cut":
+            options[name] = _resolve_cut(value, workload, stages)
     return options
 
 
-def _resolve_micro_batches(options: dict[str, Any], chosen: Mapping[str, Any], batch: int) -> None:
-    """How a pipeline cuts its batch: by one option of `micro_batches` and `split_size`; the other one is removed.
+def _without_replaced(strategy: StrategySpec, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The chosen values and the defaults of all other options. Of two options that replace each other, only one stays.
 
-    Raises UsageError if both were chosen, or if the batch cannot be cut so.
+    Raises UsageError if both were chosen.
     """
-    if "split_size" in chosen and "micro_batches" in chosen:
+    options = strategy.defaults | dict(chosen)
+    for option in strategy.options:
+        if not option.replaces:
+            continue
+        if option.name in chosen and option.replaces in chosen:
+            raise UsageError(
+                f"option {option.name}={chosen[option.name]} and option {option.replaces}={chosen[option.replaces]}: "
+                "both say the same in different terms; give one of them"
+            )
+        del options[option.replaces if option.name in chosen else option.name]
+    return options
+
+
+def _check_value(option: Option, value: Any) -> None:
+    """Raises UsageError for a value that no cell can have."""
+    if option.choices:
+        check_name(f"option {option.name}:", value, option.choices)
+    if option.least is not None and not option.least <= value < math.inf:
+        raise UsageError(f"option {option.name}={value}: must be at least {option.least} and finite")
+
+
+def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], *, batch: int) -> int:
+    """How many micro-batches a pipeline cuts its batch into; 1 without a pipeline.
+
+    Raises UsageError if the batch cannot be cut as the options say.
+    """
+    names, values = strategy.roles(options), by_role(strategy, options)
+    count, size = values.get("micro_batches"), values.get("micro_batch_size")
+    if size is not None:
+        if not 1 <= size <= batch:
+            name = names["micro_batch_size"]
+            raise UsageError(f"option {name}={size}: allowed are 1 to the global batch, {batch}")
+        return len(partition.micro_batches(batch, size))
+    if count is not None and batch % count:
         raise UsageError(
-            f"option split_size={chosen['split_size']} and option micro_batches={chosen['micro_batches']}: both say "
-            "how the batch is cut; give one of them"
+            f"option {names['micro_batches']}={count}: does not divide the global batch of {batch}; choose a divisor "
+            "of it, or another --global-batch"
         )
-    if "split_size" in chosen:
-        partition.micro_batches(batch, options["split_size"])
-        options.pop("micro_batches", None)
-        return
-    options.pop("split_size", None)
-    count = options.get("micro_batches", 1)
-    if batch % count:
+    return count or 1
+
+
+def _stages_per_device(option: Option, value: Any, workload: Workload, *, devices: int) -> int:
+    """How many stages this value gives to each device. Raises UsageError if the network is too short for them."""
+    count = option.stages_per_device.get(value, 1)
+    if count > 1 and devices * count > len(workload.blocks):
+        others = [choice for choice in option.choices if option.stages_per_device.get(choice, 1) < count]
+        hint = f"choose {' or '.join(others)}, or fewer --devices" if others else "choose fewer --devices"
         raise UsageError(
-            f"option micro_batches={count}: does not divide the global batch of {batch}; choose a divisor of it, "
-            "or another --global-batch"
+            f"option {option.name}={value}: {count} stages on each of {devices} devices make {devices * count}, and "
+            f"the network has {len(workload.blocks)} blocks; {hint}"
         )
+    return count
 
 
 def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
@@ -92,24 +126,38 @@ def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
     return cut
 
 
+def by_role(strategy: StrategySpec, options: Mapping[str, Any]) -> dict[Role, Any]:
+    """The values of those options that have a role."""
+    return {role: options[name] for role, name in strategy.roles(options).items()}
+
+
+def tolerances(strategy: StrategySpec, options: Mapping[str, Any]) -> ToleranceSet:
+    """The tolerances of the parity gate: larger ones where the value of an option needs them."""
+    for name, value in options.items():
+        larger = strategy.option(name).tolerances.get(value)
+        if larger:
+            return larger
+    return "exact"
+
+
 def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
     """Whether a planned cell has the options that the strategy has now.
 
-    Of `micro_batches` and `split_size` one may be missing; a cell that was skipped unresolved has both.
+    Of two options that replace each other one may be missing; a cell that was skipped unresolved has both.
     """
-    missing = strategy.options.keys() - options.keys()
-    return options.keys() <= strategy.options.keys() and (not missing or missing < HOW_BATCHES_ARE_CUT)
+    known = strategy.defaults.keys()
+    missing = known - options.keys()
+    for option in strategy.options:
+        pair = {option.name, option.replaces}
+        if option.replaces and not pair <= missing:
+            missing -= pair
+    return options.keys() <= known and not missing
 
 
 def shown(options: Mapping[str, Any], chosen: Mapping[str, Any], strategy: StrategySpec) -> dict[str, Any]:
-    """The options that tell a cell from others: those chosen, and those whose value depends on the workload."""
+    """The options that tell a cell from others: those chosen, those always shown, and those not at their default."""
     return {
         name: value
         for name, value in options.items()
-        if name in chosen or name in ALWAYS_SHOWN or value != strategy.options[name]
+        if name in chosen or strategy.option(name).always_shown or value != strategy.option(name).default
     }
-
-
-def as_texts(options: Mapping[str, Any]) -> list[str]:
-    """Options with their values as manifests write them: "cross_device=nccl"."""
-    return [f"{name}={value}" for name, value in options.items()]

@@ -27,11 +27,11 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     if not values:
         raise UsageError("--values: is empty; give a comma-separated list of the option's values")
     bases = [strategy.name for strategy in chosen if strategy.name in ("single", "model_parallel")] or ["single"]
-    swept = [strategy.name for strategy in chosen if option in strategy.options]
+    swept = [strategy.name for strategy in chosen if option in strategy.defaults]
     return replace(
         request,
         frameworks=tuple(
-            spec.name for spec in frameworks if any(option in strategy.options for strategy in spec.strategies)
+            spec.name for spec in frameworks if any(option in strategy.defaults for strategy in spec.strategies)
         ),
         strategies=tuple(dict.fromkeys((*bases, *swept))),
         options={**request.options, option: tuple(dict.fromkeys(values))},
@@ -39,14 +39,9 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
 
 
 def _check_option(option: str, chosen: Iterable[StrategySpec]) -> None:
-    allowed = {name for strategy in chosen for name in strategy.options if _has_values(strategy, name)}
+    allowed = {known.name for strategy in chosen for known in strategy.options if not known.is_free_text}
     names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
     if not allowed:
         raise UsageError(f"sweep {option!r}: {names} has no option to sweep; choose other strategies by --strategy")
     if option not in allowed:
         raise UsageError(f"sweep {option!r}: allowed are {', '.join(sorted(allowed))} (the options of {names})")
-
-
-def _has_values(strategy: StrategySpec, option: str) -> bool:
-    """Whether the values of an option can be listed: those of free text cannot."""
-    return option in strategy.choices or not isinstance(strategy.options[option], str)

@@ -16,8 +16,8 @@ NEEDS_GPUS = "needs GPUs"  # so no cell on CPU devices can have the setting
 def strategy_on(strategy: StrategySpec, track: Track) -> StrategySpec:
     """The strategy with the default options that it has on this track."""
     tuned = strategy.tuned if track == "tuned" else {}
-    own = {name: value for name, value in tuned.items() if name in strategy.options}
-    return replace(strategy, options=strategy.options | own)
+    options = tuple(replace(option, default=tuned.get(option.name, option.default)) for option in strategy.options)
+    return replace(strategy, options=options)
 
 
 def resolve(

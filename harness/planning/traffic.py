@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.layers import chain_shape
-from harness.spec import StrategySpec, Traffic, partition
+from harness.spec import Role, StrategySpec, Traffic, partition
 from harness.workloads import Workload
 
 FLOAT_BYTES = 4
@@ -51,15 +51,18 @@ def payloads(
     parameter_bytes: float,
     activation_bytes: float = 0.0,
     devices: int = 2,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[Role, Any] | None = None,
 ) -> dict[str, float]:
-    """Bytes of each collective in one step, by its name; for "send", the bytes that the busiest device sends."""
+    """Bytes of each collective in one step, by its name; for "send", the bytes that the busiest device sends.
+
+    `options`: the values of the strategy's options, by role.
+    """
     options = options or {}
     parameters = float(parameter_bytes)
     if traffic == "all_reduce":
         return {"all_reduce": parameters}
     if traffic == "average":
-        return {"all_reduce": parameters / options.get("sync_every", 1)}
+        return {"all_reduce": parameters / options.get("averaging_interval", 1)}
     if traffic == "shard":
         gathers = 2 if options.get("reshard_after_forward", True) else 1
         return {"all_gather": gathers * parameters, "reduce_scatter": parameters}
@@ -122,7 +125,7 @@ def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> f
         parameter_bytes=parameter_bytes(workload),
         activation_bytes=activations,
         devices=devices,
-        options=strategy.options,
+        options={option.role: option.default for option in strategy.options if option.role},
     )
     return sent(payload, devices=devices)
 

@@ -6,17 +6,17 @@ python -m harness list strategies --markdown > docs/strategies.md
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from harness import workloads
 from harness.planning import traffic
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Code, Inline, Report, Section, SoftBreak, Strong, Table, paragraph
 from harness.reporting.values import Formula, Kind, Value
-from harness.spec import FrameworkSpec, StrategySpec, registry
+from harness.spec import FrameworkSpec, Option, StrategySpec, registry
 
 EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # the example in the column of bytes
 SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
+SET_BY_WORKLOAD = ("cut", "micro_batch_size")  # the roles of options with no default of their own
 NORMALIZED = {"global": "the batch", "per_device": "each device's share", "per_microbatch": "each micro-batch"}
 BREAK = SoftBreak()
 
@@ -117,15 +117,16 @@ def _normalized(row: _Row) -> str:
 
 
 def _options(row: _Row) -> Value:
-    return "; ".join(_option(row.strategy, *item) for item in row.strategy.options.items()) or None
+    return "; ".join(map(_option, row.strategy.options)) or None
 
 
-def _option(strategy: StrategySpec, name: str, default: Any) -> str:
+def _option(option: Option) -> str:
     """ "split_size (int, set by the workload)", "compression (none, bf16)": the first choice is the default."""
-    if name in strategy.choices:
-        return f"{name} ({', '.join(strategy.choices[name])})"
-    by_workload = not isinstance(default, bool) and default in (0, "")
-    return f"{name} ({type(default).__name__}, {'set by the workload' if by_workload else str(default).lower()})"
+    if option.choices:
+        return f"{option.name} ({', '.join(option.choices)})"
+    by_workload = option.role in SET_BY_WORKLOAD and not option.default
+    default = "set by the workload" if by_workload else str(option.default).lower()
+    return f"{option.name} ({option.kind.__name__}, {default})"
 
 
 NAMES = (

@@ -18,7 +18,7 @@ from harness.reporting.formatting import count
 from harness.reporting.naming import framework_title
 from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.timelines import busy_stages, busy_words
-from harness.spec import TrialResult
+from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
 
 FEWEST_VALUES = 3  # numbers: two points are no curve
@@ -47,6 +47,7 @@ class Sweep:
     """One strategy at several values of one option, in order."""
 
     option: str
+    role: Role | None
     cells: tuple[Cell, ...]
     points: tuple[Point, ...]
     single: float | None  # seconds per step on a single device of the same framework
@@ -79,7 +80,9 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             ordered = sorted(group, key=lambda cell: _value(cell, option))
             single = _single_seconds(ordered[0], cells)
             points = tuple(_point(cell, option, single) for cell in ordered)
-            found.append(Sweep(option=option, cells=tuple(ordered), points=points, single=single))
+            names = ordered[0].spec.roles.items()
+            role: Role | None = next((role for role, name in names if name == option), None)
+            found.append(Sweep(option=option, role=role, cells=tuple(ordered), points=points, single=single))
     return found
 
 
@@ -117,10 +120,11 @@ def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
 def _point(cell: Cell, option: str, single: float | None) -> Point:
     seconds = step_seconds(cell)
     pieces = ideal = None
-    if option in ("split_size", "micro_batches"):
-        options = cell.spec.options
-        pieces = options.get("micro_batches") or len(micro_batches(cell.spec.global_batch, options["split_size"]))
-        one_by_one = "schedule" not in options  # the formula of the ideal is that of all forward, then all backward
+    if option in (cell.spec.roles.get("micro_batches"), cell.spec.roles.get("micro_batch_size")):
+        size = cell.spec.option("micro_batch_size")
+        pieces = len(micro_batches(cell.spec.global_batch, size)) if size else cell.spec.option("micro_batches")
+        # the formula of the ideal is that of all forward, then all backward
+        one_by_one = "schedule" not in cell.spec.roles
         # a pipeline does not cut the host's work, so there is no ideal for from_host
         if single is not None and one_by_one and cell.spec.protocol == "resident":
             stages = cell.spec.devices

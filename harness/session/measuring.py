@@ -201,8 +201,8 @@ class Session:
         if proof is None or proof.status != "ok":
             self.display.advance()
             return
-        if spec.options.get("cut") == "time":  # every launch is cut where the proved program was
-            spec = replace(spec, options=spec.options | {"cut": self.proofs.cut(spec)})
+        if spec.is_cut_by_time:  # every launch is cut where the proved program was
+            spec = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
         self.display.phase(f"{'training' if spec.training else 'timing'} {spec.cell} launch {spec.launch + 1}")
         outcome = self.launches.run_measurement(spec)
         self.display.advance()

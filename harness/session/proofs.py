@@ -37,7 +37,7 @@ class Proofs:
         measured times is proved in each session, since it may be cut elsewhere.
         """
         proof = self._earlier.get(spec.computation)
-        if proof is None or spec.options.get("cut") == "time":
+        if proof is None or spec.is_cut_by_time:
             return False
         if not self.inputs_of(spec).items() <= proof.run.items():
             return False

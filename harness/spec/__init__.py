@@ -17,12 +17,14 @@ from harness.spec.kinds import (
     Processes,
     Protocol,
     Quantity,
+    Role,
     Schedule,
     Status,
     ToleranceSet,
     Track,
     Traffic,
 )
+from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, Option, ParityPhase, PlannedCell
 from harness.spec.result import (
     CHECKED_LOSSES,
     CUT_SHORT,
@@ -36,14 +38,16 @@ from harness.spec.result import (
 )
 from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, StrategySpec
-from harness.spec.trial import FROM_HOST_VERSION, LOCAL_STEPS_IN_PARITY, OptimizerSpec, TrainingSpec, TrialSpec
+from harness.spec.trial import FROM_HOST_VERSION, OptimizerSpec, TrainingSpec, TrialSpec
 
 __all__ = [
+    "AVERAGINGS_IN_PARITY",
     "CHECKED_LOSSES",
+    "CUT",
     "CUT_SHORT",
     "FAILURES",
     "FROM_HOST_VERSION",
-    "LOCAL_STEPS_IN_PARITY",
+    "MICRO_BATCHES",
     "OUT_OF_TIME",
     "SCHEMA_VERSION",
     "Algorithm",
@@ -57,12 +61,16 @@ __all__ = [
     "LastBatch",
     "Normalization",
     "OptimizerSpec",
+    "Option",
     "Parity",
+    "ParityPhase",
+    "PlannedCell",
     "Platform",
     "Precision",
     "Processes",
     "Protocol",
     "Quantity",
+    "Role",
     "RunOptions",
     "Schedule",
     "Setting",

@@ -10,6 +10,15 @@ Algorithm = Literal["synchronous", "local", "asynchronous"]
 ToleranceSet = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/gate/parity.py
 # what crosses devices in a step: harness/planning/traffic.py
 Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "every_tick", "push_pull"]
+# what the harness must understand of a strategy's option, whatever the option is called: harness/spec/option.py
+Role = Literal[
+    "micro_batches",  # how many micro-batches a pipeline cuts its batch into
+    "micro_batch_size",  # how many samples each of them has; the last one has what is left
+    "cut",  # where the network is cut into stages
+    "schedule",  # in which order a pipeline works; without it, all forward and then all backward
+    "averaging_interval",  # how many steps workers train on their own before they average
+    "reshard_after_forward",  # whether sharded parameters are gathered again for backward
+]
 Schedule = Literal["constant", "step", "cosine"]
 LastBatch = Literal[
     "exact", "pad", "drop"

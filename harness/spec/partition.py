@@ -10,7 +10,6 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
 BALANCED = ("parameters", "time")
-TWO_STAGES_A_DEVICE = ("interleaved_1f1b", "zero_bubble")  # values of the option `schedule`
 
 
 def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
@@ -35,18 +34,18 @@ def share_rows(count: int, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> 
 def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> tuple[int, ...]:
     """Sizes of the consecutive parts of a batch that share normalization statistics in this trial."""
     if spec.normalization == "per_microbatch":
-        size = options.get("split_size") or batch // options["micro_batches"]
+        size = spec.option("micro_batch_size", of=options) or batch // spec.option("micro_batches", of=options)
         return micro_batches(batch, size)
     parts = spec.accumulation_steps * (spec.devices if spec.normalization == "per_device" else 1)
     return (batch // parts,) * parts
 
 
-def micro_batches(batch: int, split_size: int) -> tuple[int, ...]:
-    """Sizes of the micro-batches: `split_size` each, the last one what is left. Raises UsageError."""
-    if not 1 <= split_size <= batch:
-        raise UsageError(f"split_size {split_size}: allowed are 1 to the batch, {batch}")
-    whole, rest = divmod(batch, split_size)
-    return (split_size,) * whole + ((rest,) if rest else ())
+def micro_batches(batch: int, size: int) -> tuple[int, ...]:
+    """Sizes of the micro-batches: `size` each; the last one has what is left. Raises UsageError."""
+    if not 1 <= size <= batch:
+        raise UsageError(f"micro-batches of {size} samples: allowed are 1 to the batch, {batch}")
+    whole, rest = divmod(batch, size)
+    return (size,) * whole + ((rest,) if rest else ())
 
 
 def bubble(stages: int, micro_batch_count: int) -> float:
@@ -55,31 +54,6 @@ def bubble(stages: int, micro_batch_count: int) -> float:
     Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3.
     """
     return (stages - 1) / (micro_batch_count + stages - 1)
-
-
-def stages_per_device(schedule: str) -> int:
-    """How many stages each device has; 1 for a pipeline without such an option."""
-    return 2 if schedule in TWO_STAGES_A_DEVICE else 1
-
-
-def check_schedule(schedule: str, *, devices: int, micro_batches: int, blocks: Sequence[str]) -> None:
-    """Raises UsageError for a schedule that the network is too short for, or that has not enough micro-batches."""
-    stages, rounds = devices * stages_per_device(schedule), max(1, micro_batches // devices)
-    if schedule in TWO_STAGES_A_DEVICE and stages > len(blocks):
-        raise UsageError(
-            f"schedule {schedule}: 2 stages on each of {devices} devices make {stages}, and the network has "
-            f"{len(blocks)} blocks; choose gpipe or 1f1b, or fewer --devices"
-        )
-    if schedule == "1f1b" and micro_batches < devices:
-        raise UsageError(
-            f"schedule 1f1b: needs a micro-batch for each of {devices} stages, has {micro_batches}; choose more "
-            "micro_batches, or gpipe"
-        )
-    if schedule == "interleaved_1f1b" and micro_batches % rounds:
-        raise UsageError(
-            f"schedule interleaved_1f1b: {micro_batches} micro_batches cannot be cut into {rounds} equal rounds, one "
-            f"for every {devices} devices; choose a multiple of {devices}"
-        )
 
 
 def check_stages(stages: int, blocks: Sequence[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.spec.kinds import Algorithm, Normalization, Platform, Processes, ToleranceSet, Traffic
+from harness.spec.kinds import Algorithm, Normalization, Platform, Processes, Role, Traffic
+from harness.spec.option import Option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +42,15 @@ class StrategySpec:
     `processes`: "one" process drives all devices, or each device has its own ("per_device").
     `normalization`: which samples share BatchNorm statistics. `other_normalizations`: what --batch-norm may choose
     instead; each has the reason why it needs GPUs, or "".
-    `options`: the strategy's own options and their defaults. 0 and "" stand for a default that depends on the workload;
-    the planner fills it in. `choices`: the values that a text option may have.
-    `options_need_gpu`, `options_need_even_devices`: option values ("cross_device=nccl") with the reason why they need
-    GPUs, or an even number of devices. `tolerances`: option values ("compression=bf16") with looser tolerances in the
-    parity gate.
+    `options`: the strategy's own options, no two of them in the same role.
     `tuned`: what the tuned track sets differently here than for the framework's other strategies: settings, and options
     of this strategy. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy cannot have, with reasons.
 
     Model and pipeline strategies have one stage per device. The last six fields are the strategy's row in
     docs/strategies.md.
+
+    Raises ValueError for options that do not fit together.
     """
 
     name: str
@@ -64,11 +64,7 @@ class StrategySpec:
     other_normalizations: dict[Normalization, str] = field(default_factory=dict)
     accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
     fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
-    options: dict[str, Any] = field(default_factory=dict)
-    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    options_need_gpu: dict[str, str] = field(default_factory=dict)
-    options_need_even_devices: dict[str, str] = field(default_factory=dict)
-    tolerances: dict[str, ToleranceSet] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
     tuned: dict[str, Any] = field(default_factory=dict)
     tuned_because: str = ""
     tuned_source: str = ""
@@ -79,6 +75,36 @@ class StrategySpec:
     waits: str = ""
     use: str = ""
     traffic: Traffic = "none"
+
+    def __post_init__(self) -> None:
+        _check_unique(f"strategy {self.name}: options named", [option.name for option in self.options])
+        _check_unique(f"strategy {self.name}: options in the role", [o.role for o in self.options if o.role])
+        for option in self.options:
+            if option.replaces and option.replaces not in self.defaults:
+                raise ValueError(f"strategy {self.name}: option {option.name} replaces {option.replaces!r}, not there")
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The default value of each option, by name."""
+        return {option.name: option.default for option in self.options}
+
+    def option(self, name: str) -> Option:
+        """The option of that name. Raises KeyError."""
+        for option in self.options:
+            if option.name == name:
+                return option
+        raise KeyError(name)
+
+    def roles(self, names: Iterable[str]) -> dict[Role, str]:
+        """Those of the named options that have a role: the names, by role."""
+        chosen = set(names)
+        return {option.role: option.name for option in self.options if option.role and option.name in chosen}
+
+
+def _check_unique(what: str, values: Sequence[str]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{what} {value}: {values.count(value)} instead of one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from harness.spec.kinds import (
     Platform,
     Precision,
     Protocol,
+    Role,
     Schedule,
     ToleranceSet,
     Track,
@@ -20,7 +22,6 @@ from harness.spec.kinds import (
 from harness.spec.run_options import RunOptions
 
 FROM_HOST_VERSION = 2  # the version of the protocol that is measured now; version 1 made its batches with NumPy
-LOCAL_STEPS_IN_PARITY = 2  # in the parity phase, local SGD averages at least this often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,8 @@ class TrialSpec(RunOptions):
     optimizer: OptimizerSpec
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
+    roles: dict[Role, str] = field(default_factory=dict)  # the names of the options that the harness itself reads
+    changed_in_parity: dict[str, Any] = field(default_factory=dict)  # options with another value in the parity phase
     # what tells this cell from others: options that were chosen or depend on the workload, run options, settings
     variant: str = ""
     algorithm: Algorithm = "synchronous"
@@ -103,17 +106,20 @@ class TrialSpec(RunOptions):
     timeout_seconds: float = 600.0
     training: TrainingSpec | None = None  # in place of the timing phase
 
+    def option(self, role: Role, *, of: Mapping[str, Any] | None = None) -> Any:
+        """The value of the option in this role, or None without one. `of`: the options; by default, the cell's own."""
+        options = self.options if of is None else of
+        return options.get(self.roles.get(role, ""))
+
     @property
     def parity_options(self) -> dict[str, Any]:
-        """The options of the parity phase: a split_size keeps its share of the phase's smaller batch, and workers that
-        train on their own meet in time for it."""
-        options = dict(self.options)
-        if "split_size" in options:
-            share = round(options["split_size"] * self.parity_batch / self.global_batch)
-            options["split_size"] = min(max(share, 1), self.parity_batch)
-        if "sync_every" in options:
-            options["sync_every"] = min(options["sync_every"], LOCAL_STEPS_IN_PARITY)
-        return options
+        """The options of the parity phase."""
+        return self.options | self.changed_in_parity
+
+    @property
+    def is_cut_by_time(self) -> bool:
+        """Whether the stages are balanced by measured times, so that each build may cut the network elsewhere."""
+        return self.option("cut") == "time"
 
     @property
     def parity_optimizer(self) -> OptimizerSpec:

@@ -73,7 +73,7 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
         step_seconds = agree.on("warm-up", warm / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
-    return timing.whole_rounds(steps, of=spec.options.get("sync_every", 1))
+    return timing.whole_rounds(steps, of=spec.option("averaging_interval") or 1)
 
 
 def time_blocks_in_turn(

@@ -158,7 +158,7 @@ def order_of(
         "devices": used,
         "processes": used if known.processes == "per_device" else 1,
         "batch": workloads.get("resnet50", size).global_batch * used,
-        "options": {name: tuned.get(name, value) for name, value in known.options.items()},
+        "options": {name: tuned.get(name, value) for name, value in known.defaults.items()},
         "settings": held | (settings or {}),
         "normalization": known.normalization,
     } | more

@@ -82,7 +82,7 @@ def jobs(precision):
         job = Job(
             world=world, workload=WORKLOAD, params=WORKLOAD.init_params(0), optimizer=optimizer, precision=precision,
             global_batch=BATCH, accumulation_steps=steps, normalization=normalization,
-            options=strategy.options | ({"cut": "bn"} if "cut" in strategy.options else {}),
+            options=strategy.defaults | ({"cut": "bn"} if "cut" in strategy.defaults else {}),
         )  # fmt: skip
         last = "pad" if strategy.fixed_batch else "exact"
         unit = steps * (count if data_parallel else 1)

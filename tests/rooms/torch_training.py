@@ -66,7 +66,7 @@ def built(strategy, workload, *, precision: Precision = "fp64", optimizer=None, 
     """The strategy's program and its job."""
     # In the memory format of the tuned track: saving and loading must not depend on it.
     settings = {name: True for name in ("channels_last", "fused_optimizer") if name not in strategy.without}
-    filled = {name: OPTIONS.get(name, default) for name, default in strategy.options.items()} | dict(options)
+    filled = {name: OPTIONS.get(name, default) for name, default in strategy.defaults.items()} | dict(options)
     job = Job(
         world=World(devices=1 if strategy.name == "single" else 2, **known), workload=workload, precision=precision,
         params=workload.init_params(0), optimizer=parse(optimizer, workload.optimizer), global_batch=BATCH,
@@ -225,7 +225,7 @@ def visit():
         if strategy.needs_gpu or (strategy.processes == "one") != (ranks == 1):
             continue
         # The other two schedules use the same classes as these.
-        for chosen in ("1f1b", "zero_bubble") if "schedule" in strategy.options else ("",):
+        for chosen in ("1f1b", "zero_bubble") if "schedule" in strategy.defaults else ("",):
             options = {"schedule": chosen} if chosen else {}
             row = {"strategy": f"{strategy.name} {chosen}".strip()}
             yield row | {"errors": errors(strategy, cnn, options) | {"deep": errors(strategy, deep, options)}}

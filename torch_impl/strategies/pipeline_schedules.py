@@ -43,7 +43,6 @@ from torch.distributed.pipelining import (
 )
 
 from harness.contract import Job
-from harness.spec.partition import stages_per_device
 from torch_impl import optim, pipelining, stages, weights
 from torch_impl.placement import Batch
 from torch_impl.program import Program, initial_model
@@ -59,12 +58,17 @@ def stages_of(rank: int, ranks: int, schedule: str) -> list[int]:
     return list(range(rank, ranks * stages_per_device(schedule), ranks))
 
 
+def stages_per_device(schedule: str) -> int:
+    """How many stages each device has."""
+    return 2 if schedule in TWO_STAGES else 1
+
+
 class PipelineSchedules(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         rank, ranks, schedule = job.world.rank, job.world.processes, job.options["schedule"]
         self.model = initial_model(job)
-        parts, self.cut_after = stages.cut(self.model, job)
+        parts, self.cut_after = stages.cut(self.model, job, per_device=stages_per_device(schedule))
         own = stages_of(rank, ranks, schedule)
         pipelining.place(parts, own=own, device=self.device, job=job)
         self.first, self.last = 0 in own, len(parts) - 1 in own

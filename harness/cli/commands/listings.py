@@ -109,7 +109,7 @@ def setting_rows() -> list[Row]:
         for setting in framework.settings:
             rows.append(_setting_row(framework, setting.name, setting.summary, setting.source))
         for strategy in framework.strategies:
-            if options := ", ".join(name for name in strategy.tuned if name in strategy.options):
+            if options := ", ".join(name for name in strategy.tuned if name in strategy.defaults):
                 name = f"{options} ({strategy.name})"
                 rows.append(_setting_row(framework, name, strategy.tuned_because, strategy.tuned_source))
     return rows

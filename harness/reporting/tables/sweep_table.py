@@ -23,7 +23,7 @@ def _columns(sweep: Sweep) -> tuple[ColumnOf[Point], ...]:
             kind=Kind.COUNT,
             value=lambda point: point.micro_batches,
             shown=lambda points: (
-                sweep.option != "micro_batches" and any(point.micro_batches is not None for point in points)
+                sweep.role != "micro_batches" and any(point.micro_batches is not None for point in points)
             ),
         ),
         ColumnOf[Point](name="mean step", kind=Kind.THREE_DIGITS, value=lambda point: 1e3 * point.mean, unit="ms"),

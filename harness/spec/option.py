@@ -1,0 +1,123 @@
+"""An option of a strategy, as a manifest declares it: a parameter that changes how the strategy trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.spec.kinds import Role, ToleranceSet
+
+COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval")  # roles of whole numbers
+AVERAGINGS_IN_PARITY = 3  # at least so often do workers that train on their own average in the parity phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell:
+    """What a value of an option may depend on. `micro_batches`: how many the cell has; 1 without a pipeline."""
+
+    devices: int
+    global_batch: int
+    micro_batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityPhase:
+    """What the parity phase changes: it makes `steps` steps of `parity_batch` samples instead of `global_batch`."""
+
+    global_batch: int
+    parity_batch: int
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of a strategy. `--option NAME=VALUE` sets it, and `sweep` compares its values.
+
+    `default`: also fixes the type, which is bool, int, float or str. `choices`: all values that a text option may have.
+    `least`: the smallest value of a number, which must also be finite.
+
+    `role`: what the harness knows the option by, if it must understand it. The name is free. Other options need no
+    role: only the strategy reads them.
+    `replaces`: another option of the strategy that says the same in other terms. A cell has one of the two: this one if
+    it was chosen, else the other one.
+    `always_shown`: reports show the value even where it is the default.
+
+    Four fields say something of single values. `needs_gpu` and `needs_even_devices` give the reason. `tolerances` are
+    those of the parity gate, where they must be larger. `stages_per_device` is for pipelines that give each device more
+    than one stage.
+
+    `not_applicable(value, cell)`: why a cell cannot have the value, or "".
+    `in_parity(value, phase)`: the value in the parity phase. By default it stays as it is, but for two roles: a
+    micro_batch_size keeps its share of the batch, and an averaging_interval is short enough for several averagings.
+
+    Raises ValueError for a declaration that contradicts itself.
+    """
+
+    name: str
+    summary: str
+    default: Any
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    role: Role | None = None
+    replaces: str = ""
+    always_shown: bool = False
+    needs_gpu: dict[Any, str] = field(default_factory=dict)
+    needs_even_devices: dict[Any, str] = field(default_factory=dict)
+    tolerances: dict[Any, ToleranceSet] = field(default_factory=dict)
+    stages_per_device: dict[Any, int] = field(default_factory=dict)
+    not_applicable: Callable[[Any, PlannedCell], str] | None = None
+    in_parity: Callable[[Any, ParityPhase], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in (bool, int, float, str):
+            raise ValueError(f"option {self.name}: its default must be a bool, int, float or str, is {self.default!r}")
+        if self.least is not None and not (self.kind in (int, float) and self.default >= self.least):
+            raise ValueError(f"option {self.name}: its default {self.default!r} is not at least {self.least}")
+        if self.role in COUNTS and self.kind is not int:
+            raise ValueError(f"option {self.name}: in the role {self.role}, its default must be an int")
+        if self.role in ("micro_batches", "averaging_interval") and (self.least is None or self.least < 1):
+            raise ValueError(f"option {self.name}: in the role {self.role}, its least value must be at least 1")
+        if self.choices:
+            by_value = (self.needs_gpu, self.needs_even_devices, self.tolerances, self.stages_per_device)
+            for value in (self.default, *(value for values in by_value for value in values)):
+                if value not in self.choices:
+                    raise ValueError(f"option {self.name}: {value!r} is not one of its choices {self.choices}")
+
+    @property
+    def kind(self) -> type:
+        """The type of its values."""
+        return type(self.default)
+
+    def parity_value(self, value: Any, phase: ParityPhase) -> Any:
+        """What `value` becomes in the parity phase."""
+        if self.in_parity:
+            return self.in_parity(value, phase)
+        if self.role == "micro_batch_size":
+            share = round(value * phase.parity_batch / phase.global_batch)
+            return min(max(share, 1), phase.parity_batch)
+        if self.role == "averaging_interval":
+            return min(value, phase.steps // AVERAGINGS_IN_PARITY)
+        return value
+
+    @property
+    def is_free_text(self) -> bool:
+        """Whether it takes any text, so that its values cannot be listed."""
+        return self.kind is str and not self.choices
+
+
+CUT = Option(
+    name="cut",
+    summary="where the network is cut into stages: parameters or time balances them; or names of network blocks",
+    default="",  # set by the workload
+    role="cut",
+    always_shown=True,
+)
+MICRO_BATCHES = Option(
+    name="micro_batches",
+    summary="how many equal micro-batches the batch is cut into",
+    default=4,
+    least=1,
+    role="micro_batches",
+    always_shown=True,
+)
