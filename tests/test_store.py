@@ -173,6 +173,29 @@ def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("strategy", "options", "known", "changed"),
+    [
+        ("local_sgd", {"sync_every": 5}, {}, {"sync_every": 2}),
+        ("local_sgd", {"sync_every": 1}, {}, {}),
+        ("pipeline", {"split_size": 40, "cut": "layer2"}, {"global_batch": 120, "parity_batch": 8}, {"split_size": 3}),
+        ("pipeline_schedules", {"schedule": "1f1b", "micro_batches": 4, "cut": "time"}, {}, {}),
+        ("ddp", {"bucket_cap_mb": 25.0}, {}, {}),
+    ],
+)
+def test_a_row_of_version_1_has_the_roles_of_its_options_and_their_values_in_the_parity_phase(
+    tmp_path, strategy, options, known, changed
+):
+    path = tmp_path / "results.jsonl"
+    spec = make_spec(strategy=strategy, devices=2, options=options, changed_in_parity=changed, **known)
+    store.append(tmp_path, TrialResult(spec=spec, status="ok"))
+    row = json.loads(path.read_text())
+    del row["spec"]["roles"], row["spec"]["changed_in_parity"]
+    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
+    (found,) = store.read(tmp_path)
+    assert found.spec == spec
+
+
+@pytest.mark.parametrize(
     ("kind", "words"),
     [("not_begun", "not yet run"), ("cut_short", f"first: ended; {older_records.CUT_SHORT_IN_1}")],
 )

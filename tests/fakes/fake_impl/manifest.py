@@ -1,6 +1,6 @@
 """Found by the harness through the entry point beside this package, as any plug-in is."""
 
-from harness.spec import FrameworkSpec, StrategySpec
+from harness.spec import FrameworkSpec, Option, StrategySpec
 
 ONE_PROCESS = (
     "wrong_gradient",
@@ -25,6 +25,32 @@ PER_DEVICE = (
     "wrong_then_killed",
 )
 
+# Options that the harness understands, under names that it does not know.
+MEET_AFTER = Option(
+    name="meet_after",
+    summary="steps between two meetings",
+    default=2,
+    least=1,
+    role="averaging_interval",
+    always_shown=True,
+    in_parity=lambda interval, phase: min(interval, phase.steps // 2),
+)
+HOW = Option(
+    name="how",
+    summary="which formula",
+    default="mean",
+    choices=("mean", "from_the_first"),
+    not_applicable=lambda how, cell: "nobody to meet" if how != "mean" and cell.devices == 1 else "",
+)
+PIECES = Option(name="pieces", summary="number of pieces", default=2, least=1, role="micro_batches")
+PIECE = Option(
+    name="piece",
+    summary="size of a piece",
+    default=0,
+    role="micro_batch_size",
+    replaces="pieces",
+)
+
 FRAMEWORK = FrameworkSpec(
     name="fake",
     title="Fake",
@@ -37,5 +63,16 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(name="single", summary="right", processes="one", parallelism="none"),
         *(StrategySpec(name=name, summary=name, processes="one", parallelism="none") for name in ONE_PROCESS),
         *(StrategySpec(name=name, summary=name, processes="per_device", min_devices=2) for name in PER_DEVICE),
+        StrategySpec(
+            name="meet_rarely", summary="local", processes="one", algorithm="local", options=(MEET_AFTER, HOW)
+        ),
+        StrategySpec(
+            name="pieces",
+            summary="a pipeline",
+            processes="one",
+            parallelism="pipeline",
+            normalization="per_microbatch",
+            options=(PIECES, PIECE),
+        ),
     ),
 )

@@ -1,0 +1,48 @@
+"""Local training of all workers in one process, with options of its own: see the manifest."""
+
+import numpy as np
+
+from fake_impl.strategies.single import Fake
+from harness.reference import loops
+from harness.spec import optimizers
+from harness.spec.partition import shares
+
+
+class Program(Fake):
+    def __init__(self, job):
+        super().__init__(job)
+        self.workers = [dict(job.params) for _ in range(job.world.devices)]
+        self.moments = [{} for _ in self.workers]
+
+    def step(self, placed):
+        found = []
+        for rank, params in enumerate(self.workers):
+            (own,) = shares(placed, rank=rank, ranks=len(self.workers))
+            found.append(loops.loss_and_gradients(self.job.workload, params, own))
+            gradients, moments = found[-1][1], self.moments[rank]
+            self.workers[rank] = optimizers.update(self.job.optimizer, params, gradients, moments, step=self.steps)
+        self.last_loss = float(np.mean([loss for loss, _ in found]))
+        self.last_gradients = mean([gradients for _, gradients in found])
+        self.steps += 1
+        if self.steps % self.job.options["meet_after"] == 0:
+            self.workers = [self.met() for _ in self.workers]
+        return self.last_loss
+
+    def met(self):
+        """The mean of the workers' parameters, or the first worker's and the mean distance from them."""
+        if self.job.options["how"] == "mean":
+            return mean(self.workers)
+        first = self.workers[0]
+        away = mean([{name: params[name] - first[name] for name in first} for params in self.workers])
+        return {name: first[name] + away[name] for name in first}
+
+    def export(self):
+        return self.workers
+
+
+def mean(trees):
+    return {name: np.mean([tree[name] for tree in trees], axis=0) for name in trees[0]}
+
+
+def build(job):
+    return Program(job)

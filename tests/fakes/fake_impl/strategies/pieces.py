@@ -1,0 +1,21 @@
+"""Gradients of a batch in pieces, with options of its own: see the manifest."""
+
+from fake_impl.strategies.single import Fake
+from harness.reference import loops
+from harness.spec import optimizers, partition
+
+
+class Program(Fake):
+    def step(self, placed):
+        batch = len(placed["x"])
+        groups = partition.micro_batches(batch, self.job.options.get("piece") or batch // self.job.options["pieces"])
+        found = loops.loss_and_gradients(self.job.workload, self.params, placed, groups=groups)
+        self.last_loss, self.last_gradients = found
+        known = {"step": self.steps}
+        self.params = optimizers.update(self.job.optimizer, self.params, self.last_gradients, self.moments, **known)
+        self.steps += 1
+        return self.last_loss
+
+
+def build(job):
+    return Program(job)
