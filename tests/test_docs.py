@@ -15,6 +15,7 @@ from harness.reporting import loss_agreement, naming, tutorial
 from harness.reporting.formatting import at_most
 from harness.reporting.summary import machine_of, summarize
 from harness.results import store
+from harness.spec import StrategySpec
 
 ROOT = TESTS.parent
 
@@ -22,7 +23,7 @@ ROOT = TESTS.parent
 def test_the_plugin_in_contributing_is_whole(tmp_path):
     text = (ROOT / "CONTRIBUTING.md").read_text()
     (project,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n(# my_impl/.*?)```", text, re.DOTALL)
     for path, content in re.findall(
         r"^# (my_impl/\S+\.py)[^\n]*\n(.*?)(?=^# my_impl|\Z)", code, re.DOTALL | re.MULTILINE
     ):
@@ -46,6 +47,14 @@ def test_the_plugin_in_contributing_is_whole(tmp_path):
     assert done.returncode == 0, done.stderr
     statuses = {result.spec.workload: result.status for result in store.read(tmp_path / "run")}
     assert statuses == {"toy": "ok", "classifier": "ok", "mnist_cnn": "skipped"}
+
+
+def test_the_options_in_contributing_are_a_strategys():
+    (code,) = re.findall(r"```python\n(from harness.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    made: dict = {}
+    exec(code, made)
+    strategy = StrategySpec(name="s", summary="", processes="one", options=made["options"])
+    assert strategy.defaults == {"cut": "", "compression": "none", "sync_every": 4}
 
 
 def test_no_document_has_a_placeholder_or_a_dead_link():

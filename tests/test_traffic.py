@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import Any
 
 import pytest
 from conftest import TESTS, python
 
 from harness import workloads
-from harness.planning import traffic
-from harness.spec import Role, StrategySpec, registry
+from harness.planning import strategy_options, traffic
+from harness.spec import StrategySpec, registry
 
 
 def test_parameter_and_activation_bytes_of_the_mnist_network():
@@ -74,7 +73,7 @@ def test_the_profiler_counts_the_payload(tmp_path, name):
     counted = profiled(tmp_path, name)
     strategy = registry.framework("torch").strategy(name)
     parameters = traffic.parameter_bytes(workloads.get("mnist_cnn", "tiny"))
-    by_role: dict[Role, Any] = {option.role: option.default for option in strategy.options if option.role}
+    by_role = strategy_options.by_role(strategy, strategy.defaults)
     payload = traffic.payloads(strategy.traffic, parameter_bytes=parameters, options=by_role)
     assert {key: value / counted["steps"] for key, value in counted["bytes"].items()} == payload
 

@@ -1,6 +1,6 @@
 """What the suite offers for PyTorch. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Option, PlannedCell, Setting, StrategySpec
+from harness.spec import CUT, MICRO_BATCHES, CellShape, FrameworkSpec, Option, Setting, StrategySpec
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no CPU kernels, so it needs GPUs"
 
@@ -50,17 +50,15 @@ BUCKET_CAP = Option(
 )
 
 
-def schedule_needs(schedule: str, cell: PlannedCell) -> str:
+def schedule_needs(schedule: str, cell: CellShape) -> str:
     """Why a cell has the wrong number of micro-batches for a schedule of torch.distributed.pipelining, or ""."""
     count, devices = cell.micro_batches, cell.devices
     rounds = max(1, count // devices)
     if schedule == "1f1b" and count < devices:
-        return (
-            f"needs a micro-batch for each of {devices} stages, has {count}; choose more {MICRO_BATCHES.name}, or gpipe"
-        )
+        return f"needs a micro-batch for each of {devices} stages, has {count}; choose more micro_batches, or gpipe"
     if schedule == "interleaved_1f1b" and count % rounds:
         return (
-            f"{count} {MICRO_BATCHES.name} cannot be cut into {rounds} equal rounds, one for every {devices} devices; "
+            f"{count} micro_batches cannot be cut into {rounds} equal rounds, one for every {devices} devices; "
             f"choose a multiple of {devices}"
         )
     return ""

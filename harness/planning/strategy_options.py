@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.planning.run_request import Request
-from harness.spec import Option, PlannedCell, Role, StrategySpec, ToleranceSet, partition
+from harness.spec import CellShape, Option, Role, StrategySpec, ToleranceSet, partition
 from harness.spec.errors import UsageError, check_name
 from harness.workloads import Workload
 
@@ -42,9 +42,7 @@ def resolve(
     options = _without_replaced(strategy, chosen)
     for name, value in options.items():
         _check_value(strategy.option(name), value)
-    cell = PlannedCell(
-        devices=devices, global_batch=batch, micro_batches=_micro_batches(strategy, options, batch=batch)
-    )
+    cell = CellShape(devices=devices, global_batch=batch, micro_batches=_micro_batches(strategy, options, batch=batch))
     stages = devices
     for name, value in options.items():
         option = strategy.option(name)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.layers import chain_shape
+from harness.planning import strategy_options
 from harness.spec import Role, StrategySpec, Traffic, partition
 from harness.workloads import Workload
 
@@ -125,7 +126,7 @@ def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> f
         parameter_bytes=parameter_bytes(workload),
         activation_bytes=activations,
         devices=devices,
-        options={option.role: option.default for option in strategy.options if option.role},
+        options=strategy_options.by_role(strategy, strategy.defaults),
     )
     return sent(payload, devices=devices)
 

@@ -24,7 +24,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
-from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, Option, ParityPhase, PlannedCell
+from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, CellShape, Option, ParityPhase
 from harness.spec.result import (
     CHECKED_LOSSES,
     CUT_SHORT,
@@ -53,6 +53,7 @@ __all__ = [
     "Algorithm",
     "Cause",
     "CauseKind",
+    "CellShape",
     "Check",
     "CompileCache",
     "Epoch",
@@ -64,7 +65,6 @@ __all__ = [
     "Option",
     "Parity",
     "ParityPhase",
-    "PlannedCell",
     "Platform",
     "Precision",
     "Processes",

@@ -9,12 +9,12 @@ from typing import Any
 from harness.spec.kinds import Role, ToleranceSet
 
 COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval")  # roles of whole numbers
-AVERAGINGS_IN_PARITY = 3  # at least so often do workers that train on their own average in the parity phase
+AVERAGINGS_IN_PARITY = 3  # local training averages at least this often in the parity phase
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedCell:
-    """What a value of an option may depend on. `micro_batches`: how many the cell has; 1 without a pipeline."""
+class CellShape:
+    """The numbers of a cell that decide which values it can have. `micro_batches` is 1 without a pipeline."""
 
     devices: int
     global_batch: int
@@ -37,19 +37,19 @@ class Option:
     `default`: also fixes the type, which is bool, int, float or str. `choices`: all values that a text option may have.
     `least`: the smallest value of a number, which must also be finite.
 
-    `role`: what the harness knows the option by, if it must understand it. The name is free. Other options need no
-    role: only the strategy reads them.
-    `replaces`: another option of the strategy that says the same in other terms. A cell has one of the two: this one if
-    it was chosen, else the other one.
-    `always_shown`: reports show the value even where it is the default.
+    `role`: what the option means to the harness; see `Role` in kinds.py. The name is free. An option that only its
+    strategy reads has no role.
+    `replaces`: the name of another option of the strategy that says the same thing in other terms. A cell has only one
+    of the two: this one if it was chosen, else the other one.
+    `always_shown`: plans and reports show the value even if it is the default.
 
-    Four fields say something of single values. `needs_gpu` and `needs_even_devices` give the reason. `tolerances` are
-    those of the parity gate, where they must be larger. `stages_per_device` is for pipelines that give each device more
-    than one stage.
+    Four mappings describe single values. `needs_gpu` and `needs_even_devices` say why a value needs these.
+    `tolerances`: a larger set of tolerances for the parity gate. `stages_per_device`: how many stages of a pipeline
+    each device gets, if it is more than one.
 
     `not_applicable(value, cell)`: why a cell cannot have the value, or "".
-    `in_parity(value, phase)`: the value in the parity phase. By default it stays as it is, but for two roles: a
-    micro_batch_size keeps its share of the batch, and an averaging_interval is short enough for several averagings.
+    `in_parity(value, phase)`: the value in the parity phase. Without it, a micro_batch_size keeps its share of the
+    batch, an averaging_interval becomes short enough for several averagings, and all others keep their value.
 
     Raises ValueError for a declaration that contradicts itself.
     """
@@ -66,7 +66,7 @@ class Option:
     needs_even_devices: dict[Any, str] = field(default_factory=dict)
     tolerances: dict[Any, ToleranceSet] = field(default_factory=dict)
     stages_per_device: dict[Any, int] = field(default_factory=dict)
-    not_applicable: Callable[[Any, PlannedCell], str] | None = None
+    not_applicable: Callable[[Any, CellShape], str] | None = None
     in_parity: Callable[[Any, ParityPhase], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Option:
             share = round(value * phase.parity_batch / phase.global_batch)
             return min(max(share, 1), phase.parity_batch)
         if self.role == "averaging_interval":
-            return min(value, phase.steps // AVERAGINGS_IN_PARITY)
+            return min(value, max(1, phase.steps // AVERAGINGS_IN_PARITY))
         return value
 
     @property

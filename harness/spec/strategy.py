@@ -47,8 +47,8 @@ class StrategySpec:
     of this strategy. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy cannot have, with reasons.
 
-    Model and pipeline strategies have one stage per device. The last six fields are the strategy's row in
-    docs/strategies.md.
+    Model and pipeline strategies have one stage per device, unless an option says otherwise. The last six fields are
+    the strategy's row in docs/strategies.md.
 
     Raises ValueError for options that do not fit together.
     """
@@ -81,7 +81,9 @@ class StrategySpec:
         _check_unique(f"strategy {self.name}: options in the role", [o.role for o in self.options if o.role])
         for option in self.options:
             if option.replaces and option.replaces not in self.defaults:
-                raise ValueError(f"strategy {self.name}: option {option.name} replaces {option.replaces!r}, not there")
+                raise ValueError(
+                    f"strategy {self.name}: option {option.name} replaces {option.replaces!r}, which it does not have"
+                )
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class StrategySpec:
         raise KeyError(name)
 
     def roles(self, names: Iterable[str]) -> dict[Role, str]:
-        """Those of the named options that have a role: the names, by role."""
+        """The names of those options that have a role, by role. Only the given `names` count."""
         chosen = set(names)
         return {option.role: option.name for option in self.options if option.role and option.name in chosen}
 
