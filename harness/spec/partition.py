@@ -15,15 +15,16 @@ BALANCED = ("parameters", "time")
 def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
     """The parts of a global batch that `rank` trains on, one for each of `steps` accumulation steps.
 
-    As a loop over a loader draws them: the batch is `steps` global micro-batches, one after another, and of each every
-    rank takes an equal part, in the order of the ranks. Raises ValueError if it cannot be cut so.
+    The order is that of a loop over a loader. The batch consists of `steps` global micro-batches, one after another.
+    Each is cut into equal parts, one per rank, in the order of the ranks. Raises ValueError if the batch does not
+    divide.
     """
     rows = share_rows(len(batch["x"]), steps=steps, rank=rank, ranks=ranks)
     return [{name: array[part.start : part.stop] for name, array in batch.items()} for part in rows]
 
 
 def share_rows(count: int, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[range]:
-    """Which rows of a batch of `count` those are. Raises ValueError if it cannot be cut so."""
+    """The rows of those parts in a batch of `count`. Raises ValueError if the batch does not divide."""
     size, rest = divmod(count, steps * ranks)
     if rest:
         raise ValueError(f"a batch of {count} cannot be cut into {steps} steps of {ranks} equal shares")
@@ -49,7 +50,7 @@ def micro_batches(batch: int, size: int) -> tuple[int, ...]:
 
 
 def bubble(stages: int, micro_batch_count: int) -> float:
-    """Share of the devices' time that a pipeline of equal stages idles: (p - 1) / (m + p - 1).
+    """The share of the devices' time in which a pipeline of equal stages is idle: (p - 1) / (m + p - 1).
 
     Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3.
     """
@@ -103,7 +104,7 @@ def balance(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     best = {(1, j): (prefix[j], 0) for j in range(1, count + 1)}
     for k in range(2, stages + 1):
         for j in range(k, count + 1):
-            # of equal cuts the latest: activations mostly shrink on their way, so fewer bytes cross there
+            # Of equally good cuts, take the latest: activations mostly shrink, so fewer bytes cross there.
             options = ((max(best[k - 1, i][0], prefix[j] - prefix[i]), i) for i in range(k - 1, j))
             best[k, j] = min(options, key=lambda option: (option[0], -option[1]))
     points, j = [], count

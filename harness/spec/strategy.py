@@ -14,7 +14,7 @@ from harness.spec.option import Option
 class Setting:
     """A choice of how a framework executes a step. It never changes what is computed.
 
-    A setting is off on the track "defaults" and on on the track "tuned", except where it cannot apply:
+    A setting is off on the track "defaults". It is on on the track "tuned", except where it is not applicable:
 
     - on CPU devices, if it `needs_gpu`;
     - with any optimizer but SGD at a constant rate, if it needs a `constant_update`;
@@ -37,14 +37,14 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategySpec:
-    """What the planner must know of one parallel strategy without importing its framework.
+    """What the planner must know about a parallel strategy without importing its framework.
 
     `processes`: "one" process drives all devices, or each device has its own ("per_device").
     `normalization`: which samples share BatchNorm statistics. `other_normalizations`: what --batch-norm may choose
     instead; each has the reason why it needs GPUs, or "".
     `options`: the strategy's own options, no two of them in the same role.
-    `tuned`: what the tuned track sets differently here than for the framework's other strategies: settings, and options
-    of this strategy. `tuned_because` says why; `tuned_source` says where that is documented.
+    `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
+    other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy cannot have, with reasons.
 
     Model and pipeline strategies have one stage per device, unless an option says otherwise. The last six fields are
@@ -59,10 +59,10 @@ class StrategySpec:
     parallelism: Literal["none", "data", "model", "pipeline"] = "data"
     min_devices: int = 1
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
-    algorithm: Algorithm = "synchronous"  # the others train differently, and are never ranked with these
+    algorithm: Algorithm = "synchronous"  # the others train differently, and are never ranked with synchronous ones
     normalization: Normalization = "per_device"
     other_normalizations: dict[Normalization, str] = field(default_factory=dict)
-    accumulates: bool = True  # takes --accumulation-steps, if it is data-parallel or none
+    accumulates: bool = True  # accepts --accumulation-steps, if its parallelism is "data" or "none"
     fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
     options: tuple[Option, ...] = ()
     tuned: dict[str, Any] = field(default_factory=dict)
@@ -121,11 +121,11 @@ class FrameworkSpec:
     install_hint: str
     execution: str  # how steps are executed in both tracks, in words
     untuned: str = ""  # what the "defaults" track runs, as reports name it
-    settings: tuple[Setting, ...] = ()  # in which the tracks differ
+    settings: tuple[Setting, ...] = ()  # what the tracks set differently
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
     strategies: tuple[StrategySpec, ...]
-    workloads: tuple[str, ...] = ()  # that it has models for; () means those in its folder models/
+    workloads: tuple[str, ...] = ()  # those it has models for; () means those in its folder models/
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
 
     def strategy(self, name: str) -> StrategySpec:
