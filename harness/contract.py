@@ -29,19 +29,46 @@ class DevicesMissing(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This process, and the trial that it belongs to."""
+    """This process, and the trial that it belongs to. The launcher fills it in; nothing is detected.
 
-    rank: int
+    All processes drive the same number of devices, and all hosts run the same number of processes. Raises ValueError
+    for numbers that contradict each other.
+    """
+
+    rank: int  # among all processes of the trial
     processes: int
     devices: int  # of the whole trial
     platform: Platform
     cores: int  # CPU cores that this process may use
     rendezvous: str  # where the processes find each other, as a URL: "file:///..."
+    host: int = 0  # the index of this process's host
+    hosts: int = 1
+    local_rank: int = 0  # among the processes on this host
+
+    def __post_init__(self) -> None:
+        per_host, rest = divmod(self.processes, self.hosts)
+        if rest or self.devices % self.processes:
+            raise ValueError(f"hosts or processes have unequal parts of the trial: {self}")
+        ranges = ((self.rank, self.processes), (self.host, self.hosts), (self.local_rank, per_host))
+        if not all(0 <= number < count for number, count in ranges):
+            raise ValueError(f"a rank or host is out of range: {self}")
+        if self.hosts == 1 and self.local_rank != self.rank:
+            raise ValueError(f"on a single host the local rank is the rank: {self}")
 
     @property
     def local_devices(self) -> int:
         """How many devices this process drives."""
         return self.devices // self.processes
+
+    @property
+    def host_devices(self) -> int:
+        """How many devices the trial uses on this host."""
+        return self.devices // self.hosts
+
+    @property
+    def first_device(self) -> int:
+        """The index, among the devices of this host, of the first one that this process drives."""
+        return self.local_rank * self.local_devices
 
 
 @dataclass(frozen=True, kw_only=True)

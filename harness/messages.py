@@ -40,7 +40,7 @@ class Order:
     phase: Phase
     package: str  # the framework package, with its strategies
     distributions: tuple[str, ...]  # whose versions are recorded
-    world: World  # as rank 0 sees it
+    worlds: tuple[World, ...]  # of each rank, in rank order
     inputs: Path  # training samples
     golden: Path | None = None  # parity: the reference that the program is held against
     groups: int = 1  # parity: normalization groups of the reference

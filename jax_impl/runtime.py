@@ -26,8 +26,10 @@ FOR_GPUS = "; for GPUs: pip install 'jax[cuda13]', with a driver that knows CUDA
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
     """Set device count and number formats. They are process-wide, and must be set before the first computation.
 
-    Raises DevicesMissing if JAX does not see the devices of `world`.
+    Raises DevicesMissing if JAX does not see the devices of `world`, ValueError for more than one process.
     """
+    if world.processes != 1:
+        raise ValueError(f"one process drives all devices of a JAX program here; this trial has {world.processes}")
     jax.config.update("jax_enable_x64", precision == "fp64")
     # JAX's default lets GPUs use TF32 in float32 products.
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
@@ -48,8 +50,7 @@ def devices(world: World) -> list[Any]:
 
 
 def barrier(world: World) -> None:
-    """Wait for all ranks. Every strategy here is one process, so there are no others."""
-    assert world.processes == 1
+    """Wait for all ranks. There are no others: `start` accepts a single process only."""
 
 
 def peak_bytes(world: World) -> int | None:

@@ -82,6 +82,25 @@ def test_a_framework_that_sees_no_gpu_says_what_is_missing(name, words):
     assert re.search(rf"DevicesMissing: .*\b1\b.*({words})", done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("name", ["torch", "tf"])
+def test_a_rank_on_a_second_host_chooses_a_device_of_that_host(name):
+    command = [python(name), TESTS / "rooms" / "second_host.py", registry.packages()[name]]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(TESTS.parent)}, capture_output=True, text=True)
+    assert done.stdout.strip().endswith("device 1"), done.stderr
+
+
+SEVERAL_PROCESSES = """
+from harness.contract import World
+from jax_impl import runtime
+runtime.start(World(rank=0, processes=2, devices=2, platform="cpu", cores=1, rendezvous=""), "fp32", {})
+"""
+
+
+def test_jax_says_that_it_takes_a_single_process():
+    done = subprocess.run([python("jax"), "-c", SEVERAL_PROCESSES], cwd=TESTS.parent, capture_output=True, text=True)
+    assert re.search(r"ValueError: .*\b2\b", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize(("name", "size"), visit.SIZED)
 def test_weights_go_in_and_come_back_unchanged(rooms, name, size):
     params = workloads.get(name, size).init_params(7)

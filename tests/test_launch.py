@@ -12,9 +12,10 @@ import time
 
 import psutil
 import pytest
-from conftest import FAKES, ROOT, TESTS, harness, make_machine
+from conftest import FAKES, ROOT, TESTS, harness, make_machine, make_spec
 from refusals import names
 
+from harness.contract import World
 from harness.launch import local, worker_code
 from harness.machine.worker_variables import worker_environment
 from harness.results import store
@@ -45,6 +46,32 @@ def wait_for(condition, seconds=30.0):
             return True
         time.sleep(0.05)
     return False
+
+
+def a_world(**changes):
+    second_of_two_hosts = {"rank": 3, "processes": 4, "devices": 8, "host": 1, "hosts": 2, "local_rank": 1}
+    return World(platform="gpu", cores=1, rendezvous="", **(second_of_two_hosts | changes))
+
+
+def test_a_rank_knows_its_devices_among_those_of_its_host():
+    world = a_world()
+    assert (world.local_devices, world.host_devices, world.first_device) == (2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rank": 4}, {"host": 2}, {"local_rank": 2}, {"hosts": 3}, {"devices": 6}, {"host": 0, "hosts": 1}],
+    ids=str,
+)
+def test_numbers_of_a_world_that_contradict_each_other_are_refused(wrong):
+    with pytest.raises(ValueError):
+        a_world(**wrong)
+
+
+def test_each_rank_gets_a_world_of_its_own():
+    found = local.worlds(make_spec(devices=4), processes=2, cores=1, rendezvous="")
+    assert [(world.rank, world.host, world.hosts, world.local_rank) for world in found] == [(0, 0, 1, 0), (1, 0, 1, 1)]
+    assert [world.first_device for world in found] == [0, 2]
 
 
 def test_good_cells_are_proved_timed_and_reported(tmp_path):

@@ -16,7 +16,7 @@ from tf_impl.meeting import Meeting
 
 def world(tmp_path, rank, processes=3):
     return World(
-        rank=rank, processes=processes, devices=processes, platform="cpu", cores=1,
+        rank=rank, local_rank=rank, processes=processes, devices=processes, platform="cpu", cores=1,
         rendezvous=f"file://{tmp_path}/rendezvous",
     )  # fmt: skip
 

@@ -33,6 +33,11 @@ def worker_devices(world: World) -> list[str]:
     return [f"/job:worker/replica:0/task:{rank}/device:{kind}:0" for rank in range(world.processes)]
 
 
+def gpu_options(world: World) -> tf.compat.v1.GPUOptions:
+    """Lets a server see the one GPU that this process drives."""
+    return tf.compat.v1.GPUOptions(allow_growth=True, visible_device_list=str(world.first_device))
+
+
 def start_servers(world: World) -> tuple[tf.train.ClusterSpec, list[tf.distribute.Server]]:
     """Start this process's servers: the worker's and, in rank 0, the parameter server's.
 
@@ -41,7 +46,7 @@ def start_servers(world: World) -> tuple[tf.train.ClusterSpec, list[tf.distribut
     addresses = runtime.meeting(world).addresses(1 if world.rank else 2)
     cluster = tf.train.ClusterSpec({"worker": [first for first, *_ in addresses], "ps": addresses[0][1:]})
     shared = {
-        "gpu_options": tf.compat.v1.GPUOptions(allow_growth=True, visible_device_list=str(world.rank)),
+        "gpu_options": gpu_options(world),
         "intra_op_parallelism_threads": world.cores,
         # Each part of a push that waits for another process holds a thread. With too few threads, all wait forever.
         "inter_op_parallelism_threads": max(world.cores, world.processes + 1),

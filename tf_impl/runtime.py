@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 # Where these are installed, Keras and TensorFlow import them for parts that nothing here uses. That takes a third of
 # their start-up time and brings another framework into this process.
@@ -37,17 +38,22 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
         tf.config.set_visible_devices([], "GPU")
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * world.local_devices)
-    elif len(physical) < world.devices:
+    elif len(physical) < world.host_devices:
         raise DevicesMissing(
-            f"TensorFlow sees {len(physical)} GPUs, needs {world.devices}; for GPUs: pip install "
+            f"TensorFlow sees {len(physical)} GPUs, needs {world.host_devices}; for GPUs: pip install "
             "'tensorflow[and-cuda]' in an environment of its own, and --interpreter tf=PATH"
         )
     else:
-        own = physical[world.rank * world.local_devices :][: world.local_devices]
+        own = own_devices(world, physical)
         tf.config.set_visible_devices(own, "GPU")
         for gpu in own:
             tf.config.experimental.set_memory_growth(gpu, True)  # otherwise one process takes all memory at once
     barrier(world)
+
+
+def own_devices(world: World, of_host: Sequence[Any]) -> Sequence[Any]:
+    """Those devices of this host that this process drives."""
+    return of_host[world.first_device :][: world.local_devices]
 
 
 def devices(world: World) -> list[str]:

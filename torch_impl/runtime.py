@@ -31,8 +31,8 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     torch.backends.cudnn.rnn.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     torch.backends.cudnn.benchmark = settings.get("cudnn_benchmark", False)
     if world.platform == "gpu":
-        if torch.cuda.device_count() < world.devices:
-            seen = f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.devices}"
+        if torch.cuda.device_count() < world.host_devices:
+            seen = f"PyTorch sees {torch.cuda.device_count()} GPUs, needs {world.host_devices}"
             raise DevicesMissing(f"{seen}{_why_no_gpu()}")
         torch.cuda.set_device(device(world))
     if world.processes > 1:
@@ -47,11 +47,7 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
 
 def device(world: World, index: int = 0) -> torch.device:
     """The `index`-th device that this process drives."""
-    return (
-        torch.device("cuda", world.rank * world.local_devices + index)
-        if world.platform == "gpu"
-        else torch.device("cpu")
-    )
+    return torch.device("cuda", world.first_device + index) if world.platform == "gpu" else torch.device("cpu")
 
 
 def sync(world: World) -> None:

@@ -134,20 +134,13 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
 def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: int) -> Order:
     """What every rank reads."""
     spec = launch.spec
-    world = World(
-        rank=0,
-        processes=processes,
-        devices=spec.devices,
-        platform=spec.platform,
-        cores=cores,
-        rendezvous=f"file://{launch.folder}/rendezvous",
-    )
+    meet = f"file://{launch.folder}/rendezvous"
     return Order(
         spec=spec,
         phase=launch.phase,
         package=framework.package,
         distributions=framework.distributions,
-        world=world,
+        worlds=worlds(spec, processes=processes, cores=cores, rendezvous=meet),
         inputs=launch.inputs,
         golden=launch.golden,
         groups=launch.groups,
@@ -156,6 +149,24 @@ def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: i
         run_folder=launch.run_folder,
         checkpoint=launch.checkpoint,
         init_from=launch.init_from,
+    )
+
+
+def worlds(spec: TrialSpec, *, processes: int, cores: int, rendezvous: str) -> tuple[World, ...]:
+    """The World of each rank. All ranks are on this host."""
+    return tuple(
+        World(
+            rank=rank,
+            processes=processes,
+            devices=spec.devices,
+            platform=spec.platform,
+            cores=cores,
+            rendezvous=rendezvous,
+            host=0,
+            hosts=1,
+            local_rank=rank,
+        )
+        for rank in range(processes)
     )
 
 

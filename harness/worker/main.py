@@ -18,7 +18,6 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def classify(error: BaseException) -> tuple[Status, CauseKind]:
 def work(draft: Draft) -> None:
     """Build the program that the order describes, and run the phase that it names."""
     order = codec.loads(Order, (draft.folder / ORDER).read_text())
-    world = replace(order.world, rank=draft.rank)
+    world = order.worlds[draft.rank]
     phase = PHASES[order.phase]
     precision = "fp64" if phase.small else order.spec.precision
     runtime = start_framework(order, world, precision, draft)

@@ -253,7 +253,7 @@ class Built:
 
     def __init__(self, order: dict[str, Any], rank: int) -> None:
         self.order = order
-        self.world = World(rank=rank, **order["world"])
+        self.world = World(rank=rank, local_rank=rank, **order["world"])
         spec = registry.framework(order["framework"])
         self.package = spec.package
         self.runtime = importlib.import_module(f"{self.package}.runtime")

@@ -21,7 +21,10 @@ from torch_impl import runtime
 
 STEPS = 4
 folder, name, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-world = World(rank=rank, processes=2, devices=2, platform="cpu", cores=1, rendezvous=f"file://{folder}/rendezvous")
+world = World(
+    rank=rank, local_rank=rank, processes=2, devices=2, platform="cpu", cores=1,
+    rendezvous=f"file://{folder}/rendezvous",
+)  # fmt: skip
 runtime.start(world, "fp32", {})
 workload = workloads.get("mnist_cnn", "tiny")
 strategy = registry.framework("torch").strategy(name)

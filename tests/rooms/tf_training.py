@@ -177,7 +177,7 @@ def losses_and_accuracy():
 if __name__ == "__main__":
     folder, rank, processes, *strategies = sys.argv[1:]
     world = World(
-        rank=int(rank), processes=int(processes), devices=2, platform="cpu", cores=1,
+        rank=int(rank), local_rank=int(rank), processes=int(processes), devices=2, platform="cpu", cores=1,
         rendezvous=f"file://{Path(folder).absolute()}/rendezvous",
     )  # fmt: skip
     runtime.start(world, "fp32", {})

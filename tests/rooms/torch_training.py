@@ -30,7 +30,8 @@ MOMENTUM = "sgd:momentum=0.9,nesterov=true,weight_decay=0.01,schedule=step,step_
 OPTIMIZERS = {"fsdp": "adamw:weight_decay=0.1", "async_sgd": "adamw", "pipeline_schedules": "adagrad"}
 OPTIONS = {"cut": "parameters", "micro_batches": 4, "split_size": 3, "sync_every": 3, "reshard_after_forward": False}
 folder, rank, ranks = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-known = {"rank": rank, "processes": ranks, "platform": "cpu", "cores": 1, "rendezvous": f"file://{folder}/meet"}
+known = {"rank": rank, "local_rank": rank, "processes": ranks, "platform": "cpu", "cores": 1}
+known |= {"rendezvous": f"file://{folder}/meet"}
 
 
 @dataclass(frozen=True)
