@@ -146,6 +146,9 @@ class Program(Protocol):
     # Optional members:
     # `cut_after: str`, if the program is cut into stages: where, as partition.cut_text names it. With cut=time, all
     # launches are cut where the parity phase was cut.
+    # `steps(batches) -> list`: one update for each of several placed batches of the same shapes, all in ONE call of the
+    # framework (Keras calls the number steps_per_execution). Returns their losses in order, each as `step` returns it,
+    # without waiting. Absent or None if the framework would make each step in a call of its own.
     # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when.
     # `pushes() -> list[Push]`, if it is asynchronous: the order of its updates, so that the reference can repeat it.
 

@@ -13,7 +13,7 @@ from jax_impl import train_state, weights
 from jax_impl.train_state import TrainState
 
 MOST_UNDER_WAY = 16
-"""How many steps may be enqueued on CPU devices. XLA admits 32 programs per device. Once that many programs with
+"""How many calls may be enqueued on CPU devices. XLA admits 32 programs per device. Once that many programs with
 collectives wait, the devices wait for each other in their all-reduces for ever (jax 0.10.2: 48 steps ahead always end,
 60 never)."""
 
@@ -32,7 +32,7 @@ class Program:
         self.compiled: Any = None  # (held, x, y) to the next `held`, and Metrics
         self.evaluation: Any = None  # (held.params, held.batch_stats, x, y) to loss and accuracy, as one array
         self.metrics: Any = None
-        self.under_way: deque[jax.Array] = deque()  # losses of steps on CPU devices
+        self.under_way: deque[jax.Array] = deque()  # the last loss of each call on CPU devices
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         """A global batch as a step takes it. Returns while its copies to the devices are still under way."""
@@ -55,11 +55,15 @@ class Program:
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> jax.Array:
         self.held, self.metrics = self.compiled(self.held, *placed)
+        self.bound_queue()
+        return self.metrics.loss
+
+    def bound_queue(self) -> None:
+        """On CPU devices, wait for an earlier call if MOST_UNDER_WAY others have been enqueued since."""
         if self.job.world.platform == "cpu":
             self.under_way.append(self.metrics.loss)
             if len(self.under_way) > MOST_UNDER_WAY:
                 self.under_way.popleft().block_until_ready()
-        return self.metrics.loss
 
     def sync(self) -> None:
         jax.block_until_ready((self.held, self.metrics))

@@ -29,13 +29,27 @@ def rows(precision):
     return found
 
 
-def test_uneven_batches_statistics_and_evaluation_are_as_defined():
-    for row in rows("fp64"):
+@pytest.fixture(scope="module")
+def in_float64():
+    return rows("fp64")
+
+
+def test_uneven_batches_statistics_and_evaluation_are_as_defined(in_float64):
+    for row in in_float64:
         for quantity in ("losses", "last_loss", "params", "statistics", "evaluation"):
             assert row[quantity] < 1e-13, row
         assert row["untouched"], row
         assert len(set(row["accuracies"])) > 1, row  # else they would prove little
         assert row["sizes"][-1] < 16 or row["cell"].startswith("pipeline"), row
+
+
+def test_several_steps_in_one_call_are_the_same_steps(in_float64):
+    """With momentum, both schedules, BatchNorm and accumulation, in every strategy that can."""
+    spec = registry.framework("jax").strategy
+    for row in in_float64:
+        assert (row["several"] is None) == bool(spec(row["cell"].split()[0]).one_step_per_call), row
+        if row["several"] is not None:
+            assert row["several"] < 1e-12 and row["several_last"], row
 
 
 def test_states_are_taken_up_bit_equal_and_loaders_keep_order():

@@ -16,20 +16,37 @@ pytestmark = pytest.mark.frameworks
 TOGETHER = [(1, ("single", "mirrored", "model_parallel")), (2, ("multi_worker_mirrored",)), (2, ("parameter_server",))]
 
 
-@pytest.mark.parametrize(("processes", "strategies"), TOGETHER)
-def test_a_program_trains_for_real(tmp_path, processes, strategies):
+def visit(room, tmp_path, processes, strategies):
+    """What rank 0 printed in a room that all ranks left without an error."""
     known = {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}
-    command = [python("tf"), str(TESTS / "rooms" / "tf_training.py"), str(tmp_path)]
+    command = [python("tf"), str(TESTS / "rooms" / room), str(tmp_path)]
     environment = os.environ | registry.framework("tf").environment["cpu"] | known
     ranks = [
-        subprocess.Popen([*command, str(rank), str(processes), *strategies], env=environment)
+        subprocess.Popen(
+            [*command, str(rank), str(processes), *strategies], env=environment, stdout=subprocess.PIPE, text=True
+        )
         for rank in range(processes)
     ]
     try:
-        assert [rank.wait(timeout=240) for rank in ranks] == [0] * processes
+        printed = [rank.communicate(timeout=240)[0] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * processes
+        return printed[0].split()
     finally:
         for rank in ranks:
             rank.kill()
+
+
+@pytest.mark.parametrize(("processes", "strategies"), TOGETHER)
+def test_a_program_trains_for_real(tmp_path, processes, strategies):
+    assert visit("tf_training.py", tmp_path, processes, strategies) == list(strategies)
+
+
+@pytest.mark.parametrize(("processes", "strategies"), TOGETHER)
+def test_several_steps_in_one_call_are_the_same_steps(tmp_path, processes, strategies):
+    """In every strategy that can, and in no other."""
+    spec = registry.framework("tf").strategy
+    able = [name for name in strategies if not spec(name).one_step_per_call]
+    assert visit("tf_steps.py", tmp_path, processes, strategies) == able
 
 
 def test_no_strategy_is_left_out():

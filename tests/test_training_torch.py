@@ -53,3 +53,12 @@ def test_steps_that_are_undone_leave_no_trace():
     assert len(rows) == 4
     for row in rows:
         assert row["equal"] == {"0": True, "2": True}, row
+
+
+@pytest.mark.frameworks
+def test_several_steps_in_one_graph_are_the_same_steps():
+    done = subprocess.run(
+        [python("torch"), TESTS / "rooms" / "torch_steps.py"],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "equal", done.stderr

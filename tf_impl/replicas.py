@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from harness.contract import Arrays, Job
 from tf_impl import placement, weights
-from tf_impl.program import Program, mean_over_parts
+from tf_impl.program import mean_over_parts
+from tf_impl.several_steps import SeveralSteps
 
 
-class ReplicatedProgram(Program):
+class ReplicatedProgram(SeveralSteps):
     """A program with one replica on each of `devices`. Build it in the strategy's scope."""
 
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, model: keras.Model, devices: Sequence[str]) -> None:

@@ -46,7 +46,8 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
         return eager
 
     # The graph that a script would capture of its update. It reads the batch from the program's graph's own tensors.
-    (((own_x, own_y),),) = [inputs for _, inputs, _ in program.run.graphs.values()]
+    ((batch,),) = [inputs for _, inputs, _ in program.run.graphs.values()]
+    ((own_x, own_y),) = batch
     with tuning.on_capture_stream():
         update(own_x, own_y)
     graph, _ = tuning.captured(lambda: update(own_x, own_y))

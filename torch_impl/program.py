@@ -6,7 +6,7 @@ training step. The methods here are those that the harness calls: see harness.co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import torch
@@ -95,6 +95,20 @@ class Program:
     def step(self, placed: list[Batch]) -> torch.Tensor:
         self.last_loss = self.run(placed)
         return self.last_loss
+
+    @property
+    def steps(self) -> Callable[[Sequence[list[Batch]]], list[torch.Tensor]] | None:
+        """One update for each placed batch, all in one replay of a CUDA graph; None if steps are not captured.
+
+        Without a graph, PyTorch launches every operation by itself, and k steps in one call would be k calls.
+        """
+        return self.replay_several if isinstance(self.run, tuning.Graphed) else None
+
+    def replay_several(self, batches: Sequence[list[Batch]]) -> list[torch.Tensor]:
+        assert isinstance(self.run, tuning.Graphed)
+        losses = self.run.several(batches)
+        self.last_loss = losses[-1]
+        return losses
 
     def sync(self) -> None:
         runtime.sync(self.job.world)

@@ -7,7 +7,8 @@ network, so that their training step is plain PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TypeVar
@@ -61,11 +62,16 @@ def idle(settings: Mapping[str, bool]) -> str:
     return ""
 
 
+Captured = tuple[torch.cuda.CUDAGraph, list[list[Batch]], list[torch.Tensor]]
+"""A graph, the batches that it reads, and the losses that it writes."""
+
+
 class Graphed:
     """A step that is captured as a CUDA graph and replayed: one launch instead of a thousand.
 
-    A graph reads its batch from its own tensors, so each batch is copied to them. It writes its loss to a tensor that
-    the next replay overwrites, so the loss is copied out. Each shape of batch has its own graph.
+    A graph may also hold several steps, one for each of several batches; then one launch makes all of them. It reads
+    its batches from its own tensors, so each batch is copied to them. It writes its losses to tensors that the next
+    replay overwrites, so the losses are copied out. Each number and shape of batches has its own graph.
     """
 
     def __init__(
@@ -73,26 +79,39 @@ class Graphed:
     ) -> None:
         """`module` and `optimizer` hold everything that a step changes."""
         self.step, self.module, self.optimizer = step, module, optimizer
-        self.graphs: dict[tuple, tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]] = {}
+        self.graphs: dict[tuple, Captured] = {}
 
     def __call__(self, placed: list[Batch]) -> torch.Tensor:
-        key = tuple(tensor.shape for part in placed for tensor in part)
-        if key not in self.graphs:
-            self.graphs[key] = self.capture([(x.clone(), y.clone()) for x, y in placed])
-        graph, inputs, loss = self.graphs[key]
-        for given, held in zip(placed, inputs, strict=True):
-            for source, target in zip(given, held, strict=True):
-                target.copy_(source)
-        graph.replay()
-        return loss.clone()
+        """One step. Returns its loss."""
+        (loss,) = self.several([placed])
+        return loss
 
-    def capture(self, inputs: list[Batch]) -> tuple[torch.cuda.CUDAGraph, list[Batch], torch.Tensor]:
-        """The step on `inputs` as a graph, after eager steps that are undone. The capture itself computes nothing."""
+    def several(self, batches: Sequence[list[Batch]]) -> list[torch.Tensor]:
+        """One step for each batch, all in one replay. Returns their losses."""
+        key = tuple(tuple(tensor.shape for part in placed for tensor in part) for placed in batches)
+        if key not in self.graphs:
+            self.graphs[key] = self.capture([[(x.clone(), y.clone()) for x, y in placed] for placed in batches])
+        graph, inputs, losses = self.graphs[key]
+        for given, held in zip(batches, inputs, strict=True):
+            copy_parts(given, held)
+        graph.replay()
+        return [loss.clone() for loss in losses]
+
+    def capture(self, inputs: list[list[Batch]]) -> Captured:
+        """The steps on `inputs` as a graph, after eager steps that are undone. The capture itself computes nothing."""
         with on_capture_stream(), undone(self.module, self.optimizer):
-            for _ in range(EAGER_STEPS):
-                self.step(inputs)
-        graph, loss = captured(lambda: self.step(inputs))
-        return graph, inputs, loss
+            for _ in range(math.ceil(EAGER_STEPS / len(inputs))):
+                for placed in inputs:
+                    self.step(placed)
+        graph, losses = captured(lambda: [self.step(placed) for placed in inputs])
+        return graph, inputs, losses
+
+
+def copy_parts(given: list[Batch], held: list[Batch]) -> None:
+    """Copy a batch, part by part, to tensors of the same shapes."""
+    for sources, targets in zip(given, held, strict=True):
+        for source, target in zip(sources, targets, strict=True):
+            target.copy_(source)
 
 
 def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:

@@ -46,6 +46,8 @@ class StrategySpec:
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy cannot have, with reasons.
+    `one_step_per_call`: why its programs cannot make several steps in one call (`Program.steps`), or "" if they can.
+    `several_steps_need`: the setting without which they cannot, if there is one.
 
     Model and pipeline strategies have one stage per device, unless an option says otherwise. The last six fields are
     the strategy's row in docs/strategies.md.
@@ -63,6 +65,8 @@ class StrategySpec:
     normalization: Normalization = "per_device"
     other_normalizations: dict[Normalization, str] = field(default_factory=dict)
     accumulates: bool = True  # accepts --accumulation-steps, if its parallelism is "data" or "none"
+    one_step_per_call: str = "its program makes one step in each call"
+    several_steps_need: str = ""
     fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
     options: tuple[Option, ...] = ()
     tuned: dict[str, Any] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from harness.contract import Arrays, Job
 from jax_impl import optim, per_device, placement, weights
 from jax_impl.objective import Objective, make_evaluation, make_objective
 from jax_impl.placement import AXIS
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 
 
@@ -84,7 +84,7 @@ def largest_dim(shape: tuple[int, ...], devices: int) -> PartitionSpec:
     return PartitionSpec(*[AXIS if dim == best else None for dim in range(len(shape))])
 
 
-class FSDP(Program):
+class FSDP(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job, own_statistics=job.normalization == "per_device")
         self.mesh = placement.mesh(job)
@@ -95,10 +95,11 @@ class FSDP(Program):
         cuts = jax.tree.map(lambda leaf: NamedSharding(self.mesh, largest_dim(leaf.shape, self.mesh.size)), state)
         self.shardings = cuts._replace(batch_stats=by_device if self.own_statistics else replicated)
         self.held = self.spread(state)
-        self.compiled = jax.jit(
-            make_step(job, self.mesh, cuts.params),
-            out_shardings=(self.shardings, replicated),  # without it XLA might cut the new state in another way
-            donate_argnums=0,
+        step = make_step(job, self.mesh, cuts.params)
+        # without out_shardings XLA might cut the new state in another way
+        self.compiled = jax.jit(step, out_shardings=(self.shardings, replicated), donate_argnums=0)
+        self.compiled_steps = jax.jit(
+            scanned(step), out_shardings=(self.shardings, replicated, replicated), donate_argnums=0
         )
         evaluate = make_evaluation(job, own_statistics=self.own_statistics)
         self.evaluation = jax.jit(

@@ -20,7 +20,7 @@ from harness.contract import Arrays, Job
 from jax_impl import optim, per_device, placement, weights
 from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 
 
@@ -42,7 +42,7 @@ def make_step(job: Job, mesh: Mesh) -> Step:
     return step
 
 
-class JitSharding(Program):
+class JitSharding(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job, own_statistics=job.normalization == "per_device")
         self.mesh = placement.mesh(job)
@@ -52,10 +52,11 @@ class JitSharding(Program):
         statistics = by_device if self.own_statistics else replicated
         self.shardings = TrainState(params=replicated, opt_state=replicated, batch_stats=statistics)
         self.held = self.spread(self.initial())
-        self.compiled = jax.jit(
-            make_step(job, self.mesh),
-            out_shardings=(self.shardings, replicated),  # without it XLA might shard the new state differently
-            donate_argnums=0,
+        step = make_step(job, self.mesh)
+        # without out_shardings XLA might shard the new state differently
+        self.compiled = jax.jit(step, out_shardings=(self.shardings, replicated), donate_argnums=0)
+        self.compiled_steps = jax.jit(
+            scanned(step), out_shardings=(self.shardings, replicated, replicated), donate_argnums=0
         )
         evaluate = make_evaluation(job, own_statistics=self.own_statistics)
         self.evaluation = jax.jit(evaluate, out_shardings=replicated)

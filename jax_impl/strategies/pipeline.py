@@ -38,12 +38,12 @@ from harness.contract import Arrays, Job
 from harness.spec import partition
 from jax_impl import optim, placement, stages, weights
 from jax_impl.placement import AXIS
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 from jax_impl.uniform_stages import UniformStages
 
 
-class Pipeline(Program):
+class Pipeline(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.mesh = placement.mesh(job)
@@ -55,7 +55,9 @@ class Pipeline(Program):
         self.by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
         self.held = self.spread(whole)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
-        self.compiled = jax.jit(self.make_step(), out_shardings=(shardings, None), donate_argnums=0)
+        step = self.make_step()
+        self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
+        self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None, None), donate_argnums=0)
         self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
 
     def make_step(self) -> Step:

@@ -10,6 +10,8 @@ pmap is in maintenance mode, and shard_map is its successor. It is here because 
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 import optax
@@ -19,7 +21,7 @@ from harness.contract import Arrays, Job
 from jax_impl import optim, placement, runtime, weights
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 
 
@@ -40,18 +42,18 @@ def make_step(job: Job) -> Step:
     return step
 
 
-class Pmap(Program):
+class Pmap(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job, own_statistics=True)
         self.devices = runtime.devices(job.world)
         self.one_entry_each = NamedSharding(placement.mesh(job), PartitionSpec(AXIS))
         self.held = self.spread(self.initial())
         evaluate = make_evaluation(job, axis_name=AXIS)
+        step, mapped = make_step(job), partial(jax.pmap, axis_name=AXIS, devices=self.devices)
         # metrics and evaluations are averaged, and equal on all devices: they come back without the leading axis
-        self.compiled = jax.pmap(
-            make_step(job), axis_name=AXIS, devices=self.devices, donate_argnums=0, out_axes=(0, None)
-        )
-        self.evaluation = jax.pmap(evaluate, axis_name=AXIS, devices=self.devices, out_axes=None)
+        self.compiled = mapped(step, donate_argnums=0, out_axes=(0, None))
+        self.compiled_steps = mapped(scanned(step), donate_argnums=0, out_axes=(0, None, None))
+        self.evaluation = mapped(evaluate, out_axes=None)
 
     def spread(self, whole: TrainState) -> TrainState:
         params, opt_state = placement.stacked((whole.params, whole.opt_state), len(self.devices))

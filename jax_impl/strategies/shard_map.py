@@ -22,7 +22,7 @@ from harness.contract import Arrays, Job
 from jax_impl import optim, placement, weights
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 
 
@@ -45,7 +45,7 @@ def make_step(job: Job) -> Step:
     return step
 
 
-class ShardMap(Program):
+class ShardMap(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job, own_statistics=True)
         self.mesh = placement.mesh(job)
@@ -62,6 +62,7 @@ class ShardMap(Program):
             check_vma=False,
         )
         self.compiled = jax.jit(on_all_devices, donate_argnums=0)
+        self.compiled_steps = jax.jit(scanned(on_all_devices), donate_argnums=0)
         evaluate = make_evaluation(job, own_statistics=True)
         self.evaluation = jax.jit(evaluate, out_shardings=NamedSharding(self.mesh, everywhere))
 

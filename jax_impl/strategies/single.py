@@ -13,7 +13,7 @@ import optax
 from harness.contract import Arrays, Job
 from jax_impl import optim, placement, runtime
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
-from jax_impl.program import Program
+from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Metrics, Step, TrainState
 
 
@@ -31,12 +31,14 @@ def make_step(job: Job) -> Step:
     return step
 
 
-class SingleDevice(Program):
+class SingleDevice(SeveralSteps):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.device = runtime.devices(job.world)[0]
         self.held = self.spread(self.initial())
-        self.compiled = jax.jit(make_step(job), donate_argnums=0)
+        step = make_step(job)
+        self.compiled = jax.jit(step, donate_argnums=0)
+        self.compiled_steps = jax.jit(scanned(step), donate_argnums=0)
         self.evaluation = jax.jit(make_evaluation(job))
 
     def spread(self, whole: TrainState) -> TrainState:

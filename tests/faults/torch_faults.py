@@ -343,7 +343,7 @@ def meeting_a_step_early():
         def build(self, job):
             original(self, job)
             fired()
-            self.steps = 1
+            self.steps_made = 1
 
         return build
 
@@ -359,7 +359,7 @@ def lost_update():
         def push(self, gradients):
             before = [p.detach().clone() for p in self.shared.parameters()]
             original(self, gradients)
-            if self.job.world.rank == 1 and self.steps == 2:
+            if self.job.world.rank == 1 and self.steps_made == 2:
                 fired()
                 for p, old in zip(self.shared.parameters(), before, strict=True):
                     p.data.copy_(old)

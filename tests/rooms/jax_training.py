@@ -169,6 +169,23 @@ def against_definitions(strategy, job, epochs):
     return found | {"accuracies": by_hand[:, 1].tolist(), "sizes": [len(batch["x"]) for batch in batches]}
 
 
+def in_one_call(strategy, job):
+    """Errors of losses, states and gradients of steps made three in a call, against steps made one by one."""
+    job = replace(job, keep_gradients=True)
+    one_by_one, together = build(strategy, job), build(strategy, job)
+    if not hasattr(together, "steps"):
+        return {"several": None}
+    batches = [BATCHES.batch(step, BATCH) for step in range(7)]
+    right = [one_by_one.loss(one_by_one.step(one_by_one.place(batch))) for batch in batches]
+    handles = [together.step(together.place(batches[0]))]
+    for start in (1, 4):
+        handles += together.steps([together.place(batch) for batch in batches[start : start + 3]])
+    losses = [together.loss(handle) for handle in handles]
+    pairs = [(one_by_one.state(), together.state()), (one_by_one.gradients(), together.gradients())]
+    errors = [relative(found[name], array) for expected, found in pairs for name, array in expected.items()]
+    return {"several": max(relative(losses, right), *errors), "several_last": together.loss() == losses[-1]}
+
+
 def goes_on(strategy, job, epochs):
     """Whether a new program continues bit-equal from a state, and starts as new from weights alone."""
     batches = batches_of(epochs, np.float32)[:2]  # of one size: less to compile
@@ -259,7 +276,7 @@ if __name__ == "__main__":
     runtime.start(World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous=""), precision, {})
     for strategy, job, epochs in jobs(precision):
         if precision == "fp64":
-            found = against_definitions(strategy, job, epochs)
+            found = against_definitions(strategy, job, epochs) | in_one_call(strategy, job)
         else:
             found = goes_on(strategy, job, epochs) | loader(strategy, job, epochs)
         cell = f"{strategy.name} {job.normalization} {job.accumulation_steps}"

@@ -19,7 +19,7 @@ from harness import layers
 from harness.contract import Job, World
 from harness.datasets import Batches, Epochs, padded
 from harness.reference import loops
-from harness.spec import OptimizerSpec
+from harness.spec import OptimizerSpec, Precision
 from harness.spec.partition import shares
 from harness.workloads import resnet50
 from tf_impl import losses, runtime
@@ -29,11 +29,11 @@ BATCH = 16
 ADAM = OptimizerSpec(name="adamw", learning_rate=0.01, weight_decay=0.1, schedule="step", step_size=2, gamma=0.5)
 
 
-def build(strategy, world, workload):
+def build(strategy, world, workload, precision: Precision = "fp32"):
     cut = strategy in ("model_parallel", "parameter_server")
     job = Job(
         world=replace(world, devices=1) if strategy == "single" else world, workload=workload,
-        params=workload.init_params(0), optimizer=ADAM, precision="fp32", global_batch=BATCH,
+        params=workload.init_params(0), optimizer=ADAM, precision=precision, global_batch=BATCH,
         options={"cut": "maxpool", "cross_device": "auto", "communication": "auto"},
         normalization="global" if strategy in ("single", "model_parallel") else "per_device",
         accumulation_steps=1 if cut else 2, keep_gradients=True,
@@ -174,6 +174,14 @@ def losses_and_accuracy():
             np.testing.assert_allclose(found, loops.evaluate(workload, {}, batch), rtol=1e-12)
 
 
+def one_bottleneck():
+    """A stem and one bottleneck: tracing takes most of the time here."""
+    return resnet50._sized(
+        "one", "", image=16, classes=10, width=4, depths=(1,), samples=48, loss="mse", global_batch=BATCH,
+        optimizer=ADAM,
+    )  # fmt: skip
+
+
 if __name__ == "__main__":
     folder, rank, processes, *strategies = sys.argv[1:]
     world = World(
@@ -181,10 +189,7 @@ if __name__ == "__main__":
         rendezvous=f"file://{Path(folder).absolute()}/rendezvous",
     )  # fmt: skip
     runtime.start(world, "fp32", {})
-    workload = resnet50._sized(  # a stem and one bottleneck: tracing takes most of the time here
-        "one", "", image=16, classes=10, width=4, depths=(1,), samples=48, loss="mse", global_batch=BATCH,
-        optimizer=ADAM,
-    )  # fmt: skip
+    workload = one_bottleneck()
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
     for strategy in strategies:
         print(strategy, flush=True)

@@ -22,10 +22,11 @@ import tensorflow as tf
 from harness.contract import Job
 from harness.spec import partition
 from tf_impl import models, placement, runtime, stages, weights
-from tf_impl.program import LossAndGradients, Program
+from tf_impl.program import LossAndGradients
+from tf_impl.several_steps import SeveralSteps
 
 
-class ModelParallel(Program):
+class ModelParallel(SeveralSteps):
     def __init__(self, job: Job) -> None:
         devices, points = runtime.devices(job.world), stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)

@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from harness.contract import Job
 from tf_impl import models, placement, runtime
-from tf_impl.program import LossAndGradients, Program, mean_over_parts
+from tf_impl.program import LossAndGradients, mean_over_parts
+from tf_impl.several_steps import SeveralSteps
 from tf_impl.tuning import xla_if_set
 
 
-class SingleDevice(Program):
+class SingleDevice(SeveralSteps):
     def __init__(self, job: Job) -> None:
         (device,) = runtime.devices(job.world)
         with tf.device(device):

@@ -47,7 +47,7 @@ class AsyncSGD(Program):
         self.updates = self.memory.tensor(torch.zeros(1, dtype=torch.int64))  # of all ranks
         self.history = self.memory.tensor(torch.zeros(MOST_PUSHES, 3, dtype=torch.int64))
         self.seen = 0  # how many updates this rank's copy includes
-        self.steps = 0  # of this rank
+        self.steps_made = 0  # of this rank
 
     def train_step(self, placed: list[Batch]) -> torch.Tensor:
         ((x, y),) = placed
@@ -61,7 +61,7 @@ class AsyncSGD(Program):
         with self.memory.lock():
             self.push(gradients)
             self.pull()
-        self.steps += 1
+        self.steps_made += 1
         return loss.detach()
 
     def push(self, gradients: list[torch.Tensor | None]) -> None:
@@ -74,7 +74,7 @@ class AsyncSGD(Program):
             group["lr"] = self.job.optimizer.learning_rate * optim.rate_factor(self.job.optimizer, update)
         self.optimizer.step()
         if self.job.keep_gradients:
-            self.history[update] = torch.tensor([self.job.world.rank, self.steps, self.seen])
+            self.history[update] = torch.tensor([self.job.world.rank, self.steps_made, self.seen])
         self.updates += 1
 
     @torch.no_grad()

@@ -35,7 +35,7 @@ class LocalSGD(Program):
         self.network = tuning.compiled(self.model, job)
         self.optimizer = self.build_optimizer(self.model.parameters())
         self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
-        self.steps = 0
+        self.steps_made = 0
 
     def train_step(self, placed: list[Batch]) -> torch.Tensor:
         losses = []
@@ -50,7 +50,7 @@ class LocalSGD(Program):
         self.optimizer.step()  # from this rank's own gradient
         if self.lr_schedule is not None:
             self.lr_schedule.step()
-        self.steps += 1
+        self.steps_made += 1
         if self.is_averaged:
             self.average_parameters()
         return sum(losses[1:], start=losses[0])
@@ -58,7 +58,7 @@ class LocalSGD(Program):
     @property
     def is_averaged(self) -> bool:
         """Whether the parameters are equal on all ranks after this many steps."""
-        return self.steps % self.job.options["sync_every"] == 0
+        return self.steps_made % self.job.options["sync_every"] == 0
 
     @torch.no_grad()
     def average_parameters(self) -> None:
@@ -93,7 +93,7 @@ class LocalSGD(Program):
         dist.gather_object(own, every)
         if every is None:
             return None
-        gathered: Arrays = {"optimizer/steps": np.array(self.steps)}
+        gathered: Arrays = {"optimizer/steps": np.array(self.steps_made)}
         for name in every[0]:
             if name.startswith("running/"):
                 gathered[name] = every[0][name]  # already averaged
@@ -109,7 +109,7 @@ class LocalSGD(Program):
         prefix = f"optimizer/rank{self.job.world.rank}/"
         own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
         super().load_state(state | own)
-        self.steps = int(state.get("optimizer/steps", 0))
+        self.steps_made = int(state.get("optimizer/steps", 0))
 
 
 def build(job: Job) -> LocalSGD:

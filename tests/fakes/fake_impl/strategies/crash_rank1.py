@@ -8,7 +8,7 @@ from fake_impl.strategies.single import Fake
 class Program(Fake):
     def step(self, placed):
         super().step(placed)
-        if self.steps == 2:
+        if self.made == 2:
             if self.job.world.rank == 1:
                 raise ValueError("planted in rank 1")
             time.sleep(3600)

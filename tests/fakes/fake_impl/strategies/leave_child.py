@@ -7,7 +7,7 @@ from fake_impl.strategies.single import Fake
 
 class Program(Fake):
     def step(self, placed):
-        if self.steps == 0:
+        if self.made == 0:
             subprocess.Popen(["sleep", self.job.options.get("seconds", "3601")], start_new_session=True)
         super().step(placed)
 

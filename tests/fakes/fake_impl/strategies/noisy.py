@@ -8,7 +8,7 @@ from fake_impl.strategies.single import Fake
 class Program(Fake):
     def step(self, placed):
         super().step(placed)
-        time.sleep(0.01 * (self.steps % 2))
+        time.sleep(0.01 * (self.made % 2))
 
 
 def build(job):

@@ -10,7 +10,7 @@ from harness.spec import optimizers
 
 class Fake:
     def __init__(self, job):
-        self.job, self.params, self.moments, self.steps = job, dict(job.params), {}, 0
+        self.job, self.params, self.moments, self.made = job, dict(job.params), {}, 0
         self.last_loss, self.last_gradients = 0.0, {}
         self.timing = not job.keep_gradients
 
@@ -20,9 +20,9 @@ class Fake:
     def step(self, placed) -> Any:
         self.last_loss, self.last_gradients = loops.loss_and_gradients(self.job.workload, self.params, placed)
         self.params = optimizers.update(
-            self.job.optimizer, self.params, self.last_gradients, self.moments, step=self.steps
+            self.job.optimizer, self.params, self.last_gradients, self.moments, step=self.made
         )
-        self.steps += 1
+        self.made += 1
         return self.last_loss
 
     def sync(self):
@@ -37,11 +37,11 @@ class Fake:
     def state(self):
         moments = {f"optimizer/{slot}/{name}": a for (name, slot), a in self.moments.items()}
         model = {f"model/{name}": a for name, a in self.params.items()}
-        return model | moments | {"optimizer/steps": np.array(self.steps)}
+        return model | moments | {"optimizer/steps": np.array(self.made)}
 
     def load_state(self, state):
         self.params = {key.removeprefix("model/"): a for key, a in state.items() if key.startswith("model/")}
-        self.steps = int(state.get("optimizer/steps", 0))
+        self.made = int(state.get("optimizer/steps", 0))
         self.moments = {}
         for key, array in state.items():
             if key.startswith("optimizer/") and key.count("/") == 2:

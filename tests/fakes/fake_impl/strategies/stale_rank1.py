@@ -7,7 +7,7 @@ class Program(Fake):
     def step(self, placed):
         before = self.params
         super().step(placed)
-        if self.job.world.rank == 1 and self.steps == 5:
+        if self.job.world.rank == 1 and self.made == 5:
             self.params = before
 
 

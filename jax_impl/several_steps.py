@@ -1,0 +1,52 @@
+"""Several steps in one call: a scan over batches, around the step that a strategy compiles.
+
+Each call of a compiled program costs host time, and the devices may wait for it. With k steps in a call, that cost is
+paid once for k updates. Keras calls this `steps_per_execution`. The state passes from step to step inside the scan, so
+schedules, momentum and running statistics go on as they do from call to call.
+
+    k calls of a step     | call | step 1 | call | step 2 | call | step 3 |
+    one call of k steps   | call | step 1 | step 2 | step 3 |
+
+On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_impl.program import Program
+from jax_impl.train_state import Metrics, Step, TrainState
+
+Batch = tuple[jax.Array, jax.Array]
+Steps = Callable[[TrainState, tuple[Batch, ...]], tuple[TrainState, tuple[jax.Array, ...], Metrics]]
+
+
+def scanned(step: Step) -> Steps:
+    """(state, batches) to the state after one step for each batch, the steps' losses, and the last step's metrics."""
+
+    def steps(state: TrainState, batches: tuple[Batch, ...]) -> tuple[TrainState, tuple[jax.Array, ...], Metrics]:
+        def one(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+            return step(state, *batch)
+
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
+        state, metrics = jax.lax.scan(one, state, stacked)
+        last = jax.tree.map(lambda array: array[-1], metrics)
+        return state, tuple(metrics.loss), last
+
+    return steps
+
+
+class SeveralSteps(Program):
+    """A program whose whole step is one compiled function. A strategy compiles `compiled_steps` by `scanned`, too."""
+
+    compiled_steps: Any  # (held, batches) to the next `held`, the steps' losses, and the last step's Metrics
+
+    def steps(self, batches: Sequence[Batch]) -> list[jax.Array]:
+        """One update for each placed batch, all in one call. Returns their losses; nothing waits for them."""
+        self.held, losses, self.metrics = self.compiled_steps(self.held, tuple(batches))
+        self.bound_queue()
+        return list(losses)
