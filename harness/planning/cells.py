@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.planning import skip_reasons, strategy_options, track_settings
+from harness.planning import skip_reasons, step_counts, strategy_options, track_settings
 from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
 from harness.planning.presets import PRESETS
@@ -162,10 +162,10 @@ def _trial(
         algorithm=strategy.algorithm,
         normalization=normalization,
         tolerances=strategy_options.tolerances(strategy, options),
-        parity_steps=parity.steps,
+        parity_steps=step_counts.parity_steps(parity.steps, request),
         parity_batch=parity.parity_batch,
         timeout_seconds=scope.timeout_seconds,
-        curve_steps=min(preset["curve_steps"], workload.curve_steps),
+        curve_steps=step_counts.in_whole_calls(min(preset["curve_steps"], workload.curve_steps), request),
         blocks=preset["blocks"],
         steps_per_block=preset["steps_per_block"],
         warmup_seconds=preset["warmup_seconds"],

@@ -20,6 +20,8 @@ def why_skipped(spec: TrialSpec, strategy: StrategySpec) -> str:
         return f"needs at least {strategy.min_devices} devices, has {spec.devices}"
     if spec.accumulation_steps > 1 and not _accumulates(strategy):
         return _why_no_accumulation(strategy)
+    if spec.steps_per_call > 1 and (reason := _why_one_step_per_call(spec, strategy)):
+        return f"--steps-per-call {spec.steps_per_call}: {reason}"
     if spec.precision == "tf32" and spec.platform == "cpu":
         return "TF32 exists only on GPUs"
     return ""
@@ -35,6 +37,14 @@ def _why_no_accumulation(strategy: StrategySpec) -> str:
     if strategy.parallelism == "model":
         return "takes the whole batch at once: --accumulation-steps is only for data-parallel strategies"
     return "every push is an update: there is nothing to accumulate"
+
+
+def _why_one_step_per_call(spec: TrialSpec, strategy: StrategySpec) -> str:
+    """Why the programs of this cell cannot make several steps in one call, or ""."""
+    needed = strategy.several_steps_need
+    if strategy.one_step_per_call or not needed or spec.settings[needed]:
+        return strategy.one_step_per_call
+    return f"needs the setting {needed}, which is off in this cell"
 
 
 def normalization(strategy: StrategySpec, scope: Scope) -> tuple[Normalization, str]:

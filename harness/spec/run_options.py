@@ -23,6 +23,11 @@ class RunOptions:
         "How many parts to cut each batch into under data-parallel strategies. Gradients are accumulated over the "
         "parts and synchronized once."
     )
+    steps_per_call: Annotated[int, Limits(least=1)] = 1
+    (
+        "How many steps to make in each call of the framework, under strategies that can. The host then pays the cost "
+        "of a call once for all of them. Keras calls this steps_per_execution."
+    )
 
 
 def values(of: RunOptions) -> dict[str, Any]:

@@ -1,11 +1,15 @@
-"""The loss curve: the first steps of a timed run, from the initial weights, and the time of the very first step."""
+"""The loss curve: the first steps of a timed run, from the initial weights, and the time of the very first call."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from harness.contract import Program
 from harness.worker import timing
+from harness.worker.calls import make_steps, read_losses
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 
@@ -17,17 +21,29 @@ def place(context: Context, step: int) -> Any:
 
 
 def follow_curve(context: Context) -> None:
-    """Make the first `curve_steps` steps from the initial weights. Note their losses and the time of the first."""
+    """Make the first `curve_steps` steps from the initial weights, in calls as the timed blocks make them.
+
+    Notes their losses and the seconds of the first call until the devices are idle, which include tracing, compilation
+    and autotuning.
+    """
     program, spec, draft = context.program, context.spec, context.draft
     losses: list[float] = []
-    for step in range(spec.curve_steps):
-        draft.progress("loss curve, step", step + 1, spec.curve_steps)
-        placed = place(context, step)
-        if step == 0:
-            first = timing.time_first_step(program, placed, clock=time.perf_counter, barrier=context.agree.barrier)
+    for start in range(0, spec.curve_steps, spec.steps_per_call):
+        steps = range(start, start + spec.steps_per_call)
+        draft.progress("loss curve, step", steps[-1] + 1, spec.curve_steps)
+        placed, handles = [place(context, step) for step in steps], []
+        call = partial(_call, program, placed, handles)
+        if start == 0:
+            first = timing.time_call(program, call, clock=time.perf_counter, barrier=context.agree.barrier)
             draft.note_timing(first_step_seconds=first)
         else:
-            program.step(placed)
-        losses.append(program.loss())
-        draft.note_timing(losses=tuple(losses))
-        check_loss(losses, step)
+            call()
+        for step, loss in zip(steps, read_losses(program, handles), strict=True):
+            losses.append(loss)
+            draft.note_timing(losses=tuple(losses))
+            check_loss(losses, step)
+
+
+def _call(program: Program, placed: Sequence[Any], handles: list[Any]) -> None:
+    """One call; adds its losses to `handles`."""
+    handles += make_steps(program, placed)

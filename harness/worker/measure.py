@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -44,7 +45,14 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     follow_curve(context)
     steps = range(spec.curve_steps, spec.curve_steps + RESIDENT_BATCHES)
     resident = [place(context, step) for step in steps]
-    timed = partial(timing.time_blocks, program, resident, clock=time.perf_counter, barrier=context.agree.barrier)
+    timed = partial(
+        timing.time_blocks,
+        program,
+        resident,
+        steps_per_call=spec.steps_per_call,
+        clock=time.perf_counter,
+        barrier=context.agree.barrier,
+    )
     steps_per_block = choose_steps_per_block(context, timed)
     draft.note_timing(steps_per_block=steps_per_block)
     bare_steps = partial(bare(program, resident), steps_per_block) if bare is not None else None
@@ -62,18 +70,20 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
 def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) -> int:
     """How many steps fill `block_seconds`, measured in a pilot block and a warm-up; the same on every rank."""
     spec, agree, draft = context.spec, context.agree, context.draft
+    in_whole_calls = partial(timing.whole_rounds, of=spec.steps_per_call)
     # The pilot also warms up the pattern that is timed: steps without reading the loss in between.
     draft.progress("pilot")
-    (pilot,) = timed(blocks=1, steps_per_block=spec.steps_per_block)
-    step_seconds = agree.on("pilot", pilot / spec.steps_per_block)
+    steps = in_whole_calls(spec.steps_per_block)
+    (pilot,) = timed(blocks=1, steps_per_block=steps)
+    step_seconds = agree.on("pilot", pilot / steps)
     if spec.warmup_seconds:
         draft.progress("warm-up")  # clocks rise from idle within about a second
-        steps = timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1)
+        steps = in_whole_calls(timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
         (warm,) = timed(blocks=1, steps_per_block=steps)
         step_seconds = agree.on("warm-up", warm / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
-    return timing.whole_rounds(steps, of=spec.option("averaging_interval") or 1)
+    return timing.whole_rounds(steps, of=math.lcm(spec.option("averaging_interval") or 1, spec.steps_per_call))
 
 
 def time_blocks_in_turn(

@@ -7,11 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.contract import Program
-
-
-def time_first_step(program: Program, placed: Any, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
-    """Seconds from calling the first step to idle devices: tracing, compilation and autotuning included."""
-    return time_call(program, lambda: program.step(placed), clock=clock, barrier=barrier)
+from harness.worker.calls import make_steps
 
 
 def time_blocks(
@@ -20,14 +16,22 @@ def time_blocks(
     *,
     blocks: int,
     steps_per_block: int,
+    steps_per_call: int = 1,
     clock: Callable[[], float],
     barrier: Callable[[], None],
 ) -> list[float]:
-    """Seconds of each block of steps on this rank. Batches wait on the devices and are used in turn."""
+    """Seconds of each block of steps on this rank. Batches wait on the devices and are used in turn.
+
+    `steps_per_block` is a multiple of `steps_per_call`: a block holds whole calls.
+    """
+    calls = [
+        [placed[step % len(placed)] for step in range(start, start + steps_per_call)]
+        for start in range(0, steps_per_block, steps_per_call)
+    ]
 
     def steps() -> None:
-        for step in range(steps_per_block):
-            program.step(placed[step % len(placed)])
+        for batches in calls:
+            make_steps(program, batches)
 
     return [time_call(program, steps, clock=clock, barrier=barrier) for _ in range(blocks)]
 

@@ -21,6 +21,7 @@ from harness.datasets import Batches, Step, epochs_of, evaluation_batches
 from harness.messages import Training
 from harness.spec import CHECKED_LOSSES, Epoch, codec
 from harness.worker import timing
+from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 
@@ -55,7 +56,8 @@ class Trainer:
         self.agree, self.draft = context.agree, context.draft
         self.dtype = context.dtype
         self.position = position
-        self.chunk_steps = 1  # the first step compiles
+        self.chunks_here = 0  # of this process
+        self.chunk_steps = spec.steps_per_call  # the first call compiles
         self.steps_here, self.seconds_here = 0, 0.0  # of this process: they predict the time that is left
 
     def run(self, *, loader: Loader | None, folder: Path | None) -> None:
@@ -87,7 +89,7 @@ class Trainer:
         done = samples = 0
         while done < len(steps):
             chunk = steps[done : done + self.chunk_steps]
-            took, wait, losses = self.train_chunk(islice(feed, len(chunk)) if feed else self.resident(chunk))
+            took, wait, losses = self.train_chunk(chunk, islice(feed, len(chunk)) if feed else self.resident(chunk))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             before = time.perf_counter()
@@ -116,36 +118,45 @@ class Trainer:
         """The chunk's batches, all put on the devices before its clock starts."""
         return iter([self.program.place(self.epochs.whole(step, dtype=self.dtype)) for step in chunk])
 
-    def train_chunk(self, placed: Iterator[Any]) -> tuple[float, float, list[Any]]:
-        """A chunk's seconds, how many of them the host waited for input, and the losses (on the devices)."""
+    def train_chunk(self, chunk: Sequence[Step], placed: Iterator[Any]) -> tuple[float, float, list[Any]]:
+        """A chunk's seconds, how many of them the host waited for input, and the losses (on the devices).
+
+        There are fewer losses than steps if the input ends early.
+        """
         losses, waited = [], 0.0
+        sizes = [len(call) for call in in_calls(chunk, of=self.spec.steps_per_call)]
         self.program.sync()
         self.agree.barrier()
         start = asked = time.perf_counter()
-        for batch in placed:
+        for size in sizes:
+            batches = list(islice(placed, size))
             waited += time.perf_counter() - asked
-            losses.append(self.program.step(batch))
+            if len(batches) < size:
+                break
+            losses += make_steps(self.program, batches)
             asked = time.perf_counter()
         self.program.sync()
         self.agree.barrier()  # the chunk ends when the slowest rank's devices are idle
         return time.perf_counter() - start, waited, losses
 
     def adapt_chunk(self, seconds: float, steps: int) -> None:
-        """The first chunk is the step that compiles, the second is short, and its time sets the length of all others.
+        """The first chunk is the call that compiles, the second is short, and its time sets the length of all others.
 
         The length is the same on every rank.
         """
         self.steps_here, self.seconds_here = self.steps_here + steps, self.seconds_here + seconds
-        if self.chunk_steps == 1:
+        self.chunks_here += 1
+        if self.chunks_here == 1:
             self.chunk_steps = self.most_steps(LEAST_STEPS)
-        elif self.steps_here == 1 + steps:
+        elif self.chunks_here == 2:
             wanted = timing.steps_for(CHUNK_SECONDS, step_seconds=seconds / steps, at_least=LEAST_STEPS)
             self.chunk_steps = int(self.agree.on("chunk_steps", self.most_steps(wanted)))
 
     def most_steps(self, wanted: int) -> int:
-        """`wanted` steps, or as many as fit into CHUNK_BYTES, but no fewer than two."""
+        """`wanted` steps, or as many as fit into CHUNK_BYTES, but no fewer than two, and whole calls."""
         sample = self.epochs.batches.gather(np.zeros(1, np.int64), dtype=self.dtype)["x"].nbytes
-        return min(wanted, max(2, CHUNK_BYTES // (sample * self.spec.global_batch)))
+        fitting = min(wanted, max(2, CHUNK_BYTES // (sample * self.spec.global_batch)))
+        return timing.whole_rounds(fitting, of=self.spec.steps_per_call)
 
     def check(self, loss: float, step: int) -> None:
         """Raises Diverged, with the step, for a loss that is not finite or has exploded."""

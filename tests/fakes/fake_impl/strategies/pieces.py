@@ -11,9 +11,9 @@ class Program(Fake):
         groups = partition.micro_batches(batch, self.job.options.get("piece") or batch // self.job.options["pieces"])
         found = loops.loss_and_gradients(self.job.workload, self.params, placed, groups=groups)
         self.last_loss, self.last_gradients = found
-        known = {"step": self.steps}
+        known = {"step": self.made}
         self.params = optimizers.update(self.job.optimizer, self.params, self.last_gradients, self.moments, **known)
-        self.steps += 1
+        self.made += 1
         return self.last_loss
 
 

@@ -1,0 +1,50 @@
+"""How steps are grouped into calls of the framework: one step in each, or several (TrialSpec.steps_per_call)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from harness.contract import Program
+from harness.datasets import Step
+
+
+def in_calls(steps: Sequence[Step], *, of: int) -> list[list[Step]]:
+    """The steps as the calls that make them, in order: `of` steps in each call, and what is left one by one.
+
+    All batches of a call have the same shapes, so a short last batch is a call of its own.
+    """
+    calls: list[list[Step]] = []
+    for _, same in groupby(steps, key=_shapes):
+        alike = list(same)
+        whole = len(alike) - len(alike) % of
+        calls += [alike[start : start + of] for start in range(0, whole, of)]
+        calls += [[step] for step in alike[whole:]]
+    return calls
+
+
+def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
+    """One update for each placed batch: a single one by `step`, several in one call. Returns their losses, not waiting.
+
+    Raises RuntimeError for a program that cannot make several, although its manifest says so.
+    """
+    if len(placed) == 1:
+        return [program.step(placed[0])]
+    several = getattr(program, "steps", None)
+    if several is None:
+        raise RuntimeError("the manifest says that the program can make several steps in one call, but it has no steps")
+    return list(several(placed))
+
+
+def read_losses(program: Program, handles: Sequence[Any]) -> list[float]:
+    """The losses of the last call. That of a single step is read without a handle, as a program for `run` alone may
+    offer it."""
+    if len(handles) == 1:
+        return [program.loss()]
+    return [program.loss(handle) for handle in handles]
+
+
+def _shapes(step: Step) -> tuple[int, bool]:
+    """Differs if the shapes of two batches differ: padding adds a column to the targets."""
+    return step.rows, step.rows == len(step.chosen)
