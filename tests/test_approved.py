@@ -30,6 +30,7 @@ PLANS = {
     "cpu": "--framework torch --workload all --strategy data_parallel,ddp,pipeline --devices 3",
     "cpu-tuned": "--framework torch --strategy single,data_parallel --track tuned --precision tf32",
     "cpu-accumulation": "--workload resnet50 --size tiny --accumulation-steps 2 --batch-norm global",
+    "cpu-steps-per-call": "--size tiny --strategy single,pmap,model_parallel --steps-per-call 4",
     "cpu-options": "--framework tf,jax --strategy mirrored,pmap --option cross_device=nccl",
     "gpus": "--framework torch --workload resnet50 --size imagenet --track defaults,tuned",
     "gpus-three": "--framework torch,tf --strategy ddp,mirrored,single --devices 1,3 --global-batch 24 "

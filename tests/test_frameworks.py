@@ -193,6 +193,22 @@ def test_accumulation_under_the_other_batch_norm(tmp_path, forked, framework):
         assert proof.parity.groups == (2 if proof.spec.normalization == "global" else 4)
 
 
+def test_several_steps_in_a_call(tmp_path, forked):
+    """Every strategy that can: its calls of three steps train as the reference does."""
+    found = prove(
+        tmp_path, forked, frameworks=("jax", "tf"), size="tiny", steps_per_call=3,
+        optimizer="sgd:momentum=0.9,schedule=cosine,warmup_steps=2,total_steps=50",
+    )  # fmt: skip
+    able = {
+        f"{name} {strategy.name}"
+        for name in ("jax", "tf")
+        for strategy in registry.framework(name).strategies
+        if not strategy.one_step_per_call
+    }
+    assert found.keys() == able
+    assert {proof.parity.steps for proof in found.values() if proof.parity} == {7}
+
+
 def test_another_loss_and_no_images_and_compiled(tmp_path, forked):
     """The classifier's cross-entropy goes through every strategy in test_training_frameworks.py."""
     strategies = ("ddp", "pmap", "mirrored")  # torch.compile takes its time

@@ -259,7 +259,7 @@ def test_accumulation_cuts_batch_and_groups(machine):
 
 def test_run_options_reach_the_job_the_name_of_the_cell_and_the_golden_reference(machine, tmp_path):
     """Give every run option another value here."""
-    asked = RunOptions(accumulation_steps=2)
+    asked = RunOptions(accumulation_steps=2, steps_per_call=3)
     assert set(run_options.chosen(asked)) == {option.name for option in fields(RunOptions)}
 
     def spec_of(options):
@@ -290,6 +290,44 @@ def test_a_number_outside_its_limits_is_refused(value):
         check_limits(Asked(least_share=right))
     with refused(f"--least-share {value:g}", "0", "1"):
         check_limits(Asked(least_share=value))
+
+
+def test_several_steps_in_a_call(machine):
+    request = Request(size="tiny", steps_per_call=4, devices=(2,))
+    made = cells(make_plan(request, machine))
+    spec = made["jax", "shard_map", 2].spec
+    assert (spec.steps_per_call, spec.variant) == (4, "steps_per_call=4")
+    assert (spec.parity_steps, spec.curve_steps) == (1 + 4, 20)
+    for framework, strategy in (("jax", "model_parallel"), ("tf", "parameter_server"), ("torch", "fsdp")):
+        trial, reason = made[framework, strategy, 2], registry.framework(framework).strategy(strategy).one_step_per_call
+        assert (trial.status, trial.reason) == ("skipped", f"--steps-per-call 4: {reason}")
+    ddp = made["torch", "ddp", 2]
+    assert ddp.status == "skipped"
+    names(ddp.reason, "--steps-per-call 4", "cuda_graphs")
+    with refused("--steps-per-call 0"):
+        make_plan(replace(request, steps_per_call=0), machine)
+
+
+@pytest.mark.parametrize(
+    ("steps_per_call", "parity", "before_training", "curve"), [(1, 5, 5, 20), (3, 7, 5, 21), (7, 8, 9, 21)]
+)
+def test_every_phase_has_whole_calls(machine, steps_per_call, parity, before_training, curve):
+    """The parity phase: a step alone, whole calls, and before a training the epoch's short last batch."""
+    request = Request(size="tiny", frameworks=("tf",), strategies=("single",), steps_per_call=steps_per_call)
+    (timed,) = make_plan(request, machine).runnable()
+    assert (timed.parity_steps, timed.curve_steps) == (parity, curve)
+    for last_batch, expected in {"exact": before_training, "drop": parity}.items():
+        training = TrainingRequest(epochs=1, seeds=1, last_batch=last_batch)
+        (trained,) = make_plan(replace(request, training=training), machine).runnable()
+        assert trained.parity_steps == expected
+
+
+def test_pytorch_makes_several_steps_in_a_call_where_they_are_captured():
+    request = Request(frameworks=("torch",), size="tiny", steps_per_call=4, tracks=("tuned",))
+    made = make_plan(request, make_machine(gpus=2))
+    assert {spec.strategy for spec in made.runnable()} == {"single", "average_gradients", "ddp"}
+    scheduled = replace(request, optimizer="sgd:momentum=0.9,schedule=step,step_size=10")
+    assert not make_plan(scheduled, make_machine(gpus=2)).runnable()  # a graph would repeat its first rate
 
 
 def test_batch_norm_can_be_chosen_where_it_is_offered(machine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from conftest import make_spec
 
-from harness.datasets import Batches
+from harness.datasets import Batches, Step
 from harness.results import rates
 from harness.worker import measure, timing
+from harness.worker.calls import in_calls, make_steps
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
 
@@ -131,6 +133,70 @@ def test_resident_batches_take_turns():
     program = FakeProgram(0.25)
     time_blocks(program, blocks=1, steps_per_block=4)
     assert program.used == ["a", "b", "c", "a"]
+
+
+def several(program):
+    """A program that can make several steps in one call."""
+
+    def steps(batches):
+        program.log.append(len(batches))
+        program.used += batches
+        program.pending += len(batches)
+        return list(batches)
+
+    program.steps = steps
+    return program
+
+
+def test_blocks_hold_calls_of_several_steps():
+    program = several(FakeProgram(0.25))
+    assert time_blocks(program, blocks=1, steps_per_block=6, steps_per_call=3) == [1.5]
+    assert program.log == ["sync", "barrier", "clock", 3, 3, "sync", "clock"]
+    assert program.used == ["a", "b", "c", "a", "b", "c"]
+    time_blocks(program, blocks=1, steps_per_block=4, steps_per_call=2)
+    assert program.used[6:] == ["a", "b", "c", "a"]
+
+
+def test_all_that_is_timed_is_whole_calls(tmp_path):
+    """Loss curve, pilot, warm-up and blocks; and no bare loop beside them, which makes a step in each call."""
+    program = several(FakeProgram(0.01))
+    spec = make_spec(
+        steps_per_call=4, curve_steps=8, blocks=2, steps_per_block=6, warmup_seconds=0.1, block_seconds=0.1,
+        platform="gpu",
+    )  # fmt: skip
+    arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
+    context: Any = SimpleNamespace(
+        spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),
+        batches=Batches(arrays, seed=0, transform=np.asarray), agree=Agreement(tmp_path, 0, program.barrier),
+    )  # fmt: skip
+    measure.measure_resident(context)
+    assert "step" not in program.log
+    assert {entry for entry in program.log if isinstance(entry, int)} == {4}
+    found = context.draft.answer.timing
+    assert len(found.losses) == 8
+    assert found.steps_per_block % 4 == 0
+    job: Any = SimpleNamespace(optimizer=spec.optimizer)
+    assert measure.bare_loop("jax_impl", spec, job) is None
+    assert measure.bare_loop("jax_impl", replace(spec, steps_per_call=1), job) is not None
+
+
+def steps_of(*sizes):
+    """Steps with so many true samples and rows."""
+    return [Step(np.arange(samples), rows) for samples, rows in sizes]
+
+
+def test_a_call_has_batches_of_one_shape():
+    whole, short, padded = (4, 4), (3, 3), (3, 4)  # padding adds a column to the targets
+    steps = steps_of(*[whole] * 7, short, padded)
+    calls = in_calls(steps, of=3)
+    assert [len(call) for call in calls] == [3, 3, 1, 1, 1]
+    assert [step for call in calls for step in call] == steps
+    assert in_calls(steps, of=1) == [[step] for step in steps]
+
+
+def test_a_program_without_several_steps_is_refused():
+    with pytest.raises(RuntimeError, match="has no steps"):
+        make_steps(FakeProgram(0.1), ["a", "b"])
 
 
 def test_first_step_waits_for_the_devices():

@@ -54,6 +54,16 @@ def from_host_rows(cells: Sequence[Cell]) -> list[Definition]:
     return [Definition("Rows with protocol=from_host", text)]
 
 
+def rows_of_several_steps(cells: Sequence[Cell]) -> list[Definition]:
+    """What the rows with several steps in a call are, if there are any."""
+    counts = sorted({cell.spec.steps_per_call for cell in cells} - {1})
+    text = (
+        "each call of the framework makes that many steps (Keras: steps_per_execution), in the gate as well as here. "
+        "The time of the first step is that of the first call."
+    )
+    return [Definition(f"Rows with steps_per_call={number}", text) for number in counts]
+
+
 def speedups_across_machines(cells: Sequence[Cell]) -> list[Definition]:
     """Which speed-ups have a base that was not launched on the same machines, and how much that changes them."""
     mixed = [cell for cell in cells if cell.speedup is not None and not cell.same_machines]

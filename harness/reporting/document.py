@@ -68,7 +68,11 @@ def _results(timed: Sequence[Cell]) -> list[Node]:
     if not timed:
         return []
     table = result_table.table(timed)
-    notes = [*definitions.from_host_rows(timed), *definitions.speedups_across_machines(timed)]
+    notes = [
+        *definitions.from_host_rows(timed),
+        *definitions.rows_of_several_steps(timed),
+        *definitions.speedups_across_machines(timed),
+    ]
     return [Section("Results", (definitions.conditions(timed), table, COLUMNS_MEAN, meanings(table, *notes)))]
 
 
@@ -76,7 +80,8 @@ def _trainings(trained: Sequence[Cell]) -> list[Node]:
     if not trained:
         return []
     table = training_table.table(trained)
-    body: list[Node] = [definitions.training_conditions(trained), table, COLUMNS_MEAN, meanings(table)]
+    notes = definitions.rows_of_several_steps(trained)
+    body: list[Node] = [definitions.training_conditions(trained), table, COLUMNS_MEAN, meanings(table, *notes)]
     if epochs_table.table(trained) is not None:
         link = Link(EPOCHS_FILE, EPOCHS_FILE)
         body.append(paragraph(link, " holds training loss, test loss, accuracy and times after each epoch."))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from planted import TRAINING, Cell, fired, firing, planted, replaced
+from planted import SEVERAL, TRAINING, Cell, fired, firing, planted, replaced
 
 CELLS = {
     "jax single": Cell("single"),
@@ -16,6 +16,7 @@ CELLS = {
     "jax single cosine": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=cosine,warmup_steps=2,total_steps=6"}
     ),
+    "jax single several": Cell("single", known=SEVERAL),
     "jax single adagrad": Cell("single", known={"optimizer": "adagrad"}),
     "jax pmap": Cell("pmap"),
     "jax pmap uneven": Cell("pmap", known=TRAINING),
@@ -84,6 +85,49 @@ def schedule_in_float32():
         return lambda spec: firing(lambda count: original(spec)(count).astype(jnp.float32))
 
     replaced(optim, "schedule", change)
+
+
+@planted("jax single several")
+def first_batch_twice_in_a_scan():
+    """The second step of a call reuses the first batch."""
+    from jax_impl.strategies import single
+
+    def change(original):
+        def scanned(step):
+            steps = original(step)
+            return firing(lambda state, batches: steps(state, (batches[0], batches[0], *batches[2:])))
+
+        return scanned
+
+    replaced(single, "scanned", change)
+
+
+@planted("jax single several")
+def schedule_stands_still_in_a_scan():
+    """The number of updates is read once per call, so all steps of a call have the rate of the first."""
+    from optax import tree_utils
+
+    from jax_impl.strategies import single
+
+    def change(original):
+        def scanned(step):
+            def steps(state, batches):
+                fired()
+                count = tree_utils.tree_get(state.opt_state, "count")
+
+                def at_the_first_count(state, x, y):
+                    opt_state = tree_utils.tree_set(state.opt_state, count=count)
+                    return step(state._replace(opt_state=opt_state), x, y)
+
+                state, losses, last = original(at_the_first_count)(state, batches)
+                opt_state = tree_utils.tree_set(state.opt_state, count=count + len(batches))
+                return state._replace(opt_state=opt_state), losses, last
+
+            return steps
+
+        return scanned
+
+    replaced(single, "scanned", change)
 
 
 @planted("jax single adagrad")

@@ -30,6 +30,9 @@ class Cell:
 
 TRAINING = {"training": TrainingRequest(epochs=1)}  # the parity phase of `train`: its last batch is uneven
 
+# Several steps in a call. The parity phase lowers step_size to 2, so the rate falls within every call.
+SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,step_size=10,gamma=0.5"}
+
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 
 

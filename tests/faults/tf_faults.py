@@ -5,11 +5,12 @@ The functions import TensorFlow themselves, because the tests read this file wit
 
 from __future__ import annotations
 
-from planted import TRAINING, Cell, fired, planted, replaced
+from planted import SEVERAL, TRAINING, Cell, fired, planted, replaced
 
 CELLS = {
     "tf single": Cell("single"),
     "tf single classifier": Cell("single", workload="classifier", size="base"),
+    "tf single several": Cell("single", known=SEVERAL),
     "tf mirrored": Cell("mirrored"),
     "tf mirrored uneven": Cell("mirrored", known=TRAINING),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
@@ -52,6 +53,42 @@ def rate_through_float32():
             return getattr(tf, name)
 
     replaced(optim, "tf", lambda _: Cast32())
+
+
+@planted("tf single several")
+def first_batch_twice_in_a_graph():
+    """The second step of a call reuses the first batch."""
+    from tf_impl.several_steps import SeveralSteps
+
+    def change(original):
+        def steps(self, batches):
+            fired()
+            return original(self, [batches[0], batches[0], *batches[2:]])
+
+        return steps
+
+    replaced(SeveralSteps, "steps", change)
+
+
+@planted("tf single several")
+def schedule_stands_still_in_a_graph():
+    """The rate is computed once in each graph, so all steps of a call have the rate of the first."""
+    import tensorflow as tf
+
+    from tf_impl import optim
+
+    def change(original):
+        rates = {}
+
+        def scheduled_rate(spec, step):
+            graph = tf.compat.v1.get_default_graph()
+            if graph in rates:
+                fired()
+            return rates.setdefault(graph, original(spec, step))
+
+        return scheduled_rate
+
+    replaced(optim, "scheduled_rate", change)
 
 
 @planted("tf mirrored")
