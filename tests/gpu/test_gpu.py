@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT
+from conftest import QUICK, ROOT, TESTS, python
 
 from harness.machine import devices
 from harness.results import store
@@ -88,6 +89,45 @@ def test_tuned_trainings_are_the_same(tmp_path):
         assert result.spec.settings["cuda_graphs"], name
         found, right = ([epoch.test_loss for epoch in each.epochs] for each in (result, results["single"]))
         assert len(found) == 3 and found == pytest.approx(right, rel=1e-4), name
+
+
+def test_a_graph_of_several_steps_is_those_steps():
+    """PyTorch's losses, weights, momentum and BatchNorm's statistics in float64; and a call that takes its first batch
+    twice would be seen."""
+    done = subprocess.run(
+        [python("torch"), TESTS / "rooms" / "torch_steps.py", "gpu"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["error"] < 1e-8 < 1e-3 < found["planted"], found
+
+
+def test_several_steps_in_a_call(tmp_path):
+    """Proved in float64 and timed, tuned: CUDA graphs of three steps, scans, and tf.functions of three steps."""
+    names = [name for name in TUNED if name != "data_parallel"]  # its steps are not captured
+    arguments = ("--strategy", ",".join(names), "--track", "tuned", "--precision", "tf32", "--preset", "smoke")
+    results = run(tmp_path / "several", *arguments, "--steps-per-call", "3")
+    check(results, names)
+    for result in results:
+        assert result.steps_per_block % 3 == 0
+        assert not any(result.bare_block_seconds), "a bare loop would time another program"
+
+
+def test_trainings_with_several_steps_in_a_call_are_the_same(tmp_path):
+    """What is left of an epoch, and its short last batch, are replays of other graphs than the calls of two steps."""
+    names = ("single", "average_gradients", "ddp")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), "--track", "tuned", "--precision", "fp32")
+    arguments += ("--epochs", "2", "--seeds", "1")
+    found = {}
+    for count in ("1", "2"):
+        rows = run(tmp_path / count, *arguments, "--steps-per-call", count, command="train")
+        assert {row.spec.strategy for row in rows} == set(names)
+        for row in rows:
+            assert row.status == "ok", f"{row.spec.cell}: {row.reason}"
+            found[row.spec.strategy, count] = [epoch.test_loss for epoch in row.epochs]
+    for name in names:
+        assert found[name, "2"] == pytest.approx(found[name, "1"], rel=1e-4), name
 
 
 def test_all_others_in_fp32(tmp_path):
