@@ -13,10 +13,12 @@ from conftest import make_spec
 
 from harness.datasets import Batches, Step
 from harness.results import rates
+from harness.spec import TrainingSpec
 from harness.worker import measure, timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
+from harness.worker.training_loop import Position, Trainer
 
 
 class FakeProgram:
@@ -225,3 +227,32 @@ def test_throughput():
 @pytest.mark.parametrize(("steps", "of", "expected"), [(10, 1, 10), (10, 4, 12), (12, 4, 12), (10, 100, 100)])
 def test_blocks_hold_whole_rounds(steps, of, expected):
     assert timing.whole_rounds(steps, of=of) == expected
+
+
+def trainer(program, folder, **known):
+    """A training of 11 samples in batches of 2: five whole batches and a short one."""
+    training = TrainingSpec(epochs=1, target_accuracy=1.0)
+    spec = make_spec(global_batch=2, training=training, **known)
+    arrays = {"x": np.zeros((11, 10)), "y": np.zeros((11, 5))}
+    batches = Batches(arrays, seed=0, transform=np.asarray)
+    context: Any = SimpleNamespace(
+        spec=spec, dtype=np.float32, program=program, draft=Draft(folder, 0), batches=batches,
+        job=SimpleNamespace(workload=SimpleNamespace(unit="sample")), agree=Agreement(folder, 0, program.barrier),
+    )  # fmt: skip
+    return Trainer(context, test=batches, position=Position())
+
+
+def test_a_training_makes_whole_calls_and_what_is_left_one_by_one(tmp_path):
+    program = several(FakeProgram(0.25))
+    trained = trainer(program, tmp_path, steps_per_call=2)
+    trained.run(loader=None, folder=None)
+    assert [entry for entry in program.log if entry == "step" or isinstance(entry, int)] == [2, 2, "step", "step"]
+    assert [len(batch["x"]) for batch in program.used] == [2, 2, 2, 2, 2, 1]
+    assert trained.position.epochs[-1].steps == 6
+
+
+def test_an_input_that_ends_within_a_call_is_noticed(tmp_path):
+    trained = trainer(several(FakeProgram(0.25)), tmp_path, steps_per_call=2)
+    loader: Any = SimpleNamespace(epoch=lambda number: iter(["first", "second", "third"]))
+    with pytest.raises(RuntimeError, match=r"\b2 of 6\b"):
+        trained.run(loader=loader, folder=None)
