@@ -20,11 +20,11 @@ class Program(Fake):
             (own,) = shares(placed, rank=rank, ranks=len(self.workers))
             found.append(loops.loss_and_gradients(self.job.workload, params, own))
             gradients, moments = found[-1][1], self.moments[rank]
-            self.workers[rank] = optimizers.update(self.job.optimizer, params, gradients, moments, step=self.steps)
+            self.workers[rank] = optimizers.update(self.job.optimizer, params, gradients, moments, step=self.made)
         self.last_loss = float(np.mean([loss for loss, _ in found]))
         self.last_gradients = mean([gradients for _, gradients in found])
-        self.steps += 1
-        if self.steps % self.job.options["meet_after"] == 0:
+        self.made += 1
+        if self.made % self.job.options["meet_after"] == 0:
             self.workers = [self.met() for _ in self.workers]
         return self.last_loss
 
