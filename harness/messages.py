@@ -5,12 +5,12 @@ All three are JSON files, encoded by harness.spec.codec. A rank writes each of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.contract import World
-from harness.spec import Cause, CompileCache, Epoch, Parity, Span, Status, TrialSpec, codec
+from harness.spec import Cause, Parity, RankResult, Status, TrialSpec, codec
 
 Phase = Literal["parity", "timing", "training"]
 
@@ -66,27 +66,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """What the timing phase measured on one rank."""
-
-    losses: tuple[float, ...] = ()  # of the loss curve's steps, from the initial weights
-    first_step_seconds: float | None = None
-    steps_per_block: int = 0
-    block_seconds: tuple[float, ...] = ()
-    bare_block_seconds: tuple[float, ...] = ()  # of a loop without the suite's code: <package>/bare.py
-    spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What the training phase measured on one rank."""
-
-    losses: tuple[float, ...] = ()  # of the first steps
-    epochs: tuple[Epoch, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(RankResult):
     """How a phase ended on one rank. Fields that the rank did not get to keep their defaults."""
 
     rank: int
@@ -95,22 +75,19 @@ class Answer:
     cause: Cause | None = None
     traceback: str = ""
     ended: float = 0.0  # wall-clock seconds: which rank failed first
-    # the process
+    # with what it ran
     environment: dict[str, str] = field(default_factory=dict)  # variables, as the process saw them
+    interpreter: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     lock: str | None = None  # the lock file that all its packages match; "": none
     libraries: dict[str, str] = field(default_factory=dict)  # versions of the CUDA libraries that it loaded
-    # the program
-    build_seconds: float | None = None
-    cut: str = ""  # the blocks after which it was cut into stages
-    compile_cache: CompileCache = ""
-    peak_bytes: int | None = None
-    peak_kind: str = ""  # "device" or "process"
-    precision_errors: dict[str, float] = field(default_factory=dict)  # of products: harness/gate/precision_probe.py
-    # the phase: one of these
-    parity: Parity | None = None
-    timing: Timing | None = None
-    training: Training | None = None
+    cut: str = ""  # the blocks after which the program was cut into stages
+    parity: Parity | None = None  # of the parity phase
+
+    @property
+    def measured(self) -> RankResult:
+        """What a row keeps of it."""
+        return RankResult(**{item.name: getattr(self, item.name) for item in fields(RankResult)})
 
 
 def write(path: Path, message: Any) -> None:

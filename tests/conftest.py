@@ -11,16 +11,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from approval import Approval
 
 from harness.machine import worker_variables
-from harness.machine.devices import Gpu, Machine, cores
-from harness.spec import Check, OptimizerSpec, Parity, TrialResult, TrialSpec, registry
+from harness.machine.devices import Machine, cores
+from harness.session import conditions
+from harness.spec import (
+    Check,
+    Conditions,
+    Described,
+    Gpu,
+    Hardware,
+    OptimizerSpec,
+    Parity,
+    RankResult,
+    RunFacts,
+    Timing,
+    Training,
+    TrialResult,
+    TrialSpec,
+    registry,
+)
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -181,29 +198,77 @@ def make_spec(**known) -> TrialSpec:
     return replace(spec, roles=registry.framework(spec.framework).strategy(spec.strategy).roles(spec.options))
 
 
+OF_TIMING = ("first_step_seconds", "spans")
+OF_CONDITIONS = ("data", "code", "cut", "interpreter", "versions", "libraries", "lock", "environment", "cores")
+A_MACHINE = {"gpus": [], "cpu": "a CPU", "cores": 2, "memory_bytes": 2**34, "system": "Linux", "driver": ""}
+A_RUN = {"command": "python -m harness run", "started": "2026-01-01", "preset": "smoke", "version": "0"}
+
+
 def make_result(
-    *, block_seconds=((1.0, 1.0),), losses=(2.0, 1.0), parity_error=1e-14, spec=None, **known
+    *, block_seconds=((1.0, 1.0),), losses=(2.0, 1.0), parity_error=1e-14, spec=None, machine=None, run=None, **known
 ) -> TrialResult:
+    """A row. What ranks measured, conditions, machine and run are given flat, times as [rank][block]."""
     quantities = ("losses", "gradients", "parameters")
     checks = tuple(Check(quantity=q, error=parity_error, tolerance=1e-9, worst="fc.weight") for q in quantities)
+    spec, run = spec or make_spec(), A_RUN if run is None else run
+    given = {"cores": 1, "versions": {"numpy": "2"}} | known
     base = {
-        "spec": spec or make_spec(),
+        "spec": spec,
         "status": "ok",
         "parity": Parity(steps=5, batch=16, groups=1, checks=checks),
-        "block_seconds": block_seconds,
-        "steps_per_block": 2,
-        "losses": losses,
         "golden_losses": losses,
-        "first_step_seconds": 0.5,
-        "build_seconds": 0.1,
-        "peak_bytes": (2**20,),
-        "peak_kind": "process",
-        "cores": 1,
-        "machine": {"gpus": [], "cpu": "a CPU", "cores": 2, "memory_bytes": 2**34, "system": "Linux", "driver": ""},
-        "run": {"command": "python -m harness run", "started": "2026-01-01", "preset": "smoke", "version": "0"},
-        "versions": {"numpy": "2"},
+        "ranks": make_ranks(spec, block_seconds, losses, known),
+        "conditions": Conditions(
+            **{name: given[name] for name in OF_CONDITIONS if name in given},
+            hardware=make_hardware(machine or A_MACHINE),
+        ),
+        "described": describe(spec, run),
+        "run": run if isinstance(run, RunFacts) else make_run(run),
     }
-    return TrialResult(**(base | known))
+    return TrialResult(**(base | {name: value for name, value in known.items() if name in ROW}))
+
+
+ROW = {item.name for item in fields(TrialResult)}
+
+
+def make_run(run: Any) -> RunFacts:
+    """A run that is written here as plain data."""
+    return RunFacts(**{name: value for name, value in run.items() if name != "data"})
+
+
+def make_hardware(machine: Any) -> Hardware:
+    """The hardware that is written here as plain data."""
+    return Hardware(**(machine | {"gpus": tuple(Gpu(**gpu) for gpu in machine["gpus"])}))
+
+
+def describe(spec: TrialSpec, run: Any) -> Described:
+    """What this installation says of a cell; nothing if it does not know the cell."""
+    try:
+        given = isinstance(run, dict) and run.get("data", "bundled") != "bundled"
+        return conditions.described(spec, data_given=given)
+    except (KeyError, ModuleNotFoundError):
+        return Described()
+
+
+def make_ranks(spec: TrialSpec, block_seconds: Any, losses: Any, known: dict[str, Any]) -> tuple[RankResult, ...]:
+    """What each rank measured, from values for all of them."""
+    bare, peaks = known.get("bare_block_seconds", ()), known.get("peak_bytes", (2**20,))
+    count = max(len(block_seconds), len(bare), len(peaks), bool(losses or known.get("epochs")))
+    ranks = []
+    for rank in range(count):
+        own: Any = {"steps_per_block": known.get("steps_per_block", 2)}
+        own |= {"losses": losses, "first_step_seconds": 0.5} if rank == 0 else {}
+        own |= {name: known[name] for name in OF_TIMING if name in known and rank == 0}
+        own |= {"block_seconds": block_seconds[rank]} if rank < len(block_seconds) else {}
+        own |= {"bare_block_seconds": bare[rank]} if rank < len(bare) else {}
+        phase: Any = {"timing": Timing(**own)}
+        if spec.training:
+            phase = {"training": Training(losses=losses, epochs=known.get("epochs", ()))} if rank == 0 else {}
+        found: Any = {"build_seconds": 0.1, "peak_kind": known.get("peak_kind", "process"), **phase}
+        found |= {"peak_bytes": peaks[rank]} if rank < len(peaks) else {}
+        found |= {name: known[name] for name in ("compile_cache", "precision_errors") if name in known}
+        ranks.append(RankResult(**found))
+    return tuple(ranks)
 
 
 def harness(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from conftest import make_result, make_spec
+from conftest import make_hardware, make_result, make_run, make_spec
 
 from harness.results import merging
 from harness.spec import (
@@ -100,7 +100,7 @@ def timeline(*, ticks: int, together: bool = True, scale: float = 1e-3) -> tuple
 @scene
 def all_that_can_fail() -> list[TrialResult]:
     """On CPU devices: every status, an unfinished run, a missing plug-in, and text that looks like markup."""
-    run = RUN | {"planned": "20", "preset": "smoke", "variables": "HARNESS_SEED=3", "data": "bundled"}
+    run = RUN | {"planned": 20, "preset": "smoke", "variables": "HARNESS_SEED=3", "data": "bundled"}
     threads = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     known: Any = {"run": run, "machine": CPU | {"cpu": "a CPU | of <b>two</b> `cores`"}}
     wrong = parity(1.0)
@@ -120,7 +120,7 @@ def all_that_can_fail() -> list[TrialResult]:
         failed("tf", "single", 1, "crashed", HOSTILE, traceback=HOSTILE_TRACE, **known),
         failed("gone", "away", 2, "unavailable", "pip install gone", spec={"workload": "gone"}, **known),
     ]
-    return [replace(result, run=run) for result in results]
+    return results
 
 
 @scene
@@ -135,6 +135,7 @@ def orders_and_other_algorithms() -> list[TrialResult]:
     larger tolerances; another workload in another precision with few launches; the user's own data."""
     later = RUN | {"session": "2026-01-02 09:00", "commit": "def5678", "command": "python -m harness run --seed 1"}
     first = RUN | {"data": "that of --data", "variables": "NCCL_ALGO=Ring"}
+    later |= {"variables": "NCCL_ALGO=Ring"}
     gpu: dict[str, Any] = {"platform": "gpu", "workload": "mnist_cnn", "global_batch": 64}
     cuda = {"cuDNN": "9.19.0", "NCCL": "2.28.9"}
     known: Any = {"run": first, "spec": gpu, "peak_bytes": (2**28,)}
@@ -157,8 +158,13 @@ def orders_and_other_algorithms() -> list[TrialResult]:
         *launches("torch", "single", seconds=(1.0, 1.1), spec=few, run=first),
         *launches("jax", "single", seconds=(8.0, 9.0), spec=few, run=first),
     ]  # fmt: skip
-    on_another = {"run": later | {"data": "that of --data"}, "machine": gpus("GPU-c", "GPU-d")}
-    return [replace(result, **on_another) if result.spec.launch == 4 else result for result in results]
+    elsewhere, run = make_hardware(gpus("GPU-c", "GPU-d")), make_run(later)
+    return [
+        replace(result, run=run, conditions=replace(result.conditions, hardware=elsewhere))
+        if result.spec.launch == 4
+        else result
+        for result in results
+    ]
 
 
 @scene
@@ -187,7 +193,8 @@ def tracks_and_batch_norm() -> list[TrialResult]:
             on = {settings[framework]: track == "tuned"} if settings[framework] else {}
             grows = strategy in ("ddp", "pmap", "mirrored")
             spec: Any = {"workload": "resnet50", "size": "tiny", "platform": "gpu", "precision": "bf16", "track": track}
-            spec |= {"global_batch": 24 if grows else 12, "settings": on} | own
+            spec |= {"global_batch": 24, "batch_growth": "per_device"} if grows else {"global_batch": 12}
+            spec |= {"settings": on} | own
             for launch in range(3):
                 seconds = (0.1 + 0.01 * number) * (1 if track == "tuned" else 2.5) * (1 + 0.01 * launch)
                 compiled = track == "tuned" or framework == "jax"

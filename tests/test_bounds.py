@@ -47,7 +47,9 @@ def test_a_share_over_the_whole_is_not_cut_to_it():
 
 def on(machine, strategy, seconds, launch):
     spec = make_spec(strategy=strategy, devices=1 if strategy == "single" else 2, platform="gpu", launch=launch)
-    gpus = [{"name": "NVIDIA H200", "memory_bytes": 1, "uuid": f"GPU-{machine}-{index}"} for index in range(2)]
+    gpus = [
+        {"token": "0", "name": "NVIDIA H200", "memory_bytes": 1, "uuid": f"GPU-{machine}-{index}"} for index in range(2)
+    ]
     return make_result(spec=spec, block_seconds=((seconds,),), steps_per_block=1, machine={"gpus": gpus})
 
 
@@ -66,7 +68,7 @@ def test_a_ratio_over_launches_of_other_machines_is_also_given_for_the_same_ones
 
 
 def test_the_track_without_tuned_settings_is_named_by_what_it_runs():
-    words = {name: naming.track(make_spec(framework=name)) for name in ("torch", "jax", "tf", "gone")}
+    words = {name: naming.track(make_result(spec=make_spec(framework=name))) for name in ("torch", "jax", "tf", "gone")}
     assert words["gone"] == "defaults"
     assert len(set(words.values())) == 4
-    assert naming.track(make_spec(track="tuned")) == "tuned"
+    assert naming.track(make_result(spec=make_spec(track="tuned"))) == "tuned"

@@ -204,7 +204,7 @@ def test_an_interpreter_without_the_framework_gives_unavailable_rows(tmp_path):
     assert statuses["torch"].status == "unavailable"
     assert registry.framework("torch").install_hint in statuses["torch"].reason
     assert statuses["fake"].status == "ok"
-    assert "--interpreter" not in statuses["fake"].run["command"]  # others have theirs elsewhere
+    assert "--interpreter" not in statuses["fake"].run.command  # others have theirs elsewhere
     shutil.rmtree(tmp_path / "bare")
 
 
@@ -218,7 +218,7 @@ def test_a_report_names_the_command_wherever_its_options_came_from(tmp_path):
     (result,) = store.read(tmp_path / "here")
     assert result.spec.seed == 3
     expected = "python -m harness run --framework fake --workload toy --strategy single --optimizer adam --seed 3"
-    assert result.run["command"] == expected
+    assert result.run.command == expected
     assert expected in (tmp_path / "here" / "report.md").read_text()
 
 

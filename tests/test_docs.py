@@ -11,10 +11,10 @@ from pathlib import Path
 from conftest import TESTS, harness
 
 from harness import workloads
-from harness.reporting import loss_agreement, naming, tutorial
+from harness.reporting import naming, tutorial
 from harness.reporting.formatting import at_most
 from harness.reporting.summary import machine_of, summarize
-from harness.results import store
+from harness.results import agreement, store
 from harness.spec import StrategySpec
 
 ROOT = TESTS.parent
@@ -89,7 +89,7 @@ def test_the_headline_of_the_readme_is_what_was_measured():
     for name, label, rest in found:
         track = "tuned" if label.startswith("tuned") else "defaults"
         alike = [cell for cell in cells if (cell.spec.framework, cell.spec.track) == (names[name], track)]
-        assert label.startswith(naming.track(alike[0].spec))
+        assert label.startswith(naming.track(alike[0].first))
         (single,) = (cell for cell in alike if cell.spec.strategy == "single")
         highest = max((cell for cell in alike if cell.spec.devices == 2), key=lambda cell: cell.throughput or 0)
         shown = [f"{cell.throughput:,.0f} ({cell.low:,.0f} – {cell.high:,.0f})" for cell in (single, highest)]
@@ -117,7 +117,9 @@ def test_the_numbers_in_the_readmes_sentences_are_those_of_the_records():
     peers = [
         [c for c in group if c.spec.normalization == kind] for group in batches for kind in ("global", "per_device")
     ]
-    apart = [max(loss_agreement.distance(group, step) for group in peers if group) for step in (0, 4)]
+    apart = [
+        max(agreement.distance([cell.good for cell in group], step) for group in peers if group) for step in (0, 4)
+    ]
     assert f"the first agree within {bound(apart[0])}, the fifth within {bound(apart[1])}" in text
     machines = Counter(machine_of(result) for cell in cells for result in cell.good)
     assert f"{machines.total()} launches in all: {max(machines.values())} on one machine" in text

@@ -84,7 +84,7 @@ def test_good_cells_are_proved_timed_and_reported(tmp_path):
     assert replicated.losses == pytest.approx(replicated.golden_losses, rel=1e-6)  # its inputs are float32
     assert replicated.parity is not None
     assert replicated.parity.groups == 1  # nothing normalizes in this workload
-    assert replicated.environment["OMP_NUM_THREADS"] == str(replicated.cores)
+    assert replicated.conditions.environment["OMP_NUM_THREADS"] == str(replicated.conditions.cores)
     folder = tmp_path / "run"
     names = {path.name for path in folder.iterdir()}
     assert names >= {"report.md", "results.jsonl", "environment.json", "logs", "throughput-toy-base.png"}

@@ -257,11 +257,11 @@ def test_a_result_says_which_lock_its_workers_matched(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     (result,) = store.read(tmp_path / "run")
-    assert result.lock == locks.matching()
+    assert result.conditions.lock == locks.matching()
     recorded = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert recorded["frameworks"]["fake"]["lock"] == result.lock
+    assert recorded["frameworks"]["fake"]["lock"] == result.conditions.lock
     software = (tmp_path / "run" / "report.md").read_text().partition("## Software")[2]
-    assert re.search(rf"\| {result.lock or 'none'} +\|$", software, re.MULTILINE)
+    assert re.search(rf"\| {result.conditions.lock or 'none'} +\|$", software, re.MULTILINE)
 
 
 def test_the_report_names_the_lock_unless_none_was_recorded():

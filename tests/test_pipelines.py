@@ -18,7 +18,7 @@ from harness.reporting.summary import summarize
 from harness.reporting.tables import sweep_table, timeline_table
 from harness.reporting.tables.tutorial_tables import comparison
 from harness.reporting.values import Estimate
-from harness.results import store
+from harness.results import merging, store
 from harness.spec import Span
 
 
@@ -262,10 +262,19 @@ def test_published_numbers_are_those_of_the_tutorial():
 def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     done = harness(
         "run", "--framework", "torch", "--strategy", "model_parallel", "--size", "tiny", "--platform", "cpu",
-        "--option", "cut=time", "--out", str(tmp_path / "run"), *interpreters(forked, "torch"),
+        "--option", "cut=time", "--launches", "2", "--out", str(tmp_path / "run"), *interpreters(forked, "torch"),
         fakes=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (result,) = store.read(tmp_path / "run")
-    assert result.spec.variant == "cut=time"
-    assert result.spec.options["cut"] in workloads.get("mnist_cnn", "tiny").blocks[:-1]
+    first, second = store.read(tmp_path / "run")
+    assert first.spec.variant == "cut=time"
+    assert first.spec.options["cut"] == second.spec.options["cut"] == "time"  # what was asked for
+    assert first.conditions.cut in workloads.get("mnist_cnn", "tiny").blocks[:-1]  # and where that was
+    rows = (tmp_path / "run" / "results.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "results.jsonl").write_text(rows[0])
+    done = harness("run", "--resume", str(tmp_path / "run"), fakes=False)
+    assert done.returncode == 0, done.stderr
+    again = store.read(tmp_path / "run")
+    assert [result.conditions.cut for result in again] == [first.conditions.cut] * 2  # another session cuts there, too
+    (cell,) = summarize(merging.merge([again]))
+    assert len(cell.throughputs) == 2

@@ -11,8 +11,9 @@ from refusals import names
 
 from harness.gate import precision_probe
 from harness.launch.launcher import Outcome
-from harness.messages import Answer, Timing
+from harness.messages import Answer
 from harness.results.judge import judge, off_golden, timed
+from harness.spec import Timing
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table
 from harness.reporting.values import ByCache, OutOf
-from harness.results import store
+from harness.results import agreement, store
 from harness.spec import OptimizerSpec, TrialResult
 
 
@@ -100,18 +100,23 @@ def peers(*losses, **known):
     return summary.summarize([cell(name, losses=curve, golden_losses=(), **known) for name, curve in curves])
 
 
+def distance(cells, step, *, of=None):
+    launches = [cell.good for cell in cells]
+    return agreement.distance(launches, step, of=None if of is None else launches[of])
+
+
 def test_cells_without_a_golden_reference_are_compared_with_each_other():
     all_three = ("PyTorch single ×1", "JAX single ×1", "TensorFlow single ×1")
     (line,) = loss_agreement.sentences(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
     names(line, *all_three, "1e-05", "loss 2", "5e-03")
     equal = peers((7.0, 6.0), (7.0, 6.0))
-    assert [loss_agreement.distance(equal, step) for step in (0, 1)] == [0, 0]
+    assert [distance(equal, step) for step in (0, 1)] == [0, 0]
     (line,) = loss_agreement.sentences(equal)
     names(line, *all_three[:2], "loss 2")
     assert not re.search(r"\de-\d", line)
     cells = peers((7.0, 6.0), (7.07, 6.0), (7.0, 6.0))
-    assert loss_agreement.distance(cells, 0) == loss_agreement.distance(cells, 0, of=cells[1]) == pytest.approx(0.01)
-    assert loss_agreement.distance(cells, 0, of=cells[0]) == 0
+    assert distance(cells, 0) == distance(cells, 0, of=1) == pytest.approx(0.01)
+    assert distance(cells, 0, of=0) == 0
     (line,) = loss_agreement.disagreements(cells)
     names(line, "JAX single ×1", "loss 1", "1e-02", "3 cells", "fp32", "1e-04")
     results = [result for each in cells for result in each.launches]
@@ -169,7 +174,7 @@ def test_batches_that_grow_with_their_devices_are_said_a_device():
 
 
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
-    gpu, jax = {"name": "NVIDIA H200", "memory_bytes": 2**37}, {"jax": "0.11"}
+    gpu, jax = {"token": "0", "name": "NVIDIA H200", "memory_bytes": 2**37}, {"jax": "0.11"}
     machine = {"gpus": [gpu | {"power_limit_watts": 700.0, "max_clock_mhz": 1980}] * 2}
     results = [
         cell("jax", versions=jax, libraries={"cuDNN": "9.19.0"}, machine=machine),
@@ -225,7 +230,8 @@ def test_speedup_is_over_the_same_frameworks_single():
 
 
 def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
-    results = [cell(launch=0), TrialResult(spec=make_spec(launch=1), status="timeout", reason="slow")]
+    slow = {"status": "timeout", "reason": "slow", "block_seconds": (), "versions": {}}
+    results = [cell(launch=0), cell(launch=1, **slow)]
     (found,) = summary.summarize(results)
     assert (found.status, len(found.throughputs)) == ("timeout", 1)
     table = result_table.table([found])
@@ -240,13 +246,11 @@ def test_a_failed_cell_has_no_throughput_and_never_zero():
 
 
 def test_verdict_says_what_failed_and_why():
-    wrong = TrialResult(
-        spec=make_spec(framework="jax"),
-        status="parity_failed",
-        reason="gradients off by 2.0e+00 at fc.weight",
+    wrong = dataclasses.replace(
+        cell("jax", status="parity_failed", reason="gradients off by 2.0e+00 at fc.weight"),
         parity=make_result(parity_error=2.0).parity,
     )
-    results = [cell(), wrong, TrialResult(spec=make_spec(framework="tf"), status="hung", reason="stuck")]
+    results = [cell(), wrong, cell("tf", status="hung", reason="stuck", block_seconds=())]
     lines = verdict.sentences(summary.summarize(results), results)
     names(lines[0], "1 cell", "1e-14")
     (line,) = (line for line in lines if "JAX single ×1" in line)
@@ -271,11 +275,12 @@ def gpu_cell(framework, *seconds):
 def test_gpu_reports_claim_no_order_between_overlapping_ranges():
     fast, near = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 2.0), gpu_cell("jax", 1.5, 1.6, 1.7, 1.8, 2.5)
     results = fast + near + gpu_cell("tf", 8.0, 8.1, 8.2, 8.3, 9.0)
-    (line,) = verdict.sentences(summary.summarize(results), results)[1:]
+    line, unstable = verdict.sentences(summary.summarize(results), results)[1:]
+    names(unstable, "PyTorch single ×1", "24%", "10%")
     names(line, "PyTorch single ×1", formatting.number(summary.summarize(fast)[0].throughput), "JAX single ×1")
     assert "TensorFlow" not in line
     apart = fast + results[-5:]
-    (line,) = verdict.sentences(summary.summarize(apart), apart)[1:]
+    line = verdict.sentences(summary.summarize(apart), apart)[1]
     assert "PyTorch single ×1" in line and "TensorFlow" not in line
 
 
@@ -290,7 +295,7 @@ def test_a_different_algorithm_is_never_ranked():
     assert [c.speedup for c in cells] == [1.0, None]
     table = result_table.table(cells)
     assert list(table.values("training")) == [naming.TRAINING[name] for name in ("synchronous", "local")]
-    proved, different, best = verdict.sentences(cells, results)
+    proved, different, best, _ = verdict.sentences(cells, results)
     names(proved, "1 cell", "1e-14")
     names(different, "PyTorch local_sgd ×2", "3e-14")
     names(best, "PyTorch single ×1", formatting.number(cells[0].throughput))

@@ -27,9 +27,9 @@ from harness.launch.interrupts import install_signal_handlers
 from harness.planning.matrix import make_plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
-from harness.results import store
-from harness.session import budget, measuring, phase_launches, proofs
-from harness.spec import Cause, registry
+from harness.results import proof_store, store
+from harness.session import budget, measuring, phase_launches, proofs, references
+from harness.spec import Cause, Gpu, Hardware, registry
 from harness.spec.errors import Interrupted, UsageError
 
 
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
     after = {(r.spec.cell, r.spec.launch): r.epochs for r in second}
     assert all(after[key] == epochs for key, epochs in before.items())  # what was measured is not measured again
     assert not re.search(r"\d of 8\b|pending", (out / "report.md").read_text())
-    assert len({result.run["started"] for result in second}) == 1
+    assert len({result.run.started for result in second}) == 1
 
 
 def test_a_run_that_goes_on_keeps_the_rows_that_it_has(tmp_path):
@@ -162,7 +162,7 @@ def session(tmp_path, fakes, monkeypatch):
     def run_session(code="abc", samples=1):
         done.clear()
         monkeypatch.setattr(proofs, "code_digest", lambda framework: code)
-        monkeypatch.setattr(Batches, "fingerprint", lambda self: samples)
+        monkeypatch.setattr(references, "digest", lambda arrays: str(samples))
         results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
         assert [result.status for result in results] == ["ok"]
         return list(done)
@@ -242,13 +242,13 @@ def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypa
 
 
 def test_another_machine_is_named_with_what_it_has():
-    gpu = {"name": "NVIDIA H200", "memory_bytes": 1}
-    two, four = ({"gpus": [gpu] * count, "driver": "580", "cores": 8} for count in (2, 4))
+    gpu = Gpu(token="0", name="NVIDIA H200", memory_bytes=1)
+    two, four = (Hardware(gpus=(gpu,) * count, driver="580", cores=8) for count in (2, 4))
     with refused("--resume", "gpus", "NVIDIA H200, NVIDIA H200", "CUDA_VISIBLE_DEVICES") as error:
         check_machine(two, four)
     assert str(error.value).count("NVIDIA H200") == 2 + 4
     with refused("--resume", "driver", "580", "590") as error:
-        check_machine(two, two | {"driver": "590"})
+        check_machine(two, replace(two, driver="590"))
     assert "CUDA_VISIBLE_DEVICES" not in str(error.value)
     check_machine(two, two)
 
@@ -416,7 +416,7 @@ def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, f
 def test_every_sample_counts_in_the_key_of_a_proof():
     def of(**changed):
         known = {"x": np.arange(12.0).reshape(4, 3), "y": np.arange(4)} | changed
-        return Batches(known, seed=0, transform=np.asarray).fingerprint()
+        return Batches(known, seed=0, transform=np.asarray).digest()
 
     x, y = np.arange(12.0).reshape(4, 3), np.arange(4)
     assert of() == of(x=x.copy(), y=y.copy())
@@ -442,7 +442,7 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
 
 def test_other_versions_are_proved_again(session, tmp_path):
     session()
-    path = tmp_path / store.PROOFS
+    path = tmp_path / proof_store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
     assert session() == ["golden timing", "timing", "golden parity", "parity"]
     assert session() == ["golden timing", "timing"]
@@ -458,6 +458,7 @@ def test_under_other_variables_it_is_proved_again(session, monkeypatch):
 def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
-    proof = replace(timed, environment=timed.environment | shared)
+    spec = make_spec(framework="jax")
+    proof = make_result(spec=spec, environment={"XLA_FLAGS": "--a"} | shared)
     assert proofs.same_conditions(timed, proof)
-    assert not proofs.same_conditions(timed, replace(proof, environment=shared))
+    assert not proofs.same_conditions(timed, make_result(spec=spec, environment=shared))

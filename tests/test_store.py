@@ -17,8 +17,8 @@ from refusals import refused
 from harness import checkpoints, messages
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
-from harness.results import older_records, store
-from harness.spec import Cause, Parity, TrialResult
+from harness.results import proof_store, store
+from harness.spec import TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
 
 
@@ -42,10 +42,10 @@ def test_what_is_not_finite_survives_in_valid_json(tmp_path):
 
 
 def test_proofs_that_cannot_be_read_are_made_again(tmp_path):
-    store.append(tmp_path, make_result(), name=store.PROOFS)
-    path = tmp_path / store.PROOFS
+    proof_store.append(tmp_path, proof_store.Proof(result=make_result(), code="c", data="d"))
+    path = tmp_path / proof_store.PROOFS
     path.write_bytes(b'{"a": 1}\nnot JSON\n' + path.read_bytes() + b'{"torn')
-    assert list(store.read_proofs(tmp_path)) == [make_spec().computation]
+    assert list(proof_store.read(tmp_path)) == [make_spec().computation]
 
 
 def test_a_torn_last_line_is_passed_over(tmp_path):
@@ -128,11 +128,12 @@ def file_of(descriptor: int) -> Path:
 
 def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):
     for name in ("one", "two"):
-        store.append(tmp_path, make_result(spec=make_spec(workload=name)), name=store.PROOFS)
-    path = tmp_path / store.PROOFS
+        result = make_result(spec=make_spec(workload=name))
+        proof_store.append(tmp_path, proof_store.Proof(result=result, code="c", data="d"))
+    path = tmp_path / proof_store.PROOFS
     old, good = path.read_text().splitlines(keepends=True)
     path.write_text(old.replace('"reason"', '"was_called_otherwise"') + "not json\n" + good + good[:50])
-    assert [proof.spec.workload for proof in store.read_proofs(tmp_path).values()] == ["two"]
+    assert [proof.result.spec.workload for proof in proof_store.read(tmp_path).values()] == ["two"]
     assert path.read_text().endswith(good)
 
 
@@ -151,63 +152,6 @@ def test_what_is_no_run_is_refused(tmp_path, content, facts):
     (tmp_path / "results.jsonl").write_bytes(content)
     with refused(str(tmp_path / "results.jsonl"), *facts):
         store.read(tmp_path)
-
-
-def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
-    path = tmp_path / "results.jsonl"
-    spec = make_spec(tolerances="bf16_gradients")
-    parity = Parity(steps=5, batch=16, groups=1, checks=(), tolerances="bf16_gradients")
-    store.append(tmp_path, TrialResult(spec=spec, status="ok", parity=parity, run={"session": "2026-01-01"}))
-    row = json.loads(path.read_text())
-    for part, new, old in (
-        ("spec", "tolerances", "band"),
-        ("parity", "tolerances", "band"),
-        ("run", "session", "sitting"),
-    ):
-        row[part][old] = row[part].pop(new)
-    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
-    (found,) = store.read(tmp_path)
-    assert found.spec == spec
-    assert found.parity == parity
-    assert found.run == {"session": "2026-01-01"}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options", "known", "changed"),
-    [
-        ("local_sgd", {"sync_every": 5}, {}, {"sync_every": 2}),
-        ("local_sgd", {"sync_every": 1}, {}, {}),
-        ("pipeline", {"split_size": 40, "cut": "layer2"}, {"global_batch": 120, "parity_batch": 8}, {"split_size": 3}),
-        ("pipeline_schedules", {"schedule": "1f1b", "micro_batches": 4, "cut": "time"}, {}, {}),
-        ("ddp", {"bucket_cap_mb": 25.0}, {}, {}),
-    ],
-)
-def test_a_row_of_version_1_has_the_roles_of_its_options_and_their_values_in_the_parity_phase(
-    tmp_path, strategy, options, known, changed
-):
-    path = tmp_path / "results.jsonl"
-    spec = make_spec(strategy=strategy, devices=2, options=options, changed_in_parity=changed, **known)
-    store.append(tmp_path, TrialResult(spec=spec, status="ok"))
-    row = json.loads(path.read_text())
-    del row["spec"]["roles"], row["spec"]["changed_in_parity"]
-    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
-    (found,) = store.read(tmp_path)
-    assert found.spec == spec
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("not_begun", "not yet run"), ("cut_short", f"first: ended; {older_records.CUT_SHORT_IN_1}")],
-)
-def test_a_pending_row_of_version_1_has_its_cause(tmp_path, kind, words):
-    path = tmp_path / "results.jsonl"
-    store.append(tmp_path, TrialResult(spec=make_spec(), status="pending", reason=words))
-    row = json.loads(path.read_text())
-    del row["cause"]
-    path.write_text(json.dumps(row | {"schema_version": 1}) + "\n")
-    (found,) = store.read(tmp_path)
-    assert found.cause == Cause(kind=kind)
-    assert store.cut_short(tmp_path) == ({(found.spec.cell, found.spec.launch)} if kind == "cut_short" else set())
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

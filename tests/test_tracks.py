@@ -21,7 +21,7 @@ from harness.reporting.summary import over_bare_loop, summarize
 from harness.reporting.tables import result_table
 from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache
-from harness.spec import TrialSpec, registry
+from harness.spec import Gpu, Hardware, TrialSpec, registry
 from harness.worker import compile_cache
 
 
@@ -149,9 +149,12 @@ def test_a_cache_that_cannot_be_made_and_one_that_a_plan_leaves_to_the_run(tmp_p
 
 
 def test_the_same_gpus_elsewhere_are_the_same_hardware():
-    one, other = ({"gpus": [{"name": "H200", "memory_bytes": 1, "uuid": uuid}]} for uuid in ("GPU-a", "GPU-b"))
+    def with_gpu(name, uuid=""):
+        return Hardware(gpus=(Gpu(token="0", name=name, memory_bytes=1, uuid=uuid),))
+
+    one, other = with_gpu("H200", "GPU-a"), with_gpu("H200", "GPU-b")
     assert machine_record.other_hardware(one, other) == ""
-    assert machine_record.other_hardware(one, {"gpus": [{"name": "H100", "memory_bytes": 1}]}) == "gpus"
+    assert machine_record.other_hardware(one, with_gpu("H100")) == "gpus"
 
 
 def test_over_bare_is_the_median_of_neighbouring_blocks():
@@ -193,7 +196,7 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
         ("defaults", 2.0), ("tuned", 4 / 3),
     ]  # fmt: skip
     tracks = result_table.table(cells).values("track")
-    assert list(tracks) == [naming.track(cell.spec) for cell in cells]
+    assert list(tracks) == [naming.track(cell.first) for cell in cells]
     assert len(set(tracks)) == 2
     settings = tuned_settings.table(cells)
     assert settings is not None

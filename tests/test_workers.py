@@ -53,7 +53,7 @@ def test_a_worker_has_the_variables_that_it_may_have_and_no_others(tmp_path):
         assert {name for name in variables if name not in known[0] and not name.startswith(known[1])} <= OURS
         assert not {*STALE, *SECRET} & variables.keys()
     (result,) = store.read(tmp_path / "run")
-    assert result.environment.items() >= NVLINK.items()  # and a report can say so
+    assert result.conditions.environment.items() >= NVLINK.items()  # and a report can say so
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
 
@@ -134,8 +134,9 @@ def test_workers_import_what_can_be_reached_from_their_source(seen):
     assert {"harness/worker/main.py", "harness/checkpoints.py", "fake_impl/strategies/tell.py"} <= seen
 
 
+@pytest.mark.parametrize("digest", [worker_code.code_digest, worker_code.worker_digest])
 @pytest.mark.parametrize("framework", ["fake", *registry.FRAMEWORKS])
-def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monkeypatch, framework):
+def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monkeypatch, framework, digest):
     package = registry.framework(framework).package
     own = registry.package_folder(package)
     for name, origin in (("harness", ROOT / "harness"), (package, own)):
@@ -143,18 +144,18 @@ def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monk
     monkeypatch.setattr(registry, "package_folder", lambda name: tmp_path / name)
     files = [tmp_path / path.relative_to(ROOT) for path in worker_files()]
     files += [path for path in (tmp_path / package).rglob("*") if path.is_file()]
-    before, unnoticed = worker_code.code_digest(framework), []
+    before, unnoticed = digest(framework), []
     for path in files:
         content = path.read_bytes()
         path.write_bytes(content + b"\n# edited\n")
-        if worker_code.code_digest(framework) == before:
+        if digest(framework) == before:
             unnoticed.append(path.relative_to(tmp_path))
         path.write_bytes(content)
-        assert worker_code.code_digest(framework) == before
+        assert digest(framework) == before
     assert not unnoticed
     moved = tmp_path / package / "manifest.py"
     moved.rename(moved.with_name("renamed.py"))
-    assert worker_code.code_digest(framework) != before  # a name counts as well
+    assert digest(framework) != before  # a name counts as well
 
 
 class Malicious:

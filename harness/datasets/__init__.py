@@ -5,7 +5,7 @@ mnist.py and cifar10.py read the samples; check.py says what a folder holds.
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +35,15 @@ def _permutation(seed: int, epoch: int, count: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
+def digest(arrays: Arrays) -> str:
+    """What identifies samples: a SHA-256 of their values, shapes and types."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
 class Batches:
     """The global batch of each step, the same for everyone: seeded permutations of the samples, one after another."""
 
@@ -60,9 +69,9 @@ class Batches:
         """The number of samples."""
         return len(self._arrays["y"])
 
-    def fingerprint(self) -> int:
-        """A checksum that identifies the samples."""
-        return zlib.crc32(self._arrays["y"].tobytes(), zlib.crc32(self._arrays["x"].tobytes()))
+    def digest(self) -> str:
+        """What identifies the samples."""
+        return digest(self._arrays)
 
     def permutation(self, epoch: int) -> np.ndarray:
         """The order of the samples in an epoch."""

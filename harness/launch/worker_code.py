@@ -1,26 +1,60 @@
-"""The code that a worker runs: how it is found under another interpreter, and a digest that identifies it."""
+"""The code that a worker runs: how it is found under another interpreter, and digests that identify it."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.spec import registry
 
+WORKER_SIDE = (
+    "__init__.py",
+    "checkpoints.py",
+    "contract.py",
+    "datasets",
+    "gate",
+    "layers",
+    "messages.py",
+    "reference",
+    "spec",
+    "worker",
+    "workloads",
+)
+"""What of the harness a worker imports. tests/test_workers.py compares this with what workers import."""
+
 
 def code_digest(framework: str) -> str:
-    """A digest of all code that a worker of this framework may run: the harness without its reports, and the
-    framework's package.
+    """A digest of all code on which a proof depends: the harness without its reports, and the framework's package.
 
     A commit hash is not enough: a plug-in is in another repository, and there may be uncommitted changes.
     """
-    digest, reports = hashlib.sha256(), registry.package_folder("harness") / "reporting"
-    for package in ("harness", registry.framework(framework).package):
-        folder = registry.package_folder(package)
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and not path.is_relative_to(reports):
-                digest.update(f"{package}/{path.relative_to(folder)} {path.stat().st_size}\n".encode())
-                digest.update(path.read_bytes())
+    package = registry.framework(framework).package
+    harness = [path for path in _files("harness") if path.parts[0] != "reporting"]
+    return _digest({"harness": harness, package: _files(package)})
+
+
+def worker_digest(framework: str) -> str:
+    """A digest of the code that a worker of this framework runs."""
+    package = registry.framework(framework).package
+    harness = [path for path in _files("harness") if path.parts[0] in WORKER_SIDE]
+    return _digest({"harness": harness, package: _files(package)})
+
+
+def _files(package: str) -> list[Path]:
+    """The files of a package, relative to its folder."""
+    folder = registry.package_folder(package)
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return sorted(path.relative_to(folder) for path in found)
+
+
+def _digest(files: Mapping[str, Sequence[Path]]) -> str:
+    digest = hashlib.sha256()
+    for package, names in files.items():
+        for name in names:
+            content = (registry.package_folder(package) / name).read_bytes()
+            digest.update(f"{package}/{name} {len(content)}\n".encode())
+            digest.update(content)
     return digest.hexdigest()
 
 

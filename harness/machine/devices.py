@@ -12,19 +12,8 @@ from typing import Any
 
 import psutil
 
+from harness.spec import Gpu
 from harness.spec.errors import MachineUnfit
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """One visible GPU. `token` is its name in CUDA_VISIBLE_DEVICES."""
-
-    token: str
-    name: str
-    memory_bytes: int
-    uuid: str = ""
-    power_limit_watts: float = 0.0  # the limit in force; 0: unknown
-    max_clock_mhz: int = 0  # of the multiprocessors; 0: unknown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import harness
 from harness.machine.devices import Machine
+from harness.spec import Hardware
 
 PROJECT = Path(harness.__file__).parent.parent
 
@@ -28,22 +26,36 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def hardware(machine: Machine) -> dict[str, Any]:
-    """The machine as plain data."""
-    return asdict(machine) | {"cores": len(machine.cores), "python": platform.python_version()}
+def hardware(machine: Machine) -> Hardware:
+    """The machine as records hold it."""
+    return Hardware(
+        gpus=machine.gpus,
+        driver=machine.driver,
+        cpu=machine.cpu,
+        cores=len(machine.cores),
+        memory_bytes=machine.memory_bytes,
+        system=machine.system,
+        boot=_boot(),
+        python=platform.python_version(),
+    )
 
 
-def other_hardware(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What distinguishes two kinds of machines, or "".
+def _boot() -> str:
+    """What identifies this uptime of the machine, on Linux; "" elsewhere."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def other_hardware(one: Hardware, other: Hardware) -> str:
+    """What distinguishes two kinds of machines, as a name of its field, or "".
 
     Memory does not count: a virtual machine may show more of it as it is used. Nor does it count which of several
     identical GPUs a machine has: reports say on how many machines a run was measured.
     """
+    return next((name for name in kind(one) if kind(one)[name] != kind(other)[name]), "")
 
-    def kind(machine: Mapping[str, Any], name: str) -> str:
-        value = machine.get(name)
-        if name == "gpus":
-            value = [(gpu["name"], gpu["memory_bytes"]) for gpu in value or ()]
-        return json.dumps(value)
 
-    return next((name for name in ("gpus", "driver", "cpu", "cores") if kind(one, name) != kind(other, name)), "")
+def kind(hardware: Hardware) -> dict[str, Any]:
+    """What machines with equal hardware have in common, by field."""
+    gpus = tuple((gpu.name, gpu.memory_bytes) for gpu in hardware.gpus)
+    return {"gpus": gpus, "driver": hardware.driver, "cpu": hardware.cpu, "cores": hardware.cores}

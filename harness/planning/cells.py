@@ -16,6 +16,7 @@ from harness.planning.request_checks import training_of
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope
 from harness.spec import (
+    BatchGrowth,
     FrameworkSpec,
     Normalization,
     OptimizerSpec,
@@ -51,6 +52,7 @@ class Shape:
 
     devices: int
     global_batch: int
+    batch_growth: BatchGrowth
     parts: int
 
 
@@ -87,6 +89,7 @@ def _shape(combination: Combination, request: Request, devices: int) -> Shape:
     return Shape(
         devices=devices,
         global_batch=request.global_batch or own_batch,
+        batch_growth="per_device" if per_device and not request.global_batch else "fixed",
         parts=request.accumulation_steps * (devices if data_parallel else 1),
     )
 
@@ -133,7 +136,6 @@ def _trial(
 ) -> TrialSpec:
     """The first launch of a cell. Raises UsageError for a setting that the cell cannot have."""
     request, workload, strategy = scope.request, combination.workload, combination.strategy
-    preset = PRESETS[scope.preset]
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
     normalization, _ = skip_reasons.normalization(strategy, scope)
@@ -152,6 +154,7 @@ def _trial(
         platform=scope.platform,
         devices=shape.devices,
         global_batch=shape.global_batch,
+        batch_growth=shape.batch_growth,
         track=combination.track,
         settings=settings,
         chosen_settings=chosen_settings,
@@ -165,13 +168,17 @@ def _trial(
         parity_steps=step_counts.parity_steps(parity.steps, request),
         parity_batch=parity.parity_batch,
         timeout_seconds=scope.timeout_seconds,
-        curve_steps=step_counts.in_whole_calls(min(preset["curve_steps"], workload.curve_steps), request),
-        blocks=preset["blocks"],
-        steps_per_block=preset["steps_per_block"],
-        warmup_seconds=preset["warmup_seconds"],
-        block_seconds=preset["block_seconds"],
+        **_timing_phase(scope, workload),
         **run_options.values(request),
     )
+
+
+def _timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:
+    """How long a cell of this preset is timed: fields of TrialSpec."""
+    preset = PRESETS[scope.preset]
+    names = ("blocks", "steps_per_block", "warmup_seconds", "block_seconds")
+    curve = min(preset["curve_steps"], workload.curve_steps)
+    return {name: preset[name] for name in names} | {"curve_steps": step_counts.in_whole_calls(curve, scope.request)}
 
 
 def _settings(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any
 
 from harness import workloads
 from harness.machine import machine_record
@@ -12,7 +11,7 @@ from harness.planning import strategy_options
 from harness.planning.interpreters import modules_for_checkpoints
 from harness.planning.launch_order import rounds
 from harness.planning.plan import Plan
-from harness.spec import FROM_HOST_VERSION, TrialResult, TrialSpec, registry
+from harness.spec import FROM_HOST_VERSION, Hardware, TrialResult, TrialSpec, registry
 from harness.spec.errors import UsageError
 
 
@@ -86,11 +85,11 @@ def check_protocol(plan: Plan) -> None:
             )
 
 
-def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_machine(then: Hardware, now: Hardware) -> None:
     """Raises UsageError if a run began on other hardware: its numbers and new ones cannot be compared."""
     differs = machine_record.other_hardware(then, now)
     if differs:
-        before, here = _in_words(then.get(differs)), _in_words(now.get(differs))
+        before, here = _in_words(getattr(then, differs)), _in_words(getattr(now, differs))
         hint = ", or set CUDA_VISIBLE_DEVICES to as many GPUs" if differs == "gpus" else ""
         raise UsageError(
             f"--resume: the run began on another machine: its {differs} was {before}, here it is {here}; continue on "
@@ -98,7 +97,7 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def _in_words(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(gpu["name"] for gpu in value) or "none"
+def _in_words(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(gpu.name for gpu in value) or "none"
     return str(value)

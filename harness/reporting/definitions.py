@@ -32,8 +32,10 @@ def _batches(cells: Sequence[Cell]) -> str:
     sizes = ", ".join(
         f"{descriptions.batches(group)} ({' '.join(name[: 1 + several_sizes])})" for name, group in groups.items()
     )
-    if any(len({cell.spec.global_batch for cell in group}) > 1 for group in groups.values()):
+    if any(cell.spec.batch_growth == "per_device" for cell in cells):
         return f"{sizes}; it grows with the devices of data-parallel strategies"
+    if any(len({cell.spec.global_batch for cell in group}) > 1 for group in groups.values()):
+        return f"{sizes}, as the command asked for"
     return f"{sizes}, for any number of devices"
 
 
@@ -62,6 +64,30 @@ def rows_of_several_steps(cells: Sequence[Cell]) -> list[Definition]:
         "The time of the first step is that of the first call."
     )
     return [Definition(f"Rows with steps_per_call={number}", text) for number in counts]
+
+
+def speedups_without_base(cells: Sequence[Cell]) -> list[Definition]:
+    """Which cells have no speed-up because the single that they would be divided by ran under other conditions."""
+    without = [f"{cell.title}: {', '.join(map(str, cell.no_base))}" for cell in cells if cell.no_base]
+    if not without:
+        return []
+    text = (
+        "a speed is divided by that of single only if both ran under the same conditions. In brackets are the values "
+        f"of the cell and of the nearest single. {'; '.join(without)}."
+    )
+    return [Definition("Speed-ups without a base", text)]
+
+
+def rows_apart(cells: Sequence[Cell]) -> list[Definition]:
+    """Which launches of a cell are not in one row with the others, because something differed."""
+    apart = [f"{cell.plain_title}: {', '.join(map(str, cell.apart))}" for cell in cells if cell.apart]
+    if not apart:
+        return []
+    text = (
+        "launches of a cell share a row only if nothing differed that can change its speed. In brackets are the values "
+        f"of this row and of the cell's first one. {'; '.join(apart)}."
+    )
+    return [Definition("Launches in rows of their own", text)]
 
 
 def speedups_across_machines(cells: Sequence[Cell]) -> list[Definition]:

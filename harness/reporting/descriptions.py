@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.reporting import naming
 from harness.reporting.summary import Cell
 from harness.spec import TrialResult
 
@@ -19,7 +18,7 @@ def devices(results: Sequence[TrialResult]) -> str:
     most = max(result.spec.devices for result in results)
     if on_cpu(results):
         return f"{most} virtual CPU device{'s' * (most > 1)}"
-    names = list(dict.fromkeys(gpu["name"] for gpu in (results[0].machine.get("gpus") or [])[:most]))
+    names = list(dict.fromkeys(gpu.name for gpu in results[0].conditions.hardware.gpus[:most]))
     return f"{most} × {' and '.join(names) or 'GPU'}"
 
 
@@ -44,14 +43,5 @@ def spreads(cells: Sequence[Cell]) -> str:
 
 def data(cells: Sequence[Cell]) -> str:
     """What the cells were trained on, with the workloads in brackets."""
-    words = []
-    given = cells[0].first.run.get("data", "bundled") != "bundled"
-    for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
-        workload = naming.workload(name, size)
-        if workload is None:
-            words.append(f"unknown, because this installation does not have the workload ({name})")
-        else:
-            words.append(
-                f"{'the data given by --data' if given and workload.takes_data else workload.samples} ({name})"
-            )
-    return "; ".join(dict.fromkeys(words))
+    words = dict.fromkeys((cell.first.described.samples or "not recorded", cell.spec.workload) for cell in cells)
+    return "; ".join(f"{samples} ({workload})" for samples, workload in words)

@@ -45,8 +45,8 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     on_cpu = descriptions.on_cpu(results)
     notes = [Note(verdict.CPU_NOTE)] if on_cpu else []
     body: list[Node] = [*notes, _verdict(cells, results)]
-    if first.run.get("recipe") == "tutorial":
-        body.append(tutorial_section.section(cells, first.machine, on_cpu=on_cpu))
+    if first.run.recipe == "tutorial":
+        body.append(tutorial_section.section(cells, first.conditions.hardware, on_cpu=on_cpu))
     body.append(Section("Machine", (provenance.machine(results),)))
     body += _results(training.timed(cells))
     body += _trainings(training.trained(cells))
@@ -68,11 +68,9 @@ def _results(timed: Sequence[Cell]) -> list[Node]:
     if not timed:
         return []
     table = result_table.table(timed)
-    notes = [
-        *definitions.from_host_rows(timed),
-        *definitions.rows_of_several_steps(timed),
-        *definitions.speedups_across_machines(timed),
-    ]
+    notes = [*definitions.from_host_rows(timed), *definitions.rows_of_several_steps(timed)]
+    notes += [*definitions.speedups_without_base(timed), *definitions.speedups_across_machines(timed)]
+    notes += definitions.rows_apart(timed)
     return [Section("Results", (definitions.conditions(timed), table, COLUMNS_MEAN, meanings(table, *notes)))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from harness.reporting import naming, pipeline_figures, sweep, timelines
+from harness.reporting import pipeline_figures, sweep, timelines
 from harness.reporting.descriptions import precisions, spreads
 from harness.reporting.figure_titles import labels, title
 from harness.reporting.model import Figure
@@ -95,7 +95,7 @@ def _loss_caption(cells: Sequence[Cell]) -> str:
             "Cells with BatchNorm over other samples, another algorithm or another learning rate have their own "
             "reference."
         )
-    elif any(naming.normalizes(cell.spec) and cell.spec.normalization != "global" for cell in cells):
+    elif any(cell.first.described.normalizes and cell.spec.normalization != "global" for cell in cells):
         caption.append("Cells whose BatchNorm normalizes over other samples follow another curve.")
     if any(cell.spec.algorithm == "asynchronous" for cell in cells):
         caption.append(

@@ -13,6 +13,7 @@ from harness.reporting.values import (
     Estimate,
     Formula,
     Kind,
+    Missing,
     OfTolerance,
     OutOf,
     ParityError,
@@ -106,6 +107,8 @@ def written(value: Value, column: Column) -> str:
             return f"{digits(value.error)} of {_tolerance(value.tolerance)}"
         case Formula():
             return f"{digits(value.value)} = {value.formula}"
+        case Missing():
+            return f"{MISSING} ({value.reason})"
         case _:
             assert_never(value)
 

@@ -1,12 +1,11 @@
 """How reports name what a trial does: framework, options, track, kind of training.
 
-What this installation does not know, because the report is old or a plug-in is missing, keeps the name in the record.
+All of it is in the record: a report never asks this installation, which may have other manifests.
 """
 
 from __future__ import annotations
 
-from harness import workloads
-from harness.spec import TrialSpec, registry
+from harness.spec import TrialResult, TrialSpec
 
 TRAINING = {
     "synchronous": "the same",
@@ -16,20 +15,19 @@ TRAINING = {
 NORMALIZED_OVER = {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}
 
 
-def framework_title(name: str) -> str:
+def framework(result: TrialResult) -> str:
     """The framework's name as its makers write it."""
-    return registry.framework(name).title if name in registry.packages() else name
+    return result.described.framework or result.spec.framework
 
 
-def execution(name: str) -> str:
+def execution(result: TrialResult) -> str:
     """How the framework executes steps on the "defaults" track."""
-    return registry.framework(name).execution if name in registry.packages() else "-"
+    return result.described.execution or "not recorded"
 
 
-def track(spec: TrialSpec) -> str:
+def track(result: TrialResult) -> str:
     """ "tuned", or how the framework executes steps without its tuned settings: "eager, NCHW"."""
-    known = registry.framework(spec.framework).untuned if spec.framework in registry.packages() else ""
-    return spec.track if spec.track == "tuned" else known or spec.track
+    return result.spec.track if result.spec.track == "tuned" else result.described.untuned or result.spec.track
 
 
 def options(spec: TrialSpec) -> str:
@@ -56,23 +54,10 @@ def training(spec: TrialSpec) -> str:
     return TRAINING[spec.algorithm]
 
 
-def workload(name: str, size: str) -> workloads.Workload | None:
-    """The workload, or None if this installation does not have it."""
-    try:
-        return workloads.get(name, size)
-    except (KeyError, ModuleNotFoundError):
-        return None
-
-
-def normalizes(spec: TrialSpec) -> bool:
-    """Whether its network has BatchNorm."""
-    known = workload(spec.workload, spec.size)
-    return known is not None and known.normalizes
-
-
-def normalized_over(spec: TrialSpec) -> str:
+def normalized_over(result: TrialResult) -> str:
     """Which samples share BatchNorm statistics: "device", "1/2 of device"; "-" without BatchNorm."""
-    if not normalizes(spec):
+    if not result.described.normalizes:
         return "-"
-    part = f"1/{spec.accumulation_steps} of " if spec.accumulation_steps > 1 else ""
-    return part + NORMALIZED_OVER[spec.normalization]
+    steps = result.spec.accumulation_steps
+    part = f"1/{steps} of " if steps > 1 else ""
+    return part + NORMALIZED_OVER[result.spec.normalization]

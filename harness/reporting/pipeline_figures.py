@@ -45,8 +45,8 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
             value=point.value,
             name=point.name,
             mean=point.mean,
-            low=point.low,
-            high=point.high,
+            low=point.seconds.low,
+            high=point.seconds.high,
             ideal=point.ideal,
         )
         for point in found.points

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.planning.matrix import PRESETS
 from harness.reporting import descriptions, naming
@@ -14,24 +13,24 @@ from harness.reporting.formatting import count
 from harness.reporting.model import Column, Node, Table, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind
-from harness.spec import TrialResult
+from harness.spec import Gpu, RunFacts, TrialResult
 
 
 def machine(results: Sequence[TrialResult]) -> Table:
     """The machine, when it was used, and which version of the suite ran."""
-    known, run = results[0].machine, results[0].run
-    seen = dict.fromkeys(result.run["commit"] for result in results if result.run.get("commit"))
+    known, run = results[0].conditions.hardware, results[0].run
+    seen = dict.fromkeys(result.run.commit for result in results if result.run.commit)
     commits = f"commit{'s' * (len(seen) > 1)} {', '.join(seen)}" if seen else ""
-    kinds = Counter(_gpu(gpu) for gpu in known.get("gpus") or ())
+    kinds = Counter(_gpu(gpu) for gpu in known.gpus)
     rows = {
         "devices": descriptions.devices(results),
         "GPUs in the machine": "; ".join(f"{number} × {name}" for name, number in kinds.items()) or "none",
-        "driver": known.get("driver") or "none",
-        "processor": f"{known.get('cpu')}, {known.get('cores')} cores in use",
-        "memory": f"{known.get('memory_bytes', 0) / 2**30:.0f} GiB",
-        "system": ", ".join(dict.fromkeys(result.machine.get("system", "") for result in results)),
+        "driver": known.driver or "none",
+        "processor": f"{known.cpu}, {known.cores} cores in use",
+        "memory": f"{known.memory_bytes / 2**30:.0f} GiB",
+        "system": ", ".join(dict.fromkeys(result.conditions.hardware.system for result in results)),
         "measured": _sessions(results),
-        "suite": ", ".join(filter(None, [f"likeforlike {run.get('version', '')}", commits])),
+        "suite": ", ".join(filter(None, [f"likeforlike {run.version}", commits])),
     }
     return Table(
         (Column(name="property", kind=Kind.TEXT), Column(name="value", kind=Kind.TEXT)),
@@ -39,32 +38,31 @@ def machine(results: Sequence[TrialResult]) -> Table:
     )
 
 
-def _gpu(gpu: Mapping[str, Any]) -> str:
-    words = [gpu["name"], f"{gpu['memory_bytes'] / 2**30:.0f} GiB"]
-    words += [f"power limit {gpu['power_limit_watts']:.0f} W"] if gpu.get("power_limit_watts") else []
-    words += [f"up to {gpu['max_clock_mhz']} MHz"] if gpu.get("max_clock_mhz") else []
+def _gpu(gpu: Gpu) -> str:
+    words = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB"]
+    words += [f"power limit {gpu.power_limit_watts:.0f} W"] if gpu.power_limit_watts else []
+    words += [f"up to {gpu.max_clock_mhz} MHz"] if gpu.max_clock_mhz else []
     return ", ".join(words)
 
 
 def _sessions(results: Sequence[TrialResult]) -> str:
     """When the run was measured, and on how many machines, as far as their GPUs have numbers."""
-    times = dict.fromkeys(result.run.get("session") or result.run.get("started", "") for result in results)
-    numbered = [tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ()) for result in results]
+    times = dict.fromkeys(result.run.session or result.run.started for result in results)
+    numbered = [result.conditions.hardware.uuids for result in results]
     hosts = {uuids for uuids in numbered if any(uuids)}
     sessions = f", in {len(times)} sessions" if len(times) > 1 else ""
     return ", ".join(times) + sessions + (f" on {len(hosts)} machines with the same hardware" if len(hosts) > 1 else "")
 
 
-def command(run: Mapping[str, str]) -> str:
+def command(run: RunFacts) -> str:
     """The command line, after the variables that were set and could have changed something."""
-    variables = run.get("variables")
-    return f"env {variables} {run.get('command', '')}" if variables else run.get("command", "")
+    return f"env {run.variables} {run.command}" if run.variables else run.command
 
 
 def procedure(results: Sequence[TrialResult]) -> str:
     """How many launches there were, and in which order they ran."""
     run, spec = results[0].run, results[0].spec
-    toys = ", except that the toy network's launches came first" if run.get("recipe") == "tutorial" else ""
+    toys = ", except that the toy network's launches came first" if run.recipe == "tutorial" else ""
     return (
         f"{_preset(results)}, seed {spec.seed}. Every launch ran in fresh processes. Launches ran in rounds, one "
         f"launch of each cell per round, in a seeded random order{toys}. results.jsonl holds every raw block time."
@@ -73,62 +71,76 @@ def procedure(results: Sequence[TrialResult]) -> str:
 
 def _preset(results: Sequence[TrialResult]) -> str:
     """The preset, and the number of launches if it is not the preset's own."""
-    name = results[0].run.get("preset", "")
+    name = results[0].run.preset
     launches, own = 1 + max(result.spec.launch for result in results), PRESETS.get(name, {}).get("launches")
     if own in (None, launches) or results[0].spec.training:
         return f"Preset {name}, {count(launches, 'launch', 'launches')} of each cell"
     return f"Preset {name}, but {count(launches, 'launch', 'launches')} of each cell instead of {own}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Software:
+    """One framework in one set of versions, and all launches that had it."""
+
+    launches: tuple[TrialResult, ...]
+
+    @property
+    def first(self) -> TrialResult:
+        return self.launches[0]
+
+
 def software(cells: Sequence[Cell]) -> Table:
-    """One row per framework that started: how it executes steps, and all versions."""
-    seen = {cell.spec.framework: cell.first for cell in cells if cell.first.versions}
-    if not seen:
+    """One row per framework that started, and per set of its versions: how it executes steps, and the versions."""
+    groups: dict[tuple, list[TrialResult]] = {}
+    for result in (result for cell in cells for result in cell.launches if result.conditions.versions):
+        known = result.conditions
+        key = (result.spec.framework, known.interpreter, tuple(known.versions.items()))
+        groups.setdefault(key, []).append(result)
+    if not groups:
         return Table(
             (Column(name="framework", kind=Kind.TEXT), Column(name="versions", kind=Kind.TEXT)),
             (("none started", None),),
         )
     columns = (
-        ColumnOf[str](name="framework", kind=Kind.TEXT, value=naming.framework_title),
-        ColumnOf[str](
-            name="execution", kind=Kind.TEXT, value=lambda name: naming.execution(name) + _tuned(name, cells)
+        ColumnOf[_Software](name="framework", kind=Kind.TEXT, value=lambda row: naming.framework(row.first)),
+        ColumnOf[_Software](
+            name="execution", kind=Kind.TEXT, value=lambda row: naming.execution(row.first) + _tuned(row.launches)
         ),
-        ColumnOf[str](
-            name="versions", kind=Kind.TEXT, value=lambda name: _versions(seen[name]) + _libraries(cells, name)
+        ColumnOf[_Software](
+            name="versions", kind=Kind.TEXT, value=lambda row: _versions(row.first) + _libraries(row.launches)
         ),
-        ColumnOf[str](
+        ColumnOf[_Software](
             name="lock",
             kind=Kind.TEXT,
-            value=lambda name: _locks(cells, name) or "not recorded",
-            shown=lambda names: any(_locks(cells, name) for name in names),
+            value=lambda row: _locks(row.launches) or "not recorded",
+            shown=lambda rows: any(_locks(row.launches) for row in rows),
         ),
     )
-    return make_table(columns, list(seen))
+    return make_table(columns, [_Software(launches=tuple(launches)) for launches in groups.values()])
 
 
 def _versions(result: TrialResult) -> str:
-    return ", ".join(f"{key} {value}" for key, value in result.versions.items())
+    return ", ".join(f"{key} {value}" for key, value in result.conditions.versions.items())
 
 
-def _tuned(framework: str, cells: Sequence[Cell]) -> str:
-    tuned = [cell.spec for cell in cells if cell.spec.framework == framework and cell.spec.track == "tuned"]
-    return "; tuned: with the settings above" if any(any(spec.settings.values()) for spec in tuned) else ""
+def _tuned(launches: Sequence[TrialResult]) -> str:
+    tuned = any(result.spec.track == "tuned" and any(result.spec.settings.values()) for result in launches)
+    return "; tuned: with the settings above" if tuned else ""
 
 
-def _libraries(cells: Sequence[Cell], framework: str) -> str:
-    """The libraries that the framework's workers loaded. A worker on one device, for example, needs no NCCL."""
+def _libraries(launches: Sequence[TrialResult]) -> str:
+    """The libraries that the workers loaded. A worker on one device, for example, needs no NCCL."""
     found = {}
-    for result in (result for cell in cells if cell.spec.framework == framework for result in cell.launches):
-        for title, version in result.libraries.items():
+    for result in launches:
+        for title, version in result.conditions.libraries.items():
             found.setdefault(title, {})[version] = None
     words = ", ".join(f"{title} {' and '.join(versions)}" for title, versions in found.items())
     return f"; loaded: {words}" if words else ""
 
 
-def _locks(cells: Sequence[Cell], framework: str) -> str:
-    """The lock file that its workers' packages came from, or "none"; "" if its results are too old to tell."""
-    launches = [result for cell in cells if cell.spec.framework == framework for result in cell.launches]
-    found = dict.fromkeys(result.lock for result in launches if result.lock is not None)
+def _locks(launches: Sequence[TrialResult]) -> str:
+    """The lock file that the workers' packages came from, or "none"; "" if the results are too old to tell."""
+    found = dict.fromkeys(result.conditions.lock for result in launches if result.conditions.lock is not None)
     return " and ".join(name or "none" for name in found)
 
 
@@ -145,19 +157,19 @@ class _Alike:
 
 def variables(cells: Sequence[Cell]) -> tuple[Node, ...]:
     """The workers' environment variables: those of each group of similar cells, then those of all."""
-    seen = [cell for cell in cells if cell.first.environment]
+    seen = [cell for cell in cells if cell.first.conditions.environment]
     if not seen:
         return (paragraph("none"),)
-    common = set.intersection(*(set(cell.first.environment.items()) for cell in seen))
+    common = set.intersection(*(set(cell.first.conditions.environment.items()) for cell in seen))
     groups: dict[_Alike, list[Cell]] = {}
     for cell in seen:
         first = cell.first
         alike = _Alike(
-            framework=naming.framework_title(cell.spec.framework),
+            framework=naming.framework(first),
             devices=cell.spec.devices,
             processes=len(first.block_seconds) or len(first.peak_bytes) or None,
-            cores=first.cores,
-            own=_assignments(set(first.environment.items()) - common),
+            cores=first.conditions.cores,
+            own=_assignments(set(first.conditions.environment.items()) - common),
         )
         groups.setdefault(alike, []).append(cell)
     table = _variables_table(groups, on_cpu=seen[0].spec.platform == "cpu")

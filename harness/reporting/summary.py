@@ -12,26 +12,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.reporting import naming
-from harness.results import rates
-from harness.spec import FAILURES, TrialResult, TrialSpec, registry
+from harness.reporting.cell_order import manifest_order
+from harness.results import agreement, rates
+from harness.results.agreement import Disagreement
+from harness.results.comparison import Estimate, by_median
+from harness.results.condition_rules import Difference, differences
+from harness.results.pooling import Pool, pools
+from harness.spec import FAILURES, TrialResult, TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """All launches of one cell, and what follows from them. Throughput is in samples per second."""
+    """All launches of one cell that were made under the same conditions, and what follows from them."""
 
     spec: TrialSpec
     launches: tuple[TrialResult, ...]
-    throughputs: tuple[float, ...]  # one for each successful launch
-    throughput: float | None
-    low: float | None
-    high: float | None
-    spread_of: str  # "launches" or "blocks"
-    speedup: float | None  # over the same framework's single
+    apart: tuple[Difference, ...] = ()  # what distinguishes it from the first row of the same cell
+    estimate: Estimate | None  # samples per second, over its successful launches or over the blocks of a single one
+    speedup: float | None = None  # over the same framework's single
+    no_base: tuple[Difference, ...] = ()  # why the nearest single is no base for it
     same_machines: bool = True  # whether the cell and that single were launched on the same machines
     speedup_same_machines: float | None = None  # from the launches on machines that both were launched on
     over_bare: float | None = None  # see over_bare_loop
+    disagreement: Disagreement | None = None  # of its timed losses, with those of cells that take the same steps
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
+
+    @property
+    def throughputs(self) -> tuple[float, ...]:
+        """Samples per second of each successful launch."""
+        if self.estimate is None:
+            return ()
+        return self.estimate.values if self.estimate.of == "launches" else (self.estimate.value,)
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples per second: the median launch."""
+        return self.estimate.value if self.estimate else None
+
+    @property
+    def low(self) -> float | None:
+        return self.estimate.low if self.estimate else None
+
+    @property
+    def high(self) -> float | None:
+        return self.estimate.high if self.estimate else None
+
+    @property
+    def spread_of(self) -> str:
+        """What the range is taken over: "launches" or "blocks"."""
+        return self.estimate.of if self.estimate else "blocks"
 
     @property
     def good(self) -> list[TrialResult]:
@@ -45,8 +74,18 @@ class Cell:
 
     @property
     def status(self) -> str:
-        """The status of a failed launch if there is any: one failure in ten launches is news."""
+        """The status of a failed launch if there is any: one failure in ten launches is news.
+
+        "disagrees": all launches ended well, but their losses are not those of the cells that take the same steps.
+        """
+        if self.disagreement:
+            return "disagrees"
         return next((result.status for result in self.launches if result.status in FAILURES), self.first.status)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a launch failed, or the timed losses are wrong."""
+        return self.status in (*FAILURES, "disagrees")
 
     @property
     def step_seconds(self) -> float | None:
@@ -56,8 +95,18 @@ class Cell:
     @property
     def title(self) -> str:
         """ "PyTorch ddp ×2", with the options that distinguish it from other cells."""
-        options = f" ({naming.options(self.spec)})" if naming.options(self.spec) else ""
+        options = f" ({self.options})" if self.options else ""
         return f"{self._strategy}{options} ×{self.spec.devices}{self._qualifiers}"
+
+    @property
+    def options(self) -> str:
+        """What distinguishes it from other cells of its strategy: "split_size=20, versions torch 2.12.0"."""
+        return ", ".join(filter(None, [naming.options(self.spec), self.conditions]))
+
+    @property
+    def conditions(self) -> str:
+        """What distinguishes it from the first row of the same cell: "versions torch 2.12.0"."""
+        return ", ".join(f"{difference.name} {difference.one}" for difference in self.apart)
 
     @property
     def plain_title(self) -> str:
@@ -66,7 +115,7 @@ class Cell:
 
     @property
     def _strategy(self) -> str:
-        return f"{naming.framework_title(self.spec.framework)} {self.spec.strategy}"
+        return f"{naming.framework(self.first)} {self.spec.strategy}"
 
     @property
     def _qualifiers(self) -> str:
@@ -81,58 +130,74 @@ class Cell:
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     """The cells, ordered by workload and then by framework and strategy as in the manifests."""
-    groups: dict[str, list[TrialResult]] = {}
-    for result in results:
-        groups.setdefault(result.spec.cell, []).append(result)
-    cells = [_cell(launches) for launches in groups.values()]
+    cells = [_cell(pool) for pool in pools(results)]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
-    timed = [cell for cell in cells if cell.throughput is not None]  # a training may have strategy "single", too
-    bases = {_base_key(cell.spec): cell for cell in timed if cell.spec.strategy == "single"}
-    cells = [_with_speedup(cell, bases.get(_base_key(cell.spec))) for cell in cells]
-    return sorted(cells, key=lambda cell: _order(cell.spec))
+    wrong = agreement.disagreements([cell.good if cell.status == "ok" else () for cell in cells])
+    cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
+    singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
+    cells = [_with_speedup(cell, singles) for cell in cells]
+    return sorted(cells, key=lambda cell: manifest_order(cell.spec))
 
 
-def _cell(launches: list[TrialResult]) -> Cell:
-    launches = sorted(launches, key=lambda result: result.spec.launch)
-    good = [result for result in launches if result.status == "ok" and result.block_seconds]
-    throughputs = [launch_throughput(result) for result in good]
-    spread = throughputs if len(throughputs) > 1 else block_throughputs(good[0]) if good else []
+def _cell(pool: Pool) -> Cell:
+    good = [result for result in pool.launches if result.status == "ok" and result.block_seconds]
     return Cell(
-        spec=launches[0].spec,
-        launches=tuple(launches),
-        throughputs=tuple(throughputs),
-        throughput=statistics.median(throughputs) if throughputs else None,
-        low=min(spread, default=None),
-        high=max(spread, default=None),
-        spread_of="launches" if len(throughputs) > 1 else "blocks",
-        speedup=None,
+        spec=pool.launches[0].spec,
+        launches=pool.launches,
+        apart=pool.apart,
+        estimate=_estimate(good) if good else None,
         over_bare=over_bare_loop(good),
     )
 
 
-def _with_speedup(cell: Cell, base: Cell | None) -> Cell:
-    """The cell with its speed-up over `base`, unless it has none because it trains differently."""
-    if cell.throughput is None or base is None or not naming.same_training(cell.spec):
+def _estimate(launches: Sequence[TrialResult]) -> Estimate:
+    """The median launch. The range of a single launch is that of its blocks."""
+    throughputs = [launch_throughput(result) for result in launches]
+    if len(throughputs) > 1:
+        return by_median(throughputs, of="launches")
+    return Estimate(value=throughputs[0], values=tuple(block_throughputs(launches[0])), of="blocks")
+
+
+def _without_speed(cell: Cell, disagreement: Disagreement) -> Cell:
+    """A cell whose losses are wrong. Its launches keep their times; the cell has no speed and no rank."""
+    return replace(cell, disagreement=disagreement, estimate=None, over_bare=None)
+
+
+def _with_speedup(cell: Cell, singles: Sequence[Cell]) -> Cell:
+    """The cell with its speed-up over a single that ran under the same conditions, or why there is none.
+
+    A cell that trains differently has no speed-up at all.
+    """
+    own = [base for base in singles if _same_question(base, cell)]
+    if cell.estimate is None or not naming.same_training(cell.spec) or not own:
         return cell
-    assert base.throughput is not None, "summarize chooses bases among the timed cells"
+    base = min(own, key=lambda single: len(differences(cell.first, single.first, purpose="divide")))
+    if apart := differences(cell.first, base.first, purpose="divide"):
+        return replace(cell, no_base=tuple(apart))
+    assert base.estimate is not None, "summarize chooses bases among the timed cells"
     both = {machine_of(result) for result in cell.good} & {machine_of(result) for result in base.good}
-    own, single = ([launch_throughput(r) for r in of.good if machine_of(r) in both] for of in (cell, base))
+    ours, theirs = ([launch_throughput(r) for r in of.good if machine_of(r) in both] for of in (cell, base))
     return replace(
         cell,
-        speedup=cell.throughput / base.throughput,
-        same_machines=(len(own), len(single)) == (len(cell.good), len(base.good)),
-        speedup_same_machines=statistics.median(own) / statistics.median(single) if both else None,
+        speedup=cell.estimate.value / base.estimate.value,
+        same_machines=(len(ours), len(theirs)) == (len(cell.good), len(base.good)),
+        speedup_same_machines=statistics.median(ours) / statistics.median(theirs) if both else None,
     )
+
+
+def _same_question(base: Cell, cell: Cell) -> bool:
+    """Whether a reader would look for the cell's base here: the same framework on the same workload and track."""
+
+    def question(spec: TrialSpec) -> tuple:
+        return (spec.framework, spec.workload, spec.size, spec.track, spec.precision, spec.protocol_name)
+
+    return question(base.spec) == question(cell.spec)
 
 
 def machine_of(result: TrialResult) -> tuple[str, ...]:
     """The numbers of its GPUs, which distinguish machines with equal hardware; () without GPUs."""
-    return tuple(gpu.get("uuid", "") for gpu in result.machine.get("gpus") or ())
-
-
-def _base_key(spec: TrialSpec) -> tuple:
-    return (spec.framework, *spec.conditions)
+    return result.conditions.hardware.uuids
 
 
 def counted_seconds(result: TrialResult) -> list[float]:
@@ -170,18 +235,3 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
         own = rates.slowest_rank(result.block_seconds)
         ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
     return statistics.median(ratios) if ratios else None
-
-
-def _order(spec: TrialSpec) -> tuple:
-    """A key that sorts cells as the manifests do; what this installation does not know comes last."""
-    names = list(registry.packages())
-    framework = names.index(spec.framework) if spec.framework in names else len(names)
-    known = (
-        [strategy.name for strategy in registry.framework(spec.framework).strategies] if framework < len(names) else []
-    )
-    strategy = known.index(spec.strategy) if spec.strategy in known else len(known)
-    numbers = tuple(value for _, value in sorted(spec.options.items()) if isinstance(value, int | float))
-    return (
-        spec.protocol != "resident", spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy,
-        spec.devices, spec.track, numbers, spec.cell,
-    )  # fmt: skip

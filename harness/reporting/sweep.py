@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.reporting import naming
 from harness.reporting.descriptions import spreads
 from harness.reporting.formatting import count
-from harness.reporting.naming import framework_title
 from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.timelines import busy_stages, busy_words
+from harness.results.comparison import Estimate, Ranking, by_mean, rank
+from harness.results.condition_rules import differences
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
 
@@ -30,11 +32,13 @@ class Point:
     """One value of the option. Times are seconds per step, over launches or over the blocks of a single launch."""
 
     value: float | str  # a choice is its name
-    mean: float
-    low: float
-    high: float
+    seconds: Estimate
     micro_batches: int | None
     ideal: float | None
+
+    @property
+    def mean(self) -> float:
+        return self.seconds.value
 
     @property
     def name(self) -> str:
@@ -55,12 +59,16 @@ class Sweep:
     @property
     def best(self) -> Point:
         """The point with the lowest mean time."""
-        return min(self.points, key=lambda point: point.mean)
+        return self.points[self._ranking.best]
 
     @property
     def ties(self) -> list[Point]:
         """The other points whose range overlaps with that of the best."""
-        return [point for point in self.points if point is not self.best and point.low <= self.best.high]
+        return [point for number, point in enumerate(self.points) if number in self._ranking.ties]
+
+    @property
+    def _ranking(self) -> Ranking:
+        return rank([point.seconds for point in self.points], larger_is_better=False)
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
@@ -71,7 +79,8 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             if cell.throughput is not None:
                 spec = cell.spec
                 others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
-                where = (spec.framework, spec.strategy, spec.devices, spec.conditions)
+                where = (spec.framework, spec.strategy, spec.devices, spec.protocol_name, spec.track, cell.conditions)
+                where += (spec.workload, spec.size, spec.precision, tuple(spec.chosen_settings.items()))
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
     for (option, *_), group in groups.items():
@@ -108,13 +117,14 @@ def block_steps(result: TrialResult) -> list[float]:
 
 
 def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
-    def base(other: Cell) -> tuple:
-        spec = other.spec
-        return (spec.framework, spec.global_batch, spec.conditions)
-
-    singles = [other for other in cells if other.spec.strategy == "single" and base(other) == base(cell)]
-    ran = [other for other in singles if other.throughput is not None]
-    return statistics.fmean(step_seconds(ran[0])) if ran else None
+    """Seconds per step of the single device that the cell may be divided by, at the same batch."""
+    for other in cells:
+        if other.spec.strategy != "single" or other.estimate is None:
+            continue
+        same_batch = other.spec.global_batch == cell.spec.global_batch
+        if same_batch and not differences(cell.first, other.first, purpose="divide"):
+            return statistics.fmean(step_seconds(other))
+    return None
 
 
 def _point(cell: Cell, option: str, single: float | None) -> Point:
@@ -131,9 +141,7 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
             ideal = single / stages / (1 - bubble(stages, pieces))
     return Point(
         value=_value(cell, option),
-        mean=statistics.fmean(seconds),
-        low=min(seconds),
-        high=max(seconds),
+        seconds=by_mean(seconds, of="launches" if len(cell.good) > 1 else "blocks"),
         micro_batches=pieces,
         ideal=ideal,
     )
@@ -142,9 +150,9 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
 def sentences(sweep: Sweep) -> list[str]:
     """What the sweep shows."""
     spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
-    name = f"{framework_title(spec.framework)} {spec.strategy} ×{spec.devices}"
+    name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} ×{spec.devices}"
     line = f"{name}: {sweep.option} {best.name} has the lowest mean time, {1e3 * best.mean:.3g} ms per step "
-    line += f"(range {1e3 * best.low:.4g} – {1e3 * best.high:.4g} ms over {spreads(sweep.cells)})."
+    line += f"(range {1e3 * best.seconds.low:.4g} – {1e3 * best.seconds.high:.4g} ms over {spreads(sweep.cells)})."
     if ties:
         line += f" This is a tie with {', '.join(tie.name for tie in ties)}: the ranges overlap."
     lines = [line]

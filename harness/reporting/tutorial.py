@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.reporting.summary import Cell
 from harness.reporting.sweep import block_steps
+from harness.results.comparison import by_mean, overlap
 
 BATCHES = 3  # in a repeat of the tutorial
 # Seconds for three batches of 120 images of 128 x 128, read off the text of
@@ -93,11 +94,10 @@ def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
 
 
 def _judged(claim: str, cell: Cell, single: Cell, *, slower: bool) -> str:
-    times, base = repeats(cell), repeats(single)
+    times, base = by_mean(repeats(cell), of="repeats"), by_mean(repeats(single), of="repeats")
     if cell.speedup is None:
         return f"{claim}: not judged, because the two were measured under different conditions."
-    separate = min(times) > max(base) or max(times) < min(base)
     amount = f"here it takes {1 / cell.speedup:.2f} times as long as one device"
-    if not separate:
+    if overlap(times, base):
         return f"{claim}: undecided, because the ranges of the repeats overlap; {amount}."
     return f"{claim}: {'holds' if (cell.speedup < 1) == slower else 'does not hold'}; {amount}."

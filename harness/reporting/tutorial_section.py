@@ -17,6 +17,7 @@ from harness.reporting.tutorial import (
     repeats,
     rows,
 )
+from harness.spec import Hardware
 
 PUBLISHED_HARDWARE = (
     "The tutorial does not name the GPUs behind its published numbers. A course based on it shows two GeForce GTX 1080 "
@@ -40,7 +41,7 @@ RATIOS = (
 )
 
 
-def section(cells: Sequence[Cell], machine: dict, *, on_cpu: bool) -> Section:
+def section(cells: Sequence[Cell], machine: Hardware, *, on_cpu: bool) -> Section:
     """The five steps, each under its own heading."""
     steps = (
         Section("1. The hardware", (hardware(machine), paragraph(PUBLISHED_HARDWARE))),

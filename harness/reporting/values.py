@@ -115,8 +115,26 @@ class Formula:
     formula: str
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A value that there is not, with the reason in a word or two."""
+
+    reason: str
+
+
 Composite = (
-    Range | Interval | OutOf | Estimate | PerStage | Beside | ByCache | Quantity | ParityError | OfTolerance | Formula
+    Range
+    | Interval
+    | OutOf
+    | Estimate
+    | PerStage
+    | Beside
+    | ByCache
+    | Quantity
+    | ParityError
+    | OfTolerance
+    | Formula
+    | Missing
 )
 """Values that are made of numbers."""
 Value = str | int | float | Composite | None

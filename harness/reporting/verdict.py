@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from harness.reporting import descriptions, loss_agreement, naming, training, tutorial
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
+from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
 from harness.spec import FAILURES, TrialResult
 
 CPU_NOTE = (
     "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
     "speeds say nothing about GPUs, or about which framework or strategy is faster."
 )
-MIN_LAUNCHES = 5  # with fewer, ranges say too little to rank cells
 
 
 def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """All sentences of the verdict, in the order in which a reader asks."""
     ran = [cell for cell in cells if cell.status == "ok"]
     lines = _unfinished(cells, results)
-    if results[0].run.get("recipe") == "tutorial" and not descriptions.on_cpu(results):
+    if results[0].run.recipe == "tutorial" and not descriptions.on_cpu(results):
         lines += tutorial.verdict(ran)
     if ran:
-        lines += _proved(ran) + loss_agreement.disagreements(ran)
-    lines += _not_run(cells)
+        lines += _proved(ran)
+    lines += loss_agreement.disagreements(cells) + _not_run(cells)
     lines += training.sentences(training.trained(cells))
     lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
     return lines
@@ -32,8 +32,8 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
 
 def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """What is missing of the planned trials."""
-    runs = {run.get("started", ""): run for run in (result.run for result in results)}.values()
-    planned = sum(int(run.get("planned") or 0) for run in runs)
+    runs = {run.started: run for run in (result.run for result in results)}.values()
+    planned = sum(run.planned for run in runs)
     pending = [cell for cell in cells if any(result.status == "pending" for result in cell.launches)]
     lines = []
     if pending:
@@ -77,7 +77,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
             f"steps of {from_to([each.batch for each in judged])} samples, losses, gradients and updated weights agree "
             f"with the NumPy reference (worst relative error {at_most(_worst(exact))}). {_beyond_the_gate(exact)}"
         )
-    apart = [cell for cell in exact if naming.normalizes(cell.spec) and cell.spec.normalization != "global"]
+    apart = [cell for cell in exact if cell.first.described.normalizes and cell.spec.normalization != "global"]
     if apart:
         parts = " or ".join(sorted({naming.NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))
         lines.append(
@@ -137,6 +137,7 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
             cell
             for cell in ran
             if (cell.spec.workload, cell.spec.size, cell.spec.precision) == (workload, size, precision)
+            and cell.estimate is not None
             and naming.same_training(cell.spec)
             and cell.spec.protocol == "resident"
         ]
@@ -144,11 +145,24 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
             lines.append(f"{workload} ({size}, {precision}): {_fastest_of(group)}")
     if lines:
         lines[-1] += " Ranges are not confidence intervals."
-    return lines
+    return lines + _unstable(ran)
+
+
+def _unstable(ran: Sequence[Cell]) -> list[str]:
+    """Which cells' measurements differ so much that their numbers are rough."""
+    unstable = [(cell, cell.estimate) for cell in ran if cell.estimate is not None and cell.estimate.unstable]
+    if not unstable:
+        return []
+    listed = "; ".join(f"{cell.title}, {100 * found.relative_deviation:.0f}%" for cell, found in unstable)
+    return [
+        f"Unstable, with a standard deviation of at least {100 * UNSTABLE:.0f}% of the mean: {listed}. Their "
+        "throughputs, and all ratios with them, are rough."
+    ]
 
 
 def _fastest_of(group: Sequence[Cell]) -> str:
-    ranked = sorted(group, key=lambda cell: cell.throughput or 0, reverse=True)
+    ranking = rank([cell.estimate for cell in group if cell.estimate is not None], larger_is_better=True)
+    ranked = [group[number] for number in ranking.order]
     best = ranked[0]
     unit = f"{best.first.unit}s/s"
     launches = count(len(best.throughputs), "launch", "launches")
@@ -156,12 +170,12 @@ def _fastest_of(group: Sequence[Cell]) -> str:
     spread = [cell for cell in ranked if cell.spec.devices > 1]
     if spread and best.spec.devices == 1:
         found.append(f"Among cells on several devices, it is {spread[0].title}, {number(spread[0].throughput)} {unit}.")
-    overlap = [cell for cell in ranked[1:] if (cell.high or 0) >= (best.low or 0)]
-    if min(len(cell.throughputs) for cell in ranked) < MIN_LAUNCHES:
+    if not ranking.enough:
         found.append(f"With fewer than {MIN_LAUNCHES} launches of each cell, no order is claimed.")
-    elif overlap:
+    elif ranking.ties:
+        ties = [group[number] for number in ranking.ties]
         found.append(
-            f"The range of {best.title} overlaps with that of {_titles(overlap)}, so no order between these is claimed."
+            f"The range of {best.title} overlaps with that of {_titles(ties)}, so no order between these is claimed."
         )
     return " ".join(found)
 

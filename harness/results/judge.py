@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from harness.gate import parity, precision_probe
 from harness.launch.launcher import Outcome
-from harness.spec import CHECKED_LOSSES, Cause, Check, Epoch, Parity, Precision, TrialResult, TrialSpec
+from harness.spec import (
+    CHECKED_LOSSES,
+    Cause,
+    Check,
+    Parity,
+    Precision,
+    RankResult,
+    Timing,
+    TrialResult,
+    TrialSpec,
+)
 
 LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
 """How far the timed run's first loss may be from the golden reference, relative; the next few may be ten times as far.
@@ -30,7 +40,7 @@ def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
             cause = _gate([check for proof in proofs for check in proof.checks])
             return replace(result, status="parity_failed", reason=f"{wrong}; {result.reason}", cause=cause)
         return result
-    if off := precision_probe.wrong(precision_errors(outcome), "fp64"):
+    if off := precision_probe.wrong(replace(result, ranks=_measured(outcome)).precision_errors, "fp64"):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     merged = parity.merge(proofs)
     if merged.passed:
@@ -54,72 +64,37 @@ def _wrong(checks: Sequence[Check]) -> str:
 
 
 def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
-    """The result of a timing phase, raw times of every rank included. `curve`: the golden losses."""
-    timings = [answer.timing for answer in outcome.answers if answer.timing is not None]
-    losses = timings[0].losses if timings else ()
-    result = _checked(replace(result, parity=proof, golden_losses=curve, losses=losses), outcome)
-    if result.status != "ok":
+    """The result of a timing phase. `curve`: the golden losses."""
+    result = _checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
+    if result.status == "ok":
         return result
-    return replace(
-        _with_process_facts(result, outcome),
-        steps_per_block=timings[0].steps_per_block,
-        spans=timings[0].spans,
-        first_step_seconds=max(timing.first_step_seconds or 0.0 for timing in timings),
-        block_seconds=tuple(timing.block_seconds for timing in timings),
-        bare_block_seconds=tuple(timing.bare_block_seconds for timing in timings),
-    )
+    return replace(result, ranks=tuple(_without_times(rank) for rank in result.ranks))
 
 
 def trained(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
     """The result of a training phase, as far as it came. `curve`: the golden losses."""
-    trainings = [answer.training for answer in outcome.answers if answer.training is not None]
-    losses = trainings[0].losses if trainings else ()
-    epochs = tuple(_slowest(ranks) for ranks in zip(*(training.epochs for training in trainings), strict=False))
-    first_step = next((epoch.first_step_seconds for epoch in epochs if epoch.steps), None)
-    result = replace(result, parity=proof, golden_losses=curve, losses=losses, epochs=epochs)
-    result = _checked(replace(result, first_step_seconds=first_step), outcome)
-    return _with_process_facts(result, outcome) if result.status == "ok" else result
+    return _checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
 
 
-def _slowest(ranks: Sequence[Epoch]) -> Epoch:
-    """One epoch for all ranks: each clock as the slowest rank read it, for they wait for each other in every chunk."""
-    clocks = ("seconds", "first_step_seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
-    return replace(ranks[0], **{clock: max(getattr(epoch, clock) for epoch in ranks) for clock in clocks})
+def _measured(outcome: Outcome) -> tuple[RankResult, ...]:
+    return tuple(answer.measured for answer in outcome.answers)
 
 
-def _with_process_facts(result: TrialResult, outcome: Outcome) -> TrialResult:
-    """The result with what each rank's process took."""
-    answers = outcome.answers
-    return replace(
-        result,
-        build_seconds=max(answer.build_seconds or 0.0 for answer in answers),
-        peak_bytes=tuple(answer.peak_bytes or 0 for answer in answers),
-        peak_kind=answers[0].peak_kind,
-    )
+def _without_times(rank: RankResult) -> RankResult:
+    """What a failed launch keeps of its timing phase: no one may take the time of a wrong or unfinished run."""
+    losses = rank.timing.losses if rank.timing else ()
+    return replace(rank, timing=Timing(losses=losses), peak_bytes=None, peak_kind="", build_seconds=None)
 
 
-def _checked(result: TrialResult, outcome: Outcome) -> TrialResult:
-    """The result with what is known of precision and compilation; void if it ended well but computed something else."""
-    found = precision_errors(outcome)
-    caches = [answer.compile_cache for answer in outcome.answers]
-    cache = "cold" if "cold" in caches else next(iter(caches), "")  # cold if any rank had to compile
-    result = replace(result, precision_errors=found, compile_cache=cache)
+def _checked(result: TrialResult) -> TrialResult:
+    """The result, void if it ended well but computed something else."""
     if result.status != "ok":
         return result
     if off := off_golden(result.losses, result.golden_losses, result.spec):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
-    if off := precision_probe.wrong(found, result.spec.precision):
+    if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     return result
-
-
-def precision_errors(outcome: Outcome) -> dict[str, float]:
-    """The largest error of each product over the ranks."""
-    found: dict[str, float] = {}
-    for answer in outcome.answers:
-        for name, error in answer.precision_errors.items():
-            found[name] = max(found.get(name, 0.0), error)
-    return found
 
 
 def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,12 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
-from harness.results.older_records import with_current_names
-from harness.spec import SCHEMA_VERSION, Status, TrialResult, registry
+from harness.results import json_lines
+from harness.results.older_records import as_current
+from harness.spec import SCHEMA_VERSION, Hardware, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
 
 RESULTS, RUN = "results.jsonl", "run.json"
-PROOFS = "proofs.jsonl"
 UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # --resume tries these again
 _ADAPTER = TypeAdapter(TrialResult)
 
@@ -37,7 +36,7 @@ class Intent:
     started: str
     recipe: str = ""
     data: str = ""
-    machine: dict[str, Any] = field(default_factory=dict)
+    machine: Hardware = field(default_factory=Hardware)
     schema_version: int = SCHEMA_VERSION
 
 
@@ -63,20 +62,9 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     return folder.resolve()
 
 
-def append(folder: Path, result: TrialResult, *, name: str = RESULTS) -> None:
-    """Add one line to results.jsonl and wait until it is on disk, so that a later crash cannot lose it."""
-    line = _ADAPTER.dump_json(result) + b"\n"
-    descriptor = os.open(folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    whole = os.fstat(descriptor).st_size
-    try:
-        while line:  # the system may take a part
-            line = line[os.write(descriptor, line) :]
-        os.fsync(descriptor)
-    except BaseException:  # the disk is full: the next line must not continue the part that was written
-        os.ftruncate(descriptor, whole)
-        raise
-    finally:
-        os.close(descriptor)
+def append(folder: Path, result: TrialResult) -> None:
+    """Add one line to results.jsonl."""
+    json_lines.append(folder / RESULTS, _ADAPTER.dump_json(result))
 
 
 def read(folder: Path) -> list[TrialResult]:
@@ -106,7 +94,7 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         version = row.get("schema_version")
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
-        result = _ADAPTER.validate_json(json.dumps(with_current_names(row)))
+        result = _ADAPTER.validate_json(json.dumps(as_current(row)))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
@@ -120,36 +108,11 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
     return result
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Cut off a torn last line, which the next one would continue. Without any whole line, remove the file."""
-    if path.is_file():
-        whole = path.read_bytes().rpartition(b"\n")
-        os.truncate(path, len(whole[0]) + len(whole[1]))
-        if not whole[1]:
-            path.unlink()
-
-
 def write_intent(folder: Path, intent: Intent) -> None:
     """Write run.json. It does not name this Python as an interpreter: on another machine it may lie elsewhere."""
     others = {name: path for name, path in intent.plan.interpreters.items() if path != sys.executable}
     whole = replace(intent, plan=replace(intent.plan, interpreters=others))
     write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"))
-
-
-def read_proofs(folder: Path) -> dict[str, TrialResult]:
-    """The parity phases that a run has passed, by computation. Those that cannot be read are left out, and run
-    again."""
-    path = folder / PROOFS
-    if not path.is_file():
-        return {}
-    _drop_torn_line(path)
-    found: dict[str, TrialResult] = {}
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValidationError):  # from another version: a cell without a proof is proved again
-            proof = _ADAPTER.validate_json(line)
-            if proof.schema_version == SCHEMA_VERSION:
-                found[proof.spec.computation] = proof
-    return found
 
 
 @contextlib.contextmanager
@@ -197,7 +160,7 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
     frameworks = {trial.spec.framework for trial in intent.plan.trials}
     named = {**intent.plan.interpreters, **interpreters}
     chosen = {name: named.get(name) or registry.default_interpreter(registry.framework(name)) for name in frameworks}
-    _drop_torn_line(folder / RESULTS)
+    json_lines.drop_torn_line(folder / RESULTS)
     results = read(folder) if (folder / RESULTS).is_file() else []
     kept = [result for result in results if result.status not in UNFINISHED]
     return replace(intent, plan=replace(intent.plan, interpreters=chosen)), kept

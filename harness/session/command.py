@@ -19,9 +19,10 @@ from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
+from harness.reporting import summary
 from harness.results import store
 from harness.session.measuring import Session
-from harness.spec import FAILURES, TrialResult
+from harness.spec import TrialResult
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
@@ -35,8 +36,8 @@ class Finished:
 
     @property
     def exit_code(self) -> int:
-        """0 if every trial ran, is pending or was rightly skipped; else 1."""
-        return 1 if any(result.status in FAILURES for result in self.results) else 0
+        """0 if every trial ran, is pending or was rightly skipped, and no cell's losses disagree; else 1."""
+        return 1 if any(cell.failed for cell in summary.summarize(self.results)) else 0
 
 
 def start_run(
@@ -129,17 +130,18 @@ def write_environment(session: Session, path: Path) -> None:
     """environment.json: the machine, the versions that workers reported, their environment variables, and the plan."""
     frameworks: dict[str, Any] = {}
     for result in session.rows.results:
-        if result.versions:
+        known = result.conditions
+        if known.versions:
             frameworks[result.spec.framework] = {
-                "versions": result.versions,
-                "libraries": result.libraries,
-                "lock": result.lock,
-                "variables": result.environment,
+                "versions": known.versions,
+                "libraries": known.libraries,
+                "lock": known.lock,
+                "variables": known.environment,
             }
     packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
     content = {
-        "run": session.rows.about,
-        "machine": machine_record.hardware(session.machine),
+        "run": asdict(session.rows.about),
+        "machine": asdict(session.hardware),
         "frameworks": frameworks,
         "harness_packages": dict(sorted(packages.items())),
         "plan": [asdict(spec) for spec in session.plan.runnable()],

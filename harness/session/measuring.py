@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import math
-import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from psutil import virtual_memory
 
-import harness
 from harness.gate.runs import Phase, check_init_from
 from harness.launch import pool
 from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
 from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
-from harness.machine import machine_record, worker_variables
+from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget
+from harness.session.conditions import before_launch, run_facts
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
 from harness.session.rows import Rows
-from harness.spec import OUT_OF_TIME, Cause, Status, TrialResult, TrialSpec
+from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
@@ -51,11 +49,19 @@ class Session:
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
         self.plan, self.machine, self.display = intent.plan, machine, display
+        self.hardware = machine_record.hardware(machine)
         self.scratch = Scratch()
         self.budget = Budget(budget_seconds)
         data = Path(intent.data) if intent.data else None
         self.references = References(self.scratch.folder, data=data, display=display)
-        self.rows = Rows(folder, machine=machine, about=_about(intent), finished=finished, display=display)
+        self.rows = Rows(
+            folder,
+            hardware=self.hardware,
+            about=run_facts(intent),
+            data_given=bool(intent.data),
+            finished=finished,
+            display=display,
+        )
         self.proofs = Proofs(folder, self.references)
         self.launches = PhaseLaunches(
             self.plan,
@@ -168,7 +174,7 @@ class Session:
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self.budget.allows, "parity")
         for spec, outcome in pool.side_by_side(self.launches.run_parity, together, at_once=at_once, has_time=has_time):
-            if judge(self.rows.from_outcome(spec, outcome), outcome).status in pool.TRIED_ALONE:
+            if judge(self._row(spec, outcome), outcome).status in pool.TRIED_ALONE:
                 self.display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
                 alone.append(spec)
             else:
@@ -182,8 +188,8 @@ class Session:
 
     def _judge_proof(self, spec: TrialSpec, outcome: Outcome) -> None:
         """Judge a parity phase. A cell that fails gets its rows now, and is never timed."""
-        proof = judge(self.rows.from_outcome(spec, outcome), outcome)
-        self.proofs.add(spec, proof, outcome)
+        proof = judge(self._row(spec, outcome), outcome)
+        self.proofs.add(spec, proof)
         self.display.advance()
         if proof.status == "ok":
             assert proof.parity is not None
@@ -201,19 +207,29 @@ class Session:
         if proof is None or proof.status != "ok":
             self.display.advance()
             return
+        launched = spec
         if spec.is_cut_by_time:  # every launch is cut where the proved program was
-            spec = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
+            launched = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
         self.display.phase(f"{'training' if spec.training else 'timing'} {spec.cell} launch {spec.launch + 1}")
-        outcome = self.launches.run_measurement(spec)
+        planned = self._conditions(spec)
+        outcome = self.launches.run_measurement(launched)
         self.display.advance()
-        result = self.rows.from_outcome(spec, outcome)
-        if result.versions and not same_conditions(result, proof):  # the proof is an earlier session's
+        result = self.rows.from_outcome(spec, outcome, planned)
+        if result.conditions.versions and not same_conditions(result, proof):  # the proof is an earlier session's
             self.prove_alone(spec)
             proof = self.proofs.get(spec)
             if proof is None or proof.status != "ok":
                 return
         judge_measurement = trained if spec.training else timed
         self.rows.add(judge_measurement(result, outcome, proof.parity, self.references.golden_losses(spec)))
+
+    def _conditions(self, spec: TrialSpec) -> Conditions:
+        """What a launch that begins now runs with."""
+        return before_launch(spec, self.references, self.hardware)
+
+    def _row(self, spec: TrialSpec, outcome: Outcome) -> TrialResult:
+        """A row for a parity phase."""
+        return self.rows.from_outcome(spec, outcome, self._conditions(spec))
 
     def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status = "killed") -> None:
         """Write a row for every trial that has none yet."""
@@ -231,19 +247,3 @@ def _first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     for spec in trials:
         first.setdefault(spec.computation, spec)
     return list(first.values())
-
-
-def _about(intent: store.Intent) -> dict[str, str]:
-    """What each row says of the run and of this session."""
-    return {
-        "command": intent.command,
-        "recipe": intent.recipe,
-        "started": intent.started,  # identifies the run, which may be measured in several sessions
-        "session": datetime.now(UTC).isoformat(timespec="seconds"),
-        "preset": intent.plan.preset,
-        "planned": str(len(intent.plan.trials)),
-        "version": harness.__version__,
-        "commit": machine_record.commit(),
-        "data": "that of --data" if intent.data else "bundled",
-        "variables": shlex.join(f"{name}={value}" for name, value in worker_variables.inherited().items()),
-    }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from harness.launch.launcher import Outcome
 from harness.launch.worker_code import code_digest
-from harness.results import store
+from harness.results import proof_store
 from harness.session.references import References
 from harness.spec import TrialResult, TrialSpec, registry
 
@@ -18,9 +16,8 @@ class Proofs:
     def __init__(self, folder: Path, references: References) -> None:
         self._folder, self._references = folder, references
         self.by_computation: dict[str, TrialResult] = {}
-        self._cuts: dict[str, str] = {}  # where each computation was cut into stages
-        self._inputs: dict[tuple[str, str, str], dict[str, str]] = {}  # by framework, workload and size
-        self._earlier = store.read_proofs(folder)
+        self._code: dict[str, str] = {}  # digests, by framework
+        self._earlier = proof_store.read(folder)
 
     def get(self, spec: TrialSpec) -> TrialResult | None:
         """The proof of a trial's computation, passed or failed; None before it was tried."""
@@ -28,45 +25,42 @@ class Proofs:
 
     def cut(self, spec: TrialSpec) -> str:
         """Where the proved program of this trial was cut into stages."""
-        return self._cuts[spec.computation]
+        return self.by_computation[spec.computation].conditions.cut
 
     def reuse_earlier(self, spec: TrialSpec) -> bool:
         """Take over the proof of an earlier session if it was made by the same code on the same samples.
 
         Versions and variables are compared after the next launch: nobody knows them before. A pipeline that is cut by
-        measured times is proved in each session, since it may be cut elsewhere.
+        measured times stays cut where its proof was.
         """
-        proof = self._earlier.get(spec.computation)
-        if proof is None or spec.is_cut_by_time:
+        earlier = self._earlier.get(spec.computation)
+        if earlier is None or (earlier.code, earlier.data) != self.inputs_of(spec):
             return False
-        if not self.inputs_of(spec).items() <= proof.run.items():
-            return False
-        self.by_computation[spec.computation] = proof
+        self.by_computation[spec.computation] = earlier.result
         return True
 
-    def inputs_of(self, spec: TrialSpec) -> dict[str, str]:
+    def inputs_of(self, spec: TrialSpec) -> tuple[str, str]:
         """What a proof made now depends on: digests of the code and of the samples.
 
-        They are computed once per framework and workload, since there can be many samples.
+        The first is computed once per framework, since it reads many files.
         """
-        key = (spec.framework, spec.workload, spec.size)
-        if key not in self._inputs:
-            samples = str(self._references.batches(spec).fingerprint())
-            self._inputs[key] = {"code": code_digest(spec.framework), "samples": samples}
-        return self._inputs[key]
+        if spec.framework not in self._code:
+            self._code[spec.framework] = code_digest(spec.framework)
+        return self._code[spec.framework], self._references.data_digest(spec)
 
-    def add(self, spec: TrialSpec, proof: TrialResult, outcome: Outcome) -> None:
+    def add(self, spec: TrialSpec, proof: TrialResult) -> None:
         """Keep a proof made now; one that passed is also written down for later sessions."""
         self.by_computation[spec.computation] = proof
         if proof.status == "ok":
-            store.append(self._folder, replace(proof, run=proof.run | self.inputs_of(spec)), name=store.PROOFS)
-        self._cuts[spec.computation] = next((answer.cut for answer in outcome.answers), "")
+            code, data = self.inputs_of(spec)
+            proof_store.append(self._folder, proof_store.Proof(result=proof, code=code, data=data))
 
 
 def same_conditions(result: TrialResult, proof: TrialResult) -> bool:
     """Whether a timed launch had the versions and variables of its proof, except those that let it share GPUs."""
     sharing = registry.framework(result.spec.framework).sharing
     ours, theirs = (
-        {name: value for name, value in each.environment.items() if name not in sharing} for each in (result, proof)
+        {name: value for name, value in each.conditions.environment.items() if name not in sharing}
+        for each in (result, proof)
     )
-    return result.versions == proof.versions and ours == theirs
+    return result.conditions.versions == proof.conditions.versions and ours == theirs

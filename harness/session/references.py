@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import workloads
-from harness.datasets import Batches, DataError, epochs_of
+from harness.datasets import Batches, DataError, digest, epochs_of
 from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
@@ -30,6 +30,7 @@ class Inputs:
     arrays: Arrays
     train: Path
     test: Path | None  # only for `train`
+    digests: tuple[str, ...]  # of the samples of each
 
 
 class References:
@@ -57,7 +58,12 @@ class References:
                 raise UsageError(str(error)) from error
             np.savez(self.work / f"{key}-{split}.npz", **arrays[split])  # pyright: ignore[reportArgumentType]
         train, test = (self.work / f"{key}-{split}.npz" for split in ("train", "test"))
-        self.inputs[key] = Inputs(arrays=arrays["train"], train=train, test=test if spec.training else None)
+        self.inputs[key] = Inputs(
+            arrays=arrays["train"],
+            train=train,
+            test=test if spec.training else None,
+            digests=tuple(digest(split) for split in arrays.values()),
+        )
 
     def inputs_of(self, spec: TrialSpec) -> Inputs:
         """The samples of a cell's workload, which must have been prepared."""
@@ -67,6 +73,10 @@ class References:
         """The training samples of a cell, in the order that its seed gives."""
         transform = workloads.get(spec.workload, spec.size).transform
         return Batches(self.inputs_of(spec).arrays, seed=spec.seed, transform=transform)
+
+    def data_digest(self, spec: TrialSpec) -> str:
+        """What identifies the samples of a cell, those for tests included."""
+        return " ".join(self.inputs_of(spec).digests)
 
     def impossible(self, spec: TrialSpec) -> str:
         """Why a cell cannot train on these samples, or "". Raises UsageError if no cell could."""

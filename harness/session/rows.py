@@ -9,11 +9,9 @@ from pathlib import Path
 from harness import workloads
 from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
-from harness.machine import machine_record
-from harness.machine.devices import Machine
-from harness.messages import Answer
 from harness.results import store
-from harness.spec import Cause, Parity, Status, TrialResult, TrialSpec
+from harness.session import conditions
+from harness.spec import Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
 from harness.spec.progress import Display
 
 
@@ -24,29 +22,30 @@ class Rows:
         self,
         folder: Path,
         *,
-        machine: Machine,
-        about: dict[str, str],
+        hardware: Hardware,
+        about: RunFacts,
+        data_given: bool,
         finished: Sequence[TrialResult],
         display: Display,
     ) -> None:
-        """`about`: what each row says of the run. `finished`: the rows of earlier sessions."""
+        """`about`: what each row says of the run. `data_given`: whether there is --data. `finished`: earlier sessions'
+        rows."""
         self.results = list(finished)
         self.about = about
-        self._folder, self._machine, self._display = folder, machine, display
+        self._folder, self._hardware, self._display = folder, hardware, display
+        self._data_given = data_given
         self._recorded = {(row.spec.cell, row.spec.launch) for row in finished}
 
-    def from_outcome(self, spec: TrialSpec, outcome: Outcome) -> TrialResult:
-        """A row with how a launch ended and what it ran on, but without what it measured."""
-        first = next((answer for answer in outcome.answers if answer.versions), Answer(rank=0))
-        return replace(
-            self.without_launch(spec, status=outcome.status, reason=outcome.reason, cause=outcome.cause),
-            traceback=outcome.traceback,
-            versions=first.versions,
-            libraries=first.libraries,
-            lock=first.lock,
-            environment=first.environment,
-            cores=outcome.cores,
-        )
+    def from_outcome(self, spec: TrialSpec, outcome: Outcome, planned: Conditions) -> TrialResult:
+        """A row with how a launch ended and what it ran with, but without what it measured.
+
+        `planned`: the launch's conditions as far as they were known before it.
+        """
+        row = self.without_launch(spec, status=outcome.status, reason=outcome.reason, cause=outcome.cause)
+        row = replace(row, traceback=outcome.traceback, conditions=conditions.found(planned, outcome))
+        if row.status == "ok" and (reason := conditions.unequal_ranks(outcome.answers)):
+            return replace(row, status="crashed", reason=reason, cause=Cause(kind="unequal_ranks"))
+        return row
 
     def without_launch(
         self, spec: TrialSpec, *, status: Status, reason: str, cause: Cause | None, parity: Parity | None = None
@@ -59,7 +58,8 @@ class Rows:
             cause=cause,
             parity=parity,
             unit=workloads.get(spec.workload, spec.size).unit,
-            machine=machine_record.hardware(self._machine),
+            conditions=Conditions(hardware=self._hardware),
+            described=conditions.described(spec, data_given=self._data_given),
             run=self.about,
         )
 

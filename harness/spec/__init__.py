@@ -5,9 +5,12 @@ need only NumPy and their own framework. `harness.results.store` validates it wh
 """
 
 from harness.spec.causes import Cause, CauseKind
+from harness.spec.conditions import Conditions, Described, DescribedSetting, RunFacts
+from harness.spec.hardware import Gpu, Hardware
 from harness.spec.kinds import (
     FAILURES,
     Algorithm,
+    BatchGrowth,
     CompileCache,
     Input,
     LastBatch,
@@ -24,6 +27,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
+from harness.spec.measured import Epoch, RankResult, Span, Timing, Training
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, CellShape, Option, ParityPhase
 from harness.spec.result import (
     CHECKED_LOSSES,
@@ -31,9 +35,7 @@ from harness.spec.result import (
     OUT_OF_TIME,
     SCHEMA_VERSION,
     Check,
-    Epoch,
     Parity,
-    Span,
     TrialResult,
 )
 from harness.spec.run_options import RunOptions
@@ -51,13 +53,19 @@ __all__ = [
     "OUT_OF_TIME",
     "SCHEMA_VERSION",
     "Algorithm",
+    "BatchGrowth",
     "Cause",
     "CauseKind",
     "CellShape",
     "Check",
     "CompileCache",
+    "Conditions",
+    "Described",
+    "DescribedSetting",
     "Epoch",
     "FrameworkSpec",
+    "Gpu",
+    "Hardware",
     "Input",
     "LastBatch",
     "Normalization",
@@ -70,16 +78,20 @@ __all__ = [
     "Processes",
     "Protocol",
     "Quantity",
+    "RankResult",
     "Role",
+    "RunFacts",
     "RunOptions",
     "Schedule",
     "Setting",
     "Span",
     "Status",
     "StrategySpec",
+    "Timing",
     "ToleranceSet",
     "Track",
     "Traffic",
+    "Training",
     "TrainingSpec",
     "TrialResult",
     "TrialSpec",

@@ -16,6 +16,7 @@ CauseKind = Literal[
     "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
     "out_of_memory",  # {"rank": 1}
     "killed",  # a rank was ended by a signal: {"rank": 1, "signal": "SIGKILL"}
+    "unequal_ranks",  # they ran with different versions, packages or variables
     "no_answer",  # a rank ended without an answer: {"rank": 1, "code": 3}
     "no_progress",  # {"seconds": 300.0}
     "time_limit",  # {"seconds": 600.0}

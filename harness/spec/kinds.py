@@ -24,6 +24,7 @@ LastBatch = Literal[
     "exact", "pad", "drop"
 ]  # what is done with an epoch's short last batch: harness/datasets/__init__.py
 Input = Literal["resident", "loader"]
+BatchGrowth = Literal["fixed", "per_device"]  # whether the global batch is a multiple of the devices, by the workload
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]

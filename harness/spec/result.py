@@ -1,12 +1,15 @@
-"""The result of a trial: one line of results.jsonl, and its parts."""
+"""The result of a trial: one line of results.jsonl."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from harness.spec.causes import Cause
+from harness.spec.conditions import Conditions, Described, RunFacts
 from harness.spec.kinds import CompileCache, Quantity, Status, ToleranceSet
+from harness.spec.measured import Epoch, RankResult, Span, Timing
 from harness.spec.trial import TrialSpec
 
 SCHEMA_VERSION = 2
@@ -45,43 +48,10 @@ class Parity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """One stage's work on one micro-batch in a traced step; seconds from the step's first span."""
-
-    stage: int
-    micro_batch: int
-    phase: Literal["forward", "backward"]
-    start: float
-    end: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Epoch:
-    """The state of a training after `number` epochs; 0 is before the first step.
-
-    `seconds` is the time of this epoch's training steps on the slowest rank, compilation in the first step included.
-    `wait_seconds` is the part of it in which the host waited for input. Neither contains evaluation or reporting.
-    """
-
-    number: int
-    steps: int  # of this epoch
-    samples: int  # trained on so far
-    seconds: float
-    first_step_seconds: float  # the part of `seconds` that the process's first step took; 0 in later epochs
-    wait_seconds: float
-    evaluation_seconds: float
-    report_seconds: float  # reporting overhead: reading losses and writing progress
-    train_loss: float | None  # the mean over the epoch's samples, each at the weights of its step
-    test_loss: float
-    test_accuracy: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrialResult:
     """One line of results.jsonl. Every planned trial gets exactly one, whatever became of it.
 
-    All times in seconds, memory in bytes. `block_seconds[rank][block]` is raw: each entry is the time of
-    `steps_per_block` steps between two synchronizations of all ranks.
+    `ranks` is raw: what each process measured. The properties say how one value for the trial follows from them.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"ser_json_inf_nan": "strings", "extra": "forbid"}
@@ -92,27 +62,90 @@ class TrialResult:
     cause: Cause | None = None  # None: it was measured, or an earlier version wrote the row
     traceback: str = ""  # of the first rank that failed
     parity: Parity | None = None
-    unit: str = "sample"
-    build_seconds: float | None = None
-    first_step_seconds: float | None = None
-    compile_cache: CompileCache = ""
-    steps_per_block: int = 0
-    block_seconds: tuple[tuple[float, ...], ...] = ()
-    bare_block_seconds: tuple[tuple[float, ...], ...] = ()  # the same for a loop without the suite's code: bare.py
-    spans: tuple[Span, ...] = ()  # of one traced step, where the strategy has stages
-    epochs: tuple[Epoch, ...] = ()  # of `train`
-    losses: tuple[float, ...] = ()
     golden_losses: tuple[float, ...] = ()
-    precision_errors: dict[str, float] = field(
-        default_factory=dict
-    )  # of products, the worst rank's: harness/gate/precision_probe.py
-    peak_bytes: tuple[int, ...] = ()  # one per rank
-    peak_kind: str = ""
-    cores: int = 0  # CPU cores that each process may use
-    versions: dict[str, str] = field(default_factory=dict)
-    libraries: dict[str, str] = field(default_factory=dict)  # versions of the CUDA libraries that the workers loaded
-    lock: str | None = None  # the lock file that all packages of the workers match; "": none; None: not recorded
-    environment: dict[str, str] = field(default_factory=dict)  # variables set for the workers
-    machine: dict[str, Any] = field(default_factory=dict)
-    run: dict[str, str] = field(default_factory=dict)  # command, start, commit, data: what the report needs to say
+    ranks: tuple[RankResult, ...] = ()  # in rank order
+    unit: str = "sample"
+    conditions: Conditions = field(default_factory=Conditions)
+    described: Described = field(default_factory=Described)
+    run: RunFacts = field(default_factory=RunFacts)
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def timings(self) -> list[Timing]:
+        """The timing phase of each rank that got to it."""
+        return [rank.timing for rank in self.ranks if rank.timing is not None]
+
+    @property
+    def steps_per_block(self) -> int:
+        """Steps in a timed block, the same on every rank."""
+        return self.timings[0].steps_per_block if self.timings else 0
+
+    @property
+    def block_seconds(self) -> tuple[tuple[float, ...], ...]:
+        """Seconds of each timed block, [rank][block]."""
+        return tuple(timing.block_seconds for timing in self.timings if timing.block_seconds)
+
+    @property
+    def bare_block_seconds(self) -> tuple[tuple[float, ...], ...]:
+        """The same for a loop without the suite's code."""
+        return tuple(timing.bare_block_seconds for timing in self.timings)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Of one traced step, where one process drives all stages."""
+        return self.timings[0].spans if self.timings else ()
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """Of `train`. Each clock is the slowest rank's, because ranks wait for each other in every chunk of steps."""
+        trained = [rank.training.epochs for rank in self.ranks if rank.training is not None]
+        return tuple(_slowest(ranks) for ranks in zip(*trained, strict=False))
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The loss curve of a timed run, or the first losses of a training; the same on every rank."""
+        phases = (rank.timing or rank.training for rank in self.ranks)
+        return next((phase.losses for phase in phases if phase is not None), ())
+
+    @property
+    def first_step_seconds(self) -> float | None:
+        """Seconds of the first step on the slowest rank."""
+        timed = [timing.first_step_seconds for timing in self.timings if timing.first_step_seconds is not None]
+        return max(timed) if timed else next((each.first_step_seconds for each in self.epochs if each.steps), None)
+
+    @property
+    def build_seconds(self) -> float | None:
+        """Seconds in which the slowest rank built its program."""
+        return max((rank.build_seconds for rank in self.ranks if rank.build_seconds is not None), default=None)
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Peak memory of each rank that could tell it."""
+        return tuple(rank.peak_bytes for rank in self.ranks if rank.peak_bytes is not None)
+
+    @property
+    def peak_kind(self) -> str:
+        """What the memory is that of: "device" or "process"."""
+        return next((rank.peak_kind for rank in self.ranks if rank.peak_kind), "")
+
+    @property
+    def compile_cache(self) -> CompileCache:
+        """ "cold" if any rank had to compile."""
+        states: list[CompileCache] = [rank.compile_cache for rank in self.ranks if rank.compile_cache]
+        if "cold" in states or not states:
+            return "cold" if states else ""
+        return states[0]
+
+    @property
+    def precision_errors(self) -> dict[str, float]:
+        """The largest error of each product over the ranks: harness/gate/precision_probe.py."""
+        found: dict[str, float] = {}
+        for rank in self.ranks:
+            for name, error in rank.precision_errors.items():
+                found[name] = max(found.get(name, 0.0), error)
+        return found
+
+
+def _slowest(ranks: Sequence[Epoch]) -> Epoch:
+    clocks = ("seconds", "first_step_seconds", "wait_seconds", "evaluation_seconds", "report_seconds")
+    return replace(ranks[0], **{clock: max(getattr(epoch, clock) for epoch in ranks) for clock in clocks})

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from harness.spec.kinds import (
     Algorithm,
+    BatchGrowth,
     Input,
     LastBatch,
     Normalization,
@@ -73,6 +74,7 @@ class TrialSpec(RunOptions):
     platform: Platform
     devices: int
     global_batch: int
+    batch_growth: BatchGrowth = "fixed"
     precision: Precision
     optimizer: OptimizerSpec
     seed: int
@@ -135,12 +137,6 @@ class TrialSpec(RunOptions):
             step_size=min(optimizer.step_size, 2),
             total_steps=min(optimizer.total_steps, updates + 1),
         )
-
-    @property
-    def conditions(self) -> tuple:
-        """What two cells must have in common for a ratio of their speeds to mean anything but this."""
-        protocol = (self.protocol, self.protocol_version)
-        return (self.workload, self.size, *protocol, self.track, self.precision, *self.chosen_settings.items())
 
     @property
     def cell(self) -> str:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.messages import Answer, Progress, Timing, answer_file, draft_file, progress_file, write
-from harness.spec import codec
+from harness.messages import Answer, Progress, answer_file, draft_file, progress_file, write
+from harness.spec import Timing, codec
 
 
 class Draft:

@@ -13,6 +13,7 @@ import faulthandler
 import importlib
 import importlib.metadata
 import os
+import platform
 import resource
 import signal
 import sys
@@ -121,6 +122,7 @@ def work(draft: Draft) -> None:
 
 def start_framework(order: Order, world: World, precision: Precision, draft: Draft) -> Any:
     """Import the framework and start it; returns its runtime module. Notes variables, versions and the lock file."""
+    draft.note(interpreter=f"{platform.python_implementation()} {' '.join(sys.version.split())}")
     draft.note(environment=recorded(os.environ))  # as this process sees it, after its interpreter's wrapper, if any
     draft.progress("importing")
     runtime = import_runtime(order.package)

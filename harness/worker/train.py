@@ -33,7 +33,7 @@ def resume(context: Context) -> Position:
     order, program = context.order, context.program
     if order.checkpoint is not None:
         state, about = checkpoints.read(order.checkpoint)
-        if about["samples"] != context.batches.fingerprint():
+        if about["samples"] != context.batches.digest():
             raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
         program.load_state(state)
         return codec.decode(Position, about["position"])

@@ -18,8 +18,7 @@ import numpy as np
 from harness import checkpoints
 from harness.contract import Loader
 from harness.datasets import Batches, Step, epochs_of, evaluation_batches
-from harness.messages import Training
-from harness.spec import CHECKED_LOSSES, Epoch, codec
+from harness.spec import CHECKED_LOSSES, Epoch, Training, codec
 from harness.worker import timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
@@ -216,7 +215,7 @@ class Trainer:
         if self.agree.rank == 0:
             assert state is not None
             about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
-            about["samples"] = self.epochs.batches.fingerprint()
+            about["samples"] = self.epochs.batches.digest()
             path = checkpoints.path_of(folder, spec.cell, spec.launch, number)
             checkpoints.save(path, state, about | {"position": codec.encode(self.position)})
         self.agree.barrier()

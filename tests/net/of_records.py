@@ -55,7 +55,7 @@ GUARANTEES = (
                 fault="a row is not synchronized",
                 edits=(
                     (
-                        "harness/results/store.py",
+                        "harness/results/json_lines.py",
                         "        os.fsync(descriptor)\n    except BaseException",
                         "    except BaseException",
                     ),
@@ -137,13 +137,13 @@ GUARANTEES = (
             ),
             Break(
                 fault="a run that goes on writes its first row onto the torn one",
-                edits=(("harness/results/store.py", "    _drop_torn_line(folder / RESULTS)\n", ""),),
+                edits=(("harness/results/store.py", "    json_lines.drop_torn_line(folder / RESULTS)\n", ""),),
                 tests=("test_store::test_a_run_that_goes_on_writes_no_row_onto_a_torn_one",),
                 error="UsageError",
             ),
             Break(
                 fault="a proof is written onto a torn one",
-                edits=(("harness/results/store.py", "    _drop_torn_line(path)\n", ""),),
+                edits=(("harness/results/proof_store.py", "    json_lines.drop_torn_line(path)\n", ""),),
                 tests=("test_store::test_proofs_that_cannot_be_read_are_passed_over",),
             ),
         ),
@@ -154,7 +154,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the part of a row that was written stays",
-                edits=(("harness/results/store.py", "os.ftruncate(descriptor, whole)", "pass"),),
+                edits=(("harness/results/json_lines.py", "os.ftruncate(descriptor, whole)", "pass"),),
                 tests=("test_store::test_a_full_disk_leaves_no_part_of_a_line",),
                 error="UsageError",
             ),
@@ -162,7 +162,7 @@ GUARANTEES = (
                 fault="it is not seen that the system took a part of a row alone",
                 edits=(
                     (
-                        "harness/results/store.py",
+                        "harness/results/json_lines.py",
                         "while line:  # the system may take a part",
                         "for _ in range(1):",
                     ),
@@ -223,7 +223,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/train.py",
-                        'if about["samples"] != context.batches.fingerprint():',
+                        'if about["samples"] != context.batches.digest():',
                         'if about["samples"] is None:',
                     ),
                 ),
@@ -290,11 +290,11 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/older_records.py",
-                        '"spec": {"band": "tolerances"},',
-                        '"spec": {},',
+                        'current["spec"] = spec = _renamed(row.get("spec"), {"band": "tolerances"})',
+                        'current["spec"] = spec = row.get("spec")',
                     ),
                 ),
-                tests=("test_store::test_a_row_of_version_1_is_read_under_todays_names",),
+                tests=("test_records::test_a_row_of_version_1_is_read_under_todays_names",),
                 error="UsageError",
             ),
             Break(
@@ -306,7 +306,7 @@ GUARANTEES = (
                         '{"kind": "not_begun"}',
                     ),
                 ),
-                tests=("test_store::test_a_pending_row_of_version_1_has_its_cause",),
+                tests=("test_records::test_a_pending_row_of_version_1_has_its_cause",),
             ),
             Break(
                 fault="a run that an earlier version began goes on",
@@ -318,6 +318,150 @@ GUARANTEES = (
                     ),
                 ),
                 tests=("test_sessions::test_a_run_of_another_version_is_refused_and_not_ruined",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="like-with-like",
+        promise="Launches share a row, and speeds are divided, only where nothing differs that must match: workload, "
+        "batch, optimizer, versions, code, data, hardware and the rest. A row without a base says why.",
+        breaks=(
+            Break(
+                fault="any single is a base",
+                edits=(
+                    (
+                        "harness/results/condition_rules.py",
+                        'must_match = ("divide", "pool") if purpose == "pool" else ("divide",)',
+                        'must_match = ("divide", "pool") if purpose == "pool" else ()',
+                    ),
+                ),
+                tests=(
+                    "test_records::test_every_condition_has_a_rule_and_the_rule_holds",
+                    "test_records::test_a_base_under_other_conditions_is_no_base_and_the_row_says_why",
+                ),
+            ),
+            Break(
+                fault="all launches of a cell share a row",
+                edits=(
+                    (
+                        "harness/results/pooling.py",
+                        'if not differences(launches[0], result, purpose="pool"):',
+                        "if launches:",
+                    ),
+                ),
+                tests=(
+                    "test_records::test_launches_under_other_conditions_are_rows_of_their_own",
+                    "test_records::test_runs_with_another_configuration_are_not_one_row",
+                ),
+                error="ValueError",
+            ),
+            Break(
+                fault="any two batches count as grown",
+                edits=(
+                    (
+                        "harness/results/condition_rules.py",
+                        'return ours.batch_growth == "per_device" and (',
+                        "return bool(ours) or (",
+                    ),
+                ),
+                tests=("test_records::test_a_batch_grows_with_its_devices_only_where_the_workload_says_so",),
+            ),
+            Break(
+                fault="what is not recorded matches everything",
+                edits=(
+                    (
+                        "harness/results/condition_rules.py",
+                        "same_run = bool(one.run.started) and one.run.started == other.run.started",
+                        "same_run = True",
+                    ),
+                ),
+                tests=("test_records::test_what_is_not_recorded_matches_within_one_run_alone",),
+            ),
+            Break(
+                fault="launches of one cell are cut differently in each session",
+                edits=(
+                    (
+                        "harness/session/proofs.py",
+                        "if earlier is None or",
+                        'if earlier is None or spec.options.get("cut") == "time" or',
+                    ),
+                    (
+                        "harness/session/conditions.py",
+                        "        cut=first.cut,\n",
+                        "        cut=first.cut + str(outcome.answers[0].ended),\n",
+                    ),
+                ),
+                tests=("test_pipelines::test_a_cut_by_time_is_measured_once_and_recorded",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="wrong-losses-have-no-speed",
+        promise="A cell whose timed losses are not those of the cells that take the same steps has no speed and no "
+        "rank, and the command ends with 1. Where two disagree, both fail.",
+        breaks=(
+            Break(
+                fault="a cell that disagrees keeps its speed",
+                edits=(
+                    (
+                        "harness/reporting/summary.py",
+                        "return replace(cell, disagreement=disagreement, estimate=None, over_bare=None)",
+                        "return replace(cell, disagreement=disagreement)",
+                    ),
+                ),
+                tests=("test_records::test_a_cell_whose_losses_disagree_has_no_speed_no_rank_and_fails",),
+            ),
+            Break(
+                fault="two cells meet in the middle",
+                edits=(
+                    (
+                        "harness/results/agreement.py",
+                        "share = 0.5 if len(cells) == 2 else 1.0",
+                        "share = 1.0",
+                    ),
+                ),
+                tests=("test_records::test_two_cells_that_disagree_both_fail",),
+            ),
+            Break(
+                fault="the command ends with 0",
+                edits=(
+                    (
+                        "harness/session/command.py",
+                        "any(cell.failed for cell in summary.summarize(self.results))",
+                        "any(not cell.launches for cell in summary.summarize(self.results))",
+                    ),
+                ),
+                tests=("test_records::test_a_run_with_wrong_losses_ends_with_1",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="the-record-speaks",
+        promise="A report says what the record says. Other manifests and workloads leave an older report as it was.",
+        breaks=(
+            Break(
+                fault="the framework's title is today's",
+                edits=(
+                    (
+                        "harness/reporting/naming.py",
+                        "return result.described.framework or result.spec.framework",
+                        '__import__("harness.spec.registry")\n'
+                        "    from harness.spec import registry\n\n"
+                        "    return registry.framework(result.spec.framework).title",
+                    ),
+                ),
+                tests=("test_records::test_a_report_does_not_change_with_the_manifests_of_today",),
+            ),
+            Break(
+                fault="ranks with other versions are taken for one",
+                edits=(
+                    (
+                        "harness/session/conditions.py",
+                        "    for answer in answers[1:]:",
+                        "    for answer in answers[:0]:",
+                    ),
+                ),
+                tests=("test_records::test_ranks_that_ran_with_other_versions_are_no_result",),
             ),
         ),
     ),
@@ -363,8 +507,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/tables/result_table.py",
-                        "value=lambda cell: cell.speedup,",
-                        'value=lambda cell: None if cell.speedup is None else f"{cell.speedup:.2f}",',
+                        "    return cell.speedup\n",
+                        '    return None if cell.speedup is None else f"{cell.speedup:.2f}"\n',
                     ),
                 ),
                 tests=("test_render::test_all_numbers_of_a_report_are_numbers",),
@@ -415,8 +559,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/summary.py",
-                        "throughput=statistics.median(throughputs) if throughputs else None",
-                        "throughput=statistics.median(throughputs) if throughputs else 1.0",
+                        "return self.estimate.value if self.estimate else None",
+                        "return self.estimate.value if self.estimate else 1.0",
                     ),
                 ),
                 tests=("test_report::test_a_failed_cell_has_no_throughput_and_never_zero",),
@@ -447,16 +591,16 @@ GUARANTEES = (
                 fault="ranges that overlap are put in an order",
                 edits=(
                     (
-                        "harness/reporting/verdict.py",
-                        "if (cell.high or 0) >= (best.low or 0)]",
-                        "if (cell.low or 0) > (best.low or 0)]",
+                        "harness/results/comparison.py",
+                        "return one.low <= other.high and other.low <= one.high",
+                        "return one.low == other.low",
                     ),
                 ),
                 tests=("test_report::test_gpu_reports_claim_no_order_between_overlapping_ranges",),
             ),
             Break(
                 fault="two launches are enough for an order",
-                edits=(("harness/reporting/verdict.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
+                edits=(("harness/results/comparison.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
                 tests=("test_report::test_few_launches_claim_no_order_at_all",),
             ),
         ),

@@ -36,7 +36,7 @@ def sweep_curve(path: Path, data: SweepCurve) -> None:
     figure, axes = plt.subplots(figsize=(7.5, 4))
     # choices are side by side, numbers on a logarithmic axis
     numbers = not isinstance(data.points[0].value, str)
-    values = [point.value for point in data.points] if numbers else list(range(len(data.points)))
+    values = [point.value for point in data.points if not isinstance(point.value, str)] or range(len(data.points))
     colour = colour_of(data.framework)
     means = [1e3 * point.mean for point in data.points]
     ranges = list(zip(*((1e3 * (p.mean - p.low), 1e3 * (p.high - p.mean)) for p in data.points), strict=True))
@@ -46,7 +46,9 @@ def sweep_curve(path: Path, data: SweepCurve) -> None:
         axes.plot(*zip(*ideal, strict=True), color="0.4", linestyle="--", marker=".", label="ideal: only the bubble")
     if data.single is not None:
         axes.axhline(1e3 * data.single, color="0.7", label="single device, whole batch")
-    if numbers:
+    if numbers and min(values) <= 0:  # 0 has no logarithm: the axis is linear up to the smallest other value
+        axes.set_xscale("symlog", linthresh=min((value for value in values if value > 0), default=1))
+    elif numbers:
         axes.set_xscale("log")
     else:
         axes.set_xlim(-0.5, len(values) - 0.5)

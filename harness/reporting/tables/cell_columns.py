@@ -41,12 +41,12 @@ IDENTITY = (
         value=workload_name,
         shown=lambda cells: len({workload_name(cell) for cell in cells}) > 1,
     ),
-    ColumnOf[Cell](name="framework", kind=Kind.TEXT, value=lambda cell: naming.framework_title(cell.spec.framework)),
+    ColumnOf[Cell](name="framework", kind=Kind.TEXT, value=lambda cell: naming.framework(cell.first)),
     ColumnOf[Cell](name="strategy", kind=Kind.TEXT, value=lambda cell: cell.spec.strategy),
     ColumnOf[Cell](
         name="track",
         kind=Kind.TEXT,
-        value=lambda cell: naming.track(cell.spec),
+        value=lambda cell: naming.track(cell.first),
         shown=lambda cells: any(cell.spec.track == "tuned" for cell in cells),
         meaning="tuned: with the settings listed below. Otherwise: how the framework executes steps by default.",
     ),
@@ -59,8 +59,8 @@ IDENTITY = (
     ColumnOf[Cell](
         name="options",
         kind=Kind.TEXT,
-        value=lambda cell: naming.options(cell.spec) or None,
-        shown=lambda cells: any(naming.options(cell.spec) for cell in cells),
+        value=lambda cell: cell.options or None,
+        shown=lambda cells: any(cell.options for cell in cells),
     ),
     ColumnOf[Cell](name="devices", kind=Kind.COUNT, value=lambda cell: cell.spec.devices),
 )

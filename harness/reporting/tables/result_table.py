@@ -14,7 +14,7 @@ from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
-from harness.reporting.values import ByCache, Kind, OutOf, Quantity, Range, Value
+from harness.reporting.values import ByCache, Kind, Missing, OutOf, Quantity, Range, Value
 from harness.spec import TrialResult
 
 
@@ -53,6 +53,12 @@ def _range_meaning(cells: Sequence[Cell]) -> str:
     if kinds == {"blocks", "launches"}:
         return "the lowest and the highest launch, or block where there is only one launch."
     return "the lowest and the highest launch."
+
+
+def _speedup(cell: Cell) -> Value:
+    if cell.no_base:
+        return Missing(f"other {', '.join(difference.name for difference in cell.no_base)}")
+    return cell.speedup
 
 
 def _speedup_meaning(cells: Sequence[Cell]) -> str:
@@ -119,8 +125,8 @@ COLUMNS = (
     ColumnOf[Cell](
         name="BatchNorm over",
         kind=Kind.TEXT,
-        value=lambda cell: naming.normalized_over(cell.spec),
-        shown=lambda cells: any(naming.normalizes(cell.spec) for cell in cells),
+        value=lambda cell: naming.normalized_over(cell.first),
+        shown=lambda cells: any(cell.first.described.normalizes for cell in cells),
         meaning="which samples share BatchNorm statistics.",
     ),
     ColumnOf[Cell](
@@ -139,7 +145,7 @@ COLUMNS = (
         shown_as="range",
         meaning=_range_meaning,
     ),
-    ColumnOf[Cell](name="speed-up", kind=Kind.HUNDREDTHS, value=lambda cell: cell.speedup, meaning=_speedup_meaning),
+    ColumnOf[Cell](name="speed-up", kind=Kind.HUNDREDTHS, value=_speedup, meaning=_speedup_meaning),
     ColumnOf[Cell](
         name="step",
         kind=Kind.ROUNDED,

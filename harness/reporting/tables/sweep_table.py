@@ -30,7 +30,7 @@ def _columns(sweep: Sweep) -> tuple[ColumnOf[Point], ...]:
         ColumnOf[Point](
             name="range",
             kind=Kind.FOUR_DIGITS,
-            value=lambda point: Range(1e3 * point.low, 1e3 * point.high),
+            value=lambda point: Range(1e3 * point.seconds.low, 1e3 * point.seconds.high),
             unit="ms",
             shown_as="range",
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Column, Table
@@ -13,6 +12,7 @@ from harness.reporting.summary import Cell
 from harness.reporting.tutorial import PROTOCOLS, PUBLISHED, repeats, rows
 from harness.reporting.values import Estimate, Kind, Value
 from harness.results.intervals import deviation
+from harness.spec import Hardware
 
 HARDWARE = (
     Column(name="GPU", kind=Kind.LABEL),
@@ -22,12 +22,10 @@ HARDWARE = (
 )
 
 
-def hardware(machine: Mapping[str, Any]) -> Table:
+def hardware(machine: Hardware) -> Table:
     """The table that nvidia-smi would show."""
-    listed = tuple(
-        (gpu["token"], gpu["name"], gpu["memory_bytes"] / 2**20, machine["driver"]) for gpu in machine.get("gpus") or ()
-    )
-    return Table(HARDWARE, listed or (("none", machine.get("cpu", ""), None, None),))
+    listed = tuple((gpu.token, gpu.name, gpu.memory_bytes / 2**20, machine.driver) for gpu in machine.gpus)
+    return Table(HARDWARE, listed or (("none", machine.cpu, None, None),))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,36 @@
+"""The hardware that a launch ran on, as records hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One visible GPU. `token` is its name in CUDA_VISIBLE_DEVICES."""
+
+    token: str
+    name: str
+    memory_bytes: int
+    uuid: str = ""
+    power_limit_watts: float = 0.0  # the limit in force; 0: unknown
+    max_clock_mhz: int = 0  # of the multiprocessors; 0: unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One machine. `boot` identifies one uptime of it: the same machine after a restart has another."""
+
+    gpus: tuple[Gpu, ...] = ()  # visible ones
+    driver: str = ""
+    cpu: str = ""
+    cores: int = 0  # that the harness may use
+    memory_bytes: int = 0
+    system: str = ""
+    boot: str = ""
+    python: str = ""  # of the harness
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """The numbers of its GPUs, which distinguish machines with equal hardware; () without GPUs."""
+        return tuple(gpu.uuid for gpu in self.gpus)

@@ -1,0 +1,77 @@
+"""What the process of one rank measures. Workers send it, and a row holds it for each rank, unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.spec.kinds import CompileCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """One stage's work on one micro-batch in a traced step; seconds from the step's first span."""
+
+    stage: int
+    micro_batch: int
+    phase: Literal["forward", "backward"]
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """The state of a training after `number` epochs; 0 is before the first step.
+
+    `seconds` is the time of this epoch's training steps, compilation in the first step included. `wait_seconds` is the
+    part of it in which the host waited for input. Neither contains evaluation or reporting.
+    """
+
+    number: int
+    steps: int  # of this epoch
+    samples: int  # trained on so far
+    seconds: float
+    first_step_seconds: float  # the part of `seconds` that the process's first step took; 0 in later epochs
+    wait_seconds: float
+    evaluation_seconds: float
+    report_seconds: float  # reporting overhead: reading losses and writing progress
+    train_loss: float | None  # the mean over the epoch's samples, each at the weights of its step
+    test_loss: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What the timing phase measured on one rank.
+
+    Each entry of `block_seconds` is the time of `steps_per_block` steps between two synchronizations of all ranks.
+    """
+
+    losses: tuple[float, ...] = ()  # of the loss curve's steps, from the initial weights
+    first_step_seconds: float | None = None
+    steps_per_block: int = 0
+    block_seconds: tuple[float, ...] = ()
+    bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
+    spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What the training phase measured on one rank."""
+
+    losses: tuple[float, ...] = ()  # of the first steps
+    epochs: tuple[Epoch, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult:
+    """What the process of one rank measured. Times in seconds, memory in bytes; what it did not get to is empty."""
+
+    build_seconds: float | None = None
+    compile_cache: CompileCache = ""
+    peak_bytes: int | None = None
+    peak_kind: str = ""  # "device" or "process"
+    precision_errors: dict[str, float] = field(default_factory=dict)  # of products: harness/gate/precision_probe.py
+    # one of these
+    timing: Timing | None = None
+    training: Training | None = None

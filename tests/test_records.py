@@ -1,0 +1,469 @@
+"""A record says all that makes it comparable: what is pooled, what is divided, and what older records mean today."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from conftest import ROOT, TESTS, make_machine, make_result, make_spec
+from refusals import names, refused
+
+from harness import workloads
+from harness.messages import Answer
+from harness.planning import matrix
+from harness.planning.run_request import Request
+from harness.reporting import definitions, document, markdown, summary, verdict
+from harness.results import condition_rules, merging, older_records, store
+from harness.results.condition_rules import differences
+from harness.session import command, conditions
+from harness.spec import (
+    SCHEMA_VERSION,
+    Cause,
+    Check,
+    Conditions,
+    Described,
+    DescribedSetting,
+    Epoch,
+    FrameworkSpec,
+    Gpu,
+    Hardware,
+    OptimizerSpec,
+    Parity,
+    RankResult,
+    RunFacts,
+    Span,
+    Timing,
+    Training,
+    TrainingSpec,
+    TrialResult,
+    TrialSpec,
+    registry,
+)
+
+VERSION_1 = TESTS / "records" / "version-1.jsonl"
+OLD_ROWS = [json.loads(line) for line in VERSION_1.read_text().splitlines()]
+
+
+def on_gpu(strategy: str = "single", devices: int = 1, *, seconds: float = 1.0, run: str = "one", **known: Any):
+    """A timed launch."""
+    spec = make_spec(strategy=strategy, devices=devices, **{"platform": "gpu", "workload": "mnist_cnn"} | known)
+    started: Any = {"command": f"python -m harness run --out {run}", "started": run, "preset": "smoke"}
+    found: Any = {"data": "d", "code": "c", "interpreter": "CPython 3.12", "environment": {"OMP_NUM_THREADS": "1"}}
+    return make_result(spec=spec, block_seconds=((seconds,),) * devices, run=started, **found)
+
+
+def changed(result: TrialResult, path: str, value: Any) -> TrialResult:
+    """The result with another value at this path: "spec.seed"."""
+    name, _, rest = path.partition(".")
+    return replace(result, **{name: changed(getattr(result, name), rest, value) if rest else value})
+
+
+# Another value for each field. A field that is missing here fails the test below: it needs a rule, and a value.
+OTHER: dict[str, Any] = {
+    "spec.framework": "jax",
+    "spec.workload": "toy",
+    "spec.size": "other",
+    "spec.strategy": "ddp",
+    "spec.platform": "cpu",
+    "spec.devices": 4,
+    "spec.global_batch": 999,
+    "spec.batch_growth": "per_device",
+    "spec.precision": "bf16",
+    "spec.optimizer": OptimizerSpec(name="sgd", learning_rate=9.0),
+    "spec.seed": 7,
+    "spec.options": {"cut": "a"},
+    "spec.roles": {"cut": "split"},
+    "spec.changed_in_parity": {"split_size": 1},
+    "spec.variant": "words",
+    "spec.algorithm": "local",
+    "spec.normalization": "per_microbatch",
+    "spec.accumulation_steps": 2,
+    "spec.steps_per_call": 4,
+    "spec.tolerances": "bf16_gradients",
+    "spec.track": "tuned",
+    "spec.settings": {"compile": True},
+    "spec.chosen_settings": {"compile": True},
+    "spec.protocol": "from_host",
+    "spec.protocol_version": 2,
+    "spec.launch": 5,
+    "spec.parity_steps": 9,
+    "spec.parity_batch": 99,
+    "spec.curve_steps": 9,
+    "spec.warmup_seconds": 9.0,
+    "spec.blocks": 9,
+    "spec.steps_per_block": 9,
+    "spec.block_seconds": 9.0,
+    "spec.timeout_seconds": 9.0,
+    "spec.training": TrainingSpec(epochs=1, target_accuracy=0.5),
+    "conditions.data": "other",
+    "conditions.code": "other",
+    "conditions.normalization_groups": (9,),
+    "conditions.cut": "other",
+    "conditions.interpreter": "PyPy 7",
+    "conditions.versions": {"numpy": "3"},
+    "conditions.libraries": {"NCCL": "9"},
+    "conditions.lock": "other",
+    "conditions.environment": {"NCCL_ALGO": "Tree"},
+    "conditions.cores": 9,
+    "conditions.hardware.gpus": (Gpu(token="0", name="H100", memory_bytes=1),),
+    "conditions.hardware.driver": "9",
+    "conditions.hardware.cpu": "another",
+    "conditions.hardware.cores": 9,
+    "conditions.hardware.memory_bytes": 9,
+    "conditions.hardware.system": "another",
+    "conditions.hardware.boot": "another",
+    "conditions.hardware.python": "9",
+    "run.variables": "NCCL_ALGO=Tree",
+}
+
+
+def full() -> TrialResult:
+    """A launch whose every condition is recorded."""
+    result = on_gpu()
+    known = replace(
+        result.conditions,
+        normalization_groups=(64,),
+        cut="layer1",
+        libraries={"NCCL": "2"},
+        lock="gpu",
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    return replace(result, conditions=known)
+
+
+def test_every_condition_has_a_rule_and_the_rule_holds():
+    assert not condition_rules.unknown()
+    paths = {condition.path: condition for condition in condition_rules.conditions()}
+    missing = paths.keys() - OTHER.keys() - {"conditions.hardware.uuids"}
+    assert not missing, f"without another value in this test: {missing}"
+    one = full()
+    for path, value in OTHER.items():
+        other, rule = changed(one, path, value), paths[path].rule
+        assert other != one, path
+        to_pool, to_divide = differences(other, one, purpose="pool"), differences(other, one, purpose="divide")
+        assert bool(to_pool) == (rule in ("divide", "pool")), (path, to_pool)
+        assert bool(to_divide) == (rule == "divide"), (path, to_divide)
+        assert len(to_pool) <= 1 and len(to_divide) <= 1
+
+
+def test_no_field_of_a_spec_or_its_conditions_is_forgotten():
+    paths = {condition.path for condition in condition_rules.conditions()}
+    for part, kind in (("spec", TrialSpec), ("conditions", Conditions), ("conditions.hardware", Hardware)):
+        for item in fields(kind):
+            assert f"{part}.{item.name}" in paths or item.name == "hardware", item.name
+
+
+def test_what_is_not_recorded_matches_within_one_run_alone():
+    one = on_gpu()
+    bare = replace(one, conditions=replace(one.conditions, data="", code="", interpreter=""))
+    assert not differences(bare, changed(bare, "spec.launch", 1), purpose="pool")
+    assert not differences(bare, changed(one, "spec.launch", 1), purpose="pool")  # one failed before it was known
+    elsewhere = changed(bare, "run", RunFacts(started="two"))
+    assert {found.name for found in differences(bare, elsewhere, purpose="pool")} >= {"data", "code", "interpreter"}
+    assert not differences(one, changed(one, "run", RunFacts(started="two")), purpose="pool")
+
+
+def test_the_same_kind_of_gpu_elsewhere_is_pooled_and_told():
+    gpus = [Gpu(token=str(index), name="H200", memory_bytes=1, uuid=f"GPU-{index}") for index in range(2)]
+    one, other = (changed(full(), "conditions.hardware.gpus", (gpu,)) for gpu in gpus)
+    other = changed(other, "conditions.environment", {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "1"})
+    one = changed(one, "conditions.environment", {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    assert not differences(one, other, purpose="pool")
+
+
+def test_a_library_that_only_one_launch_loaded_does_not_matter_but_another_version_does():
+    one = full()
+    more = changed(one, "conditions.libraries", {"NCCL": "2", "cuDNN": "9"})
+    assert not differences(one, more, purpose="pool")
+    assert [
+        each.name for each in differences(one, changed(more, "conditions.libraries", {"NCCL": "3"}), purpose="pool")
+    ]
+
+
+# B1: a speed-up over a base with another batch or optimizer
+
+
+def rendered(cells):
+    """The report of these cells."""
+    return markdown.render(document.build(cells, [result for cell in cells for result in cell.launches]))
+
+
+@pytest.mark.parametrize(
+    ("own", "word"),
+    [
+        ({"global_batch": 512}, "global batch"),
+        ({"optimizer": OptimizerSpec(name="sgd", learning_rate=9.0)}, "optimizer"),
+        ({"accumulation_steps": 2}, "accumulation steps"),
+    ],
+)
+def test_a_base_under_other_conditions_is_no_base_and_the_row_says_why(own, word):
+    results = [on_gpu(global_batch=64), on_gpu("ddp", 2, run="two", **({"global_batch": 64} | own))]
+    single, ddp = cells = summary.summarize(merging.merge([results[:1], results[1:]]))
+    assert (single.speedup, ddp.speedup) == (1.0, None)
+    assert [found.name for found in ddp.no_base] == [word]
+    text = rendered(cells)
+    row = next(line for line in text.splitlines() if line.startswith("| PyTorch") and "ddp" in line)
+    names(row, word)
+    (note,) = definitions.speedups_without_base(cells)
+    names(note.text, ddp.title, word)
+
+
+def test_a_batch_grows_with_its_devices_only_where_the_workload_says_so():
+    grown = [on_gpu(global_batch=256), on_gpu("ddp", 2, global_batch=512, batch_growth="per_device")]
+    assert [cell.speedup is not None for cell in summary.summarize(grown)] == [True, True]
+    other = [on_gpu(global_batch=256), on_gpu("ddp", 2, global_batch=1024, batch_growth="per_device")]
+    assert summary.summarize(other)[1].no_base
+    given = [on_gpu(global_batch=256), on_gpu("ddp", 2, global_batch=512)]
+    assert summary.summarize(given)[1].no_base
+    text = rendered(summary.summarize(grown))
+    assert "grows" in text
+    text = rendered(summary.summarize(given))
+    assert "grows" not in text
+
+
+def test_the_planner_records_how_the_batch_grows():
+    def growth(**known):
+        request = Request(frameworks=("torch",), workloads=("resnet50",), platform="cpu", size="imagenet", **known)
+        plan = matrix.make_plan(request, make_machine())
+        return {trial.spec.strategy: trial.spec.batch_growth for trial in plan.trials}
+
+    found = growth()
+    assert (found["single"], found["ddp"], found["pipeline"]) == ("fixed", "per_device", "fixed")
+    assert set(growth(global_batch=64).values()) == {"fixed"}
+
+
+# B3: launches under other versions, variables or code
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "word"),
+    [
+        ("conditions.versions", {"numpy": "3.0.0"}, "numpy 3.0.0"),
+        ("conditions.code", "0" * 64, "code"),
+        ("run.variables", "NCCL_ALGO=Tree", "NCCL_ALGO=Tree"),
+        ("conditions.data", "f" * 64, "data"),
+    ],
+)
+def test_launches_under_other_conditions_are_rows_of_their_own(path, value, word):
+    before = [on_gpu(launch=launch) for launch in range(3)]
+    after = [changed(on_gpu(launch=launch, seconds=2.0), path, value) for launch in range(3, 6)]
+    first, second = cells = summary.summarize([*before, *after])
+    assert [len(cell.throughputs) for cell in cells] == [3, 3]
+    assert first.throughput == 2 * (second.throughput or 0)
+    assert first.title != second.title
+    names(second.title, word)
+    text = rendered(cells)
+    assert text.count("| PyTorch") >= 2
+    if path == "conditions.versions":
+        assert {"numpy 2", "numpy 3.0.0"} <= {part.strip() for part in text.split("|")}  # both are among the software
+    (note,) = definitions.rows_apart(cells)
+    names(note.text, word)
+
+
+def test_runs_with_another_configuration_are_not_one_row():
+    results = [on_gpu("ddp", 2, global_batch=64), on_gpu("ddp", 2, run="two", global_batch=512)]
+    cells = summary.summarize(merging.merge([results[:1], results[1:]]))
+    assert [cell.spec.global_batch for cell in cells] == [64, 512]
+    names(cells[1].title, "global batch 512")
+
+
+# B4: cells whose losses disagree
+
+
+def curves(*losses, **known):
+    rows = zip(("torch", "jax", "tf"), losses, strict=False)
+    return [
+        replace(make_result(spec=make_spec(framework=name, **known), losses=curve), golden_losses=())
+        for name, curve in rows
+    ]
+
+
+def test_a_cell_whose_losses_disagree_has_no_speed_no_rank_and_fails():
+    results = curves((7.0, 6.0), (10.5, 9.0), (7.0, 6.0), platform="gpu")
+    cells = {cell.spec.framework: cell for cell in summary.summarize(results)}
+    assert [cells[name].failed for name in ("torch", "jax", "tf")] == [False, True, False]
+    assert (cells["jax"].status, cells["jax"].throughput, cells["jax"].speedup) == ("disagrees", None, None)
+    lines = verdict.sentences(list(cells.values()), results)
+    (ranked,) = (line for line in lines if "highest" in line)
+    assert "JAX" not in ranked
+
+
+def test_two_cells_that_disagree_both_fail():
+    cells = summary.summarize(curves((7.0, 6.0), (7.4, 6.0), precision="bf16"))  # 5.6% apart: half of it is within 3%
+    assert [cell.failed for cell in cells] == [True, True]
+    assert not any(cell.failed for cell in summary.summarize(curves((7.0, 6.0), (7.1, 6.0), precision="bf16")))
+
+
+def test_a_run_with_wrong_losses_ends_with_1(tmp_path):
+    results = curves((7.0, 6.0), (7.0, 9.0), (7.0, 6.0))
+    assert command.Finished(results=results, folder=tmp_path).exit_code == 1
+    assert command.Finished(results=results[::2], folder=tmp_path).exit_code == 0
+
+
+def test_ranks_that_ran_with_other_versions_are_no_result():
+    first = Answer(rank=0, versions={"torch": "2.11", "numpy": "2"}, interpreter="CPython 3.12")
+    same, other = replace(first, rank=1), replace(first, rank=1, versions={"torch": "2.12", "numpy": "2"})
+    assert not conditions.unequal_ranks([first, same])
+    names(conditions.unequal_ranks([first, same, replace(other, rank=2)]), "torch", "2.11", "2.12", "rank 2")
+    assert "numpy" not in conditions.unequal_ranks([first, other])
+
+
+# B6: a report says what the record says
+
+
+def test_a_report_does_not_change_with_the_manifests_of_today(monkeypatch):
+    rows = store.read(ROOT / "reports" / "resnet50-2xH200")
+    before = markdown.render(document.build(summary.summarize(rows), rows))
+    framework = registry.framework
+
+    def other(name: str) -> FrameworkSpec:
+        own = framework(name)
+        settings = tuple(replace(setting, summary="other", source="other") for setting in own.settings)
+        strategies = tuple(replace(strategy, tuned_because="other") for strategy in own.strategies)
+        words = {"title": "other", "execution": "other", "untuned": "other"}
+        return replace(own, settings=settings, strategies=strategies, **words)
+
+    monkeypatch.setattr(registry, "framework", other)
+    monkeypatch.setattr(workloads, "get", lambda *names: pytest.fail(f"asked for the workload {names}"))
+    assert markdown.render(document.build(summary.summarize(rows), rows)) == before
+
+
+# B7: numbers that vary too much
+
+
+def test_unstable_numbers_are_named():
+    launches = [on_gpu(launch=launch, seconds=seconds) for launch, seconds in enumerate((1.0, 1.3, 1.6))]
+    steady = [on_gpu("ddp", 2, launch=launch, seconds=1 + 0.01 * launch) for launch in range(3)]
+    results = [*launches, *steady]
+    cells = summary.summarize(results)
+    assert [cell.estimate is not None and cell.estimate.unstable for cell in cells] == [True, False]
+    (line,) = (line for line in verdict.sentences(cells, results) if line.startswith("Unstable"))
+    names(line, "PyTorch single ×1", "10%")
+    assert "ddp" not in line
+
+
+# B19: the schema
+
+
+def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
+    (tmp_path / "results.jsonl").write_text(VERSION_1.read_text())
+    found = store.read(tmp_path)
+    assert len(found) == len(OLD_ROWS) == 9
+    for row, result in zip(OLD_ROWS, found, strict=True):
+        same = {"losses", "first_step_seconds", "build_seconds", "compile_cache", "peak_kind", "reason", "status"}
+        for name in same - ({"first_step_seconds"} if row["spec"]["training"] else set()):
+            now, then = getattr(result, name), row[name]
+            assert (list(now) if isinstance(now, tuple) else now) == then, name
+        assert [list(rank) for rank in result.block_seconds] == row["block_seconds"]
+        assert [list(rank) for rank in result.bare_block_seconds if rank] == [
+            rank for rank in row["bare_block_seconds"] if rank
+        ]
+        assert (len(result.spans), len(result.epochs)) == (len(row["spans"]), len(row["epochs"]))
+        assert list(result.peak_bytes) == row["peak_bytes"]
+        assert result.steps_per_block == row["steps_per_block"] or not result.block_seconds
+        assert result.precision_errors == row.get("precision_errors", {})
+        assert result.spec.tolerances == row["spec"]["band"]
+        if row["parity"]:
+            assert result.parity is not None and result.parity.tolerances == row["parity"]["band"]
+        assert (result.run.session, result.run.planned) == (row["run"]["sitting"], int(row["run"]["planned"]))
+        assert [gpu.uuid for gpu in result.conditions.hardware.gpus] == [g["uuid"] for g in row["machine"]["gpus"]]
+        assert result.conditions.versions == row["versions"]
+        assert result.conditions.environment == row["environment"]
+        assert result.described.framework == registry.framework(result.spec.framework).title
+        assert result.conditions.data == result.conditions.code == ""  # not recorded
+    grown = {result.spec.strategy: result.spec.batch_growth for result in found if result.spec.workload == "resnet50"}
+    assert (grown["mirrored"], grown["single"]) == ("per_device", "fixed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("not_begun", "not yet run"), ("cut_short", f"first: ended; {older_records.CUT_SHORT_IN_1}")],
+)
+def test_a_pending_row_of_version_1_has_its_cause(tmp_path, kind, words):
+    row = next(row for row in OLD_ROWS if row["status"] == "pending")
+    (tmp_path / "results.jsonl").write_text(json.dumps(row | {"reason": words}) + "\n")
+    (found,) = store.read(tmp_path)
+    assert found.cause == Cause(kind=kind)
+    assert store.cut_short(tmp_path) == ({(found.spec.cell, found.spec.launch)} if kind == "cut_short" else set())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "known", "changed"),
+    [
+        ("local_sgd", {"sync_every": 5}, {}, {"sync_every": 2}),
+        ("local_sgd", {"sync_every": 1}, {}, {}),
+        ("pipeline", {"split_size": 40, "cut": "layer2"}, {"global_batch": 120, "parity_batch": 8}, {"split_size": 3}),
+        ("pipeline_schedules", {"schedule": "1f1b", "micro_batches": 4, "cut": "time"}, {}, {}),
+        ("ddp", {"bucket_cap_mb": 25.0}, {}, {}),
+    ],
+)
+def test_a_row_of_version_1_has_the_roles_of_its_options_and_their_values_in_the_parity_phase(
+    strategy, options, known, changed
+):
+    spec = OLD_ROWS[0]["spec"] | {"framework": "torch", "strategy": strategy, "options": options} | known
+    found = older_records.as_current(OLD_ROWS[0] | {"spec": spec})["spec"]
+    assert found["roles"] == make_spec(strategy=strategy, devices=2, options=options).roles
+    assert found["changed_in_parity"] == changed
+
+
+def test_old_rows_mean_what_the_manifests_said_then(monkeypatch):
+    """Not what they say now: another manifest leaves the rows of version 1 alone."""
+    known = older_records.as_current(OLD_ROWS[2])
+    monkeypatch.setattr(registry, "framework", lambda name: pytest.fail("asked for a manifest"))
+    assert older_records.as_current(OLD_ROWS[2]) == known
+    assert known["described"]["framework"] == "TensorFlow"
+    assert known["described"]["settings"] and known["described"]["normalizes"]
+
+
+def schema(kind: Any) -> dict[str, str]:
+    """The fields of a part of a record, with their types."""
+    return {item.name: str(item.type) for item in fields(kind)}
+
+
+def test_the_schema_changes_with_its_version_alone():
+    """If this fails, this program no longer reads what others of the same version wrote. Raise SCHEMA_VERSION, teach
+    older_records.py the rows of before, and write the new schema down."""
+    kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
+    kinds += [Timing, Training, Epoch, Span, Parity, Check, Cause, Described, DescribedSetting]
+    text = ""
+    for kind in kinds:
+        text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))
+    written = TESTS / "records" / f"schema-{SCHEMA_VERSION}.txt"
+    assert written.read_text() == text, f"what {written} should hold:\n{text}"
+
+
+HOSTILE: list[tuple[str, Any]] = [
+    ("spec", None),
+    ("spec.devices", "two"),
+    ("spec.optimizer", []),
+    ("status", "fine"),
+    ("ranks", {}),
+    ("ranks.0.timing.block_seconds", ["fast"]),
+    ("ranks.0.timing.block_seconds", [0.0]),
+    ("ranks.0.timing.block_seconds", [-1.0]),
+    ("ranks.0.timing.block_seconds", ["NaN"]),
+    ("conditions.hardware.gpus", [{"name": "H200"}]),
+    ("conditions.surprise", 1),
+    ("run.planned", "many"),
+    ("schema_version", 3),
+    ("schema_version", 1),
+    ("surprise", 1),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), HOSTILE)
+def test_a_row_that_is_none_is_refused_in_one_line(tmp_path, place, value):
+    store.append(tmp_path, full())
+    path = tmp_path / "results.jsonl"
+    row = json.loads(path.read_text())
+    *where, last = place.split(".")
+    part = row
+    for name in where:
+        part = part[int(name) if isinstance(part, list) else name]
+    part[last] = value
+    path.write_text(json.dumps(row) + "\n")
+    with refused(str(path)) as error:
+        store.read(tmp_path)
+    assert "\n" not in str(error.value)
