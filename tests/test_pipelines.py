@@ -206,6 +206,12 @@ def test_overlap_of_known_timelines():
     assert timelines.overlap_share(spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0), (1, 0, 2.5, 4.0))) == pytest.approx(1 / 8)
 
 
+def with_spans(result, spans):
+    """The launch with another traced step."""
+    first, *others = result.ranks
+    return replace(result, ranks=(replace(first, timing=replace(first.timing, spans=spans)), *others))
+
+
 def test_the_traced_steps_say_why_a_pipeline_is_slow():
     whole = make_result(
         spec=make_spec(workload="resnet50", strategy="model_parallel", devices=2, global_batch=12),
@@ -217,13 +223,13 @@ def test_the_traced_steps_say_why_a_pipeline_is_slow():
     cells = [*summarize([whole]), *pipeline_cells({2: (2.0, 2.0)})]
     assert not tutorial_section.reasons(cells[1:])
     pipeline = cells[-1]
-    launches = (replace(pipeline.first, spans=traced), *pipeline.launches[1:])
+    launches = (with_spans(pipeline.first, traced), *pipeline.launches[1:])
     cost, overlap = tutorial_section.reasons([cells[0], replace(pipeline, launches=launches)])
     # the stages' time in one piece and in six, a piece's of the whole's, and of its samples
     names(cost, "300 and 200", "600 and 600", "6", "0.40", "0.17")
     names(overlap, "0%", "71%")  # of the forward pass, and of that of equal stages
     together = tuple(replace(span, start=span.start - 0.1 * span.stage) for span in traced)
-    launches = (replace(pipeline.first, spans=together), *pipeline.launches[1:])
+    launches = (with_spans(pipeline.first, together), *pipeline.launches[1:])
     (_, beside) = tutorial_section.reasons([cells[0], replace(pipeline, launches=launches)])
     names(beside, "50%", "71%")
     assert len(beside) < len(overlap)  # nothing is left to explain

@@ -61,12 +61,19 @@ def command(run: RunFacts) -> str:
 
 def procedure(results: Sequence[TrialResult]) -> str:
     """How many launches there were, and in which order they ran."""
-    run, spec = results[0].run, results[0].spec
+    run = results[0].run
     toys = ", except that the toy network's launches came first" if run.recipe == "tutorial" else ""
     return (
-        f"{_preset(results)}, seed {spec.seed}. Every launch ran in fresh processes. Launches ran in rounds, one "
+        f"{_preset(results)}, {_seeds(results)}. Every launch ran in fresh processes. Launches ran in rounds, one "
         f"launch of each cell per round, in a seeded random order{toys}. results.jsonl holds every raw block time."
     )
+
+
+def _seeds(results: Sequence[TrialResult]) -> str:
+    """The seed of all timed runs. A training has one for each launch, counted from that of the run."""
+    timed = [result for result in results if result.spec.training is None]
+    seeds = sorted({result.spec.seed for result in timed or results[:1]})
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def _preset(results: Sequence[TrialResult]) -> str:
