@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -153,6 +154,14 @@ def test_no_field_of_a_spec_or_its_conditions_is_forgotten():
     for part, kind in (("spec", TrialSpec), ("conditions", Conditions), ("conditions.hardware", Hardware)):
         for item in fields(kind):
             assert f"{part}.{item.name}" in paths or item.name == "hardware", item.name
+
+
+def test_the_documents_name_every_condition_under_its_rule():
+    text = (ROOT / "docs" / "records.md").read_text().partition("## What must match")[2]
+    parts = re.split(r"^\*\*.*\*\*$", text, flags=re.M)[1:]
+    for rule, part in zip(("divide", "pool", "report", "inform"), parts, strict=True):
+        listed = set(re.findall(r"`((?:spec|conditions|run)\.[\w.]+)`", part.partition("\n\nThe ")[0]))
+        assert listed == {each.path for each in condition_rules.conditions() if each.rule == rule}, rule
 
 
 def test_what_is_not_recorded_matches_within_one_run_alone():
