@@ -81,8 +81,7 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
     with np.errstate(all="ignore"):
         if run.phase == "timing":
             samples = [batches.batch(step, spec.global_batch) for step in range(run.steps)]
-            losses = training(spec, spec.optimizer, spec.options, samples)(initial_params(spec)).losses
-            found = Golden(initial={}, losses=losses, gradients={}, params={})
+            found = training(spec, spec.optimizer, spec.options, samples)(initial_params(spec))
         else:
             # new weights, even if the training starts from a checkpoint
             params = workloads.get(spec.workload, spec.size).init_params(spec.seed)

@@ -83,13 +83,20 @@ def _measured(outcome: Outcome) -> tuple[RankResult, ...]:
 def _without_times(rank: RankResult) -> RankResult:
     """What a failed launch keeps of its timing phase: no one may take the time of a wrong or unfinished run."""
     losses = rank.timing.losses if rank.timing else ()
-    return replace(rank, timing=Timing(losses=losses), peak_bytes=None, peak_kind="", build_seconds=None)
+    checks = rank.timing.checks if rank.timing else ()
+    return replace(rank, timing=Timing(losses=losses, checks=checks), peak_bytes=None, peak_kind="", build_seconds=None)
 
 
 def _checked(result: TrialResult) -> TrialResult:
     """The result, void if it ended well but computed something else."""
     if result.status != "ok":
         return result
+    wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
+    if wrong:
+        worst = max(wrong, key=lambda check: check.error / check.tolerance)
+        cause = Cause(kind="loss", data={"quantities": sorted({check.quantity for check in wrong})})
+        reason = f"the timed program is not the one that was proved: {_wrong([worst])}"
+        return replace(result, status="diverged", reason=reason, cause=cause)
     if off := off_golden(result.losses, result.golden_losses, result.spec):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):

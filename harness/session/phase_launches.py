@@ -49,7 +49,9 @@ class PhaseLaunches:
 
     def run_measurement(self, spec: TrialSpec) -> Outcome:
         """Run the timing phase of a trial, or its training."""
-        return self._run(self._launch(spec, "training" if spec.training else "timing"), None)
+        if spec.training:
+            return self._run(self._launch(spec, "training"), None)
+        return self._run(self._launch(spec, "timing", reference=self._references.curve(spec)), None)
 
     def _run(self, planned: Launch, stop: threading.Event | None) -> Outcome:
         """Launch a phase. When the session is over it is ended, and counts as not yet run."""

@@ -134,6 +134,13 @@ class References:
         self.compute([(spec, "timing")])
         return tuple(Golden.load(self.golden[self.key(spec, "timing")]).losses.tolist())
 
+    def curve(self, spec: TrialSpec) -> Path | None:
+        """The file with the golden loss curve of a cell's timed run; None if NumPy cannot afford a step."""
+        if not self.curve_steps(spec):
+            return None
+        self.compute([(spec, "timing")])
+        return self.golden.get(self.key(spec, "timing"))
+
     def curve_steps(self, spec: TrialSpec) -> int:
         """How many steps of a cell's timed run have a golden loss."""
         if spec.protocol == "from_host":
@@ -143,7 +150,8 @@ class References:
         wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
         if spec.training:  # only the whole batches of the first epoch
             wanted = min(CHECKED_LOSSES, len(self.batches(spec)) // spec.global_batch)
-        return min(wanted, int(GOLDEN_FLOPS // (workload.flops_per_unit() * spec.global_batch)))
+        affordable = int(GOLDEN_FLOPS // (workload.flops_per_unit() * spec.global_batch))
+        return min(wanted, affordable) // spec.steps_per_call * spec.steps_per_call
 
     def reference(self, spec: TrialSpec) -> tuple[Path, tuple[int, ...]]:
         """The file with a cell's golden reference, computed if it does not exist, and its normalization groups.

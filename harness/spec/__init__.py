@@ -5,6 +5,7 @@ need only NumPy and their own framework. `harness.results.store` validates it wh
 """
 
 from harness.spec.causes import Cause, CauseKind
+from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, DescribedSetting, RunFacts
 from harness.spec.hardware import Gpu, Hardware
 from harness.spec.kinds import (
@@ -34,7 +35,6 @@ from harness.spec.result import (
     CUT_SHORT,
     OUT_OF_TIME,
     SCHEMA_VERSION,
-    Check,
     Parity,
     TrialResult,
 )

@@ -31,7 +31,10 @@ Precision = Literal["fp64", "fp32", "tf32", "bf16"]
 Track = Literal["defaults", "tuned"]
 # whether the compile cache held what was needed; "none": nothing was compiled; "": unknown
 CompileCache = Literal["cold", "warm", "none", ""]
-Quantity = Literal["losses", "gradients", "parameters"]
+Quantity = Literal[
+    "losses", "gradients", "parameters",  # of the parity phase
+    "timed losses", "timed parameters",  # of the timed program's first steps
+]  # fmt: skip
 Status = Literal[
     "ok",  # parity proved and timed
     "parity_failed",  # computes something else: never timed

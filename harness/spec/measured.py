@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.spec.checks import Check
 from harness.spec.kinds import CompileCache
 
 
@@ -48,6 +49,7 @@ class Timing:
     """
 
     losses: tuple[float, ...] = ()  # of the loss curve's steps, from the initial weights
+    checks: tuple[Check, ...] = ()  # of the loss curve and the weights after it, against the reference
     first_step_seconds: float | None = None
     steps_per_block: int = 0
     block_seconds: tuple[float, ...] = ()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from harness.spec.causes import Cause
+from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, RunFacts
-from harness.spec.kinds import CompileCache, Quantity, Status, ToleranceSet
+from harness.spec.kinds import CompileCache, Status, ToleranceSet
 from harness.spec.measured import Epoch, RankResult, Span, Timing
 from harness.spec.trial import TrialSpec
 
@@ -16,20 +17,6 @@ SCHEMA_VERSION = 2
 OUT_OF_TIME = "not yet run: the time of --budget-minutes was up; --resume continues"  # the reason of what is pending
 CUT_SHORT = "ended when the time of --budget-minutes was up; --resume tries it again, last: it may need a longer budget"
 CHECKED_LOSSES = 5  # of a timed run or a training: its first, which are held against golden's
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One quantity of the parity gate: the worst error and where. A non-finite value counts as infinitely wrong."""
-
-    quantity: Quantity
-    error: float
-    tolerance: float
-    worst: str
-
-    @property
-    def passed(self) -> bool:
-        return self.error <= self.tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from harness.contract import Program
+from harness.gate import timed_curve
+from harness.reference.loops import Golden
 from harness.worker import timing
 from harness.worker.calls import make_steps, read_losses
 from harness.worker.context import Context
@@ -28,6 +30,7 @@ def follow_curve(context: Context) -> None:
     """
     program, spec, draft = context.program, context.spec, context.draft
     losses: list[float] = []
+    golden = None if context.order.golden is None else Golden.load(context.order.golden)
     for start in range(0, spec.curve_steps, spec.steps_per_call):
         steps = range(start, start + spec.steps_per_call)
         draft.progress("loss curve, step", steps[-1] + 1, spec.curve_steps)
@@ -42,6 +45,21 @@ def follow_curve(context: Context) -> None:
             losses.append(loss)
             draft.note_timing(losses=tuple(losses))
             check_loss(losses, step)
+        if golden is not None and len(losses) == len(golden.losses) and comparable(context):
+            replicas = list(program.export())
+            checks = timed_curve.compare(golden, losses=losses, replicas=replicas, precision=spec.precision)
+            draft.note_timing(checks=checks)
+
+
+def comparable(context: Context) -> bool:
+    """Whether the weights after the curve are known well enough to judge a program by them.
+
+    They are not where workers do not wait for each other, nor between two averagings of local training, nor in low
+    precision. Nor are they with BatchNorm, which amplifies rounding.
+    """
+    spec = context.spec
+    known = spec.algorithm == "synchronous" and not context.job.workload.normalizes
+    return known and spec.precision in timed_curve.TOLERANCES
 
 
 def _call(program: Program, placed: Sequence[Any], handles: list[Any]) -> None:

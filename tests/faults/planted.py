@@ -34,6 +34,7 @@ TRAINING = {"training": TrainingRequest(epochs=1)}  # the parity phase of `train
 SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,step_size=10,gamma=0.5"}
 
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
+TIMED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults that spare the parity phase
 
 
 def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -41,6 +42,16 @@ def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         FAULTS[plant.__name__] = (cell, plant)
+        return plant
+
+    return register
+
+
+def planted_when_timed(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a fault of the timed program under its function's name."""
+
+    def register(plant: Callable[[], None]) -> Callable[[], None]:
+        TIMED[plant.__name__] = (cell, plant)
         return plant
 
     return register
@@ -55,7 +66,7 @@ def plant(fault: str, folder: Path) -> None:
     """In a worker: plant a fault that leaves its mark in `folder`, the trial's, when it fires."""
     global _mark
     _mark = mark(fault, folder)
-    FAULTS[fault][1]()
+    (FAULTS | TIMED)[fault][1]()
 
 
 def mark(fault: str, folder: Path) -> Path:

@@ -76,6 +76,7 @@ def plant(spec: dict[str, Any], folder: Path) -> None:
     fault = spec["options"].get("fault", "none")
     if fault != "none":
         importlib.import_module(f"{spec['framework']}_faults")
+        importlib.import_module("timed_faults")
         importlib.import_module("planted").plant(fault, folder)
 
 

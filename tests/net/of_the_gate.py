@@ -280,6 +280,35 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="timed-curve",
+        promise="In fp32 and fp64, the timed program's first losses and the weights after them are compared with the "
+        "reference: a program that is right when it is proved and wrong when it is timed has no speed.",
+        breaks=(
+            Break(
+                fault="nobody looks at the comparison",
+                edits=(
+                    (
+                        "harness/results/judge.py",
+                        "wrong = [check for timing in result.timings for check in timing.checks if not check.passed]",
+                        "wrong: list[Check] = []",
+                    ),
+                ),
+                tests=("test_timed_faults::test_a_timed_program_that_is_wrong_is_caught[torch-never_updates_a_toy]",),
+            ),
+            Break(
+                fault="weights are not compared",
+                edits=(
+                    (
+                        "harness/worker/loss_curve.py",
+                        "replicas = list(program.export())",
+                        "replicas = [golden.params]",
+                    ),
+                ),
+                tests=("test_timed_faults::test_a_timed_program_that_is_wrong_is_caught[torch-never_updates_a_toy]",),
+            ),
+        ),
+    ),
+    Guarantee(
         name="proof-reuse",
         promise="A proof is reused for equal code, samples, versions and variables only: every file that a worker "
         "imports counts, and every number of every sample.",

@@ -1,0 +1,71 @@
+"""The timed program is compared with the reference as well: faults that spare the parity phase are caught.
+
+`pytest tests/test_timed_faults.py -s` prints the errors of right programs and of each fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import make_machine
+
+from harness.cli.terminal import PlainDisplay
+from harness.launch.launcher import Launch, launch
+from harness.launch.local import LocalLauncher
+from harness.planning.matrix import make_plan
+from harness.planning.run_request import Request
+from harness.results.judge import timed
+from harness.session.references import References
+from harness.spec import Check, TrialResult
+
+sys.path.insert(0, str(Path(__file__).parent / "faults"))
+from planted import TIMED, mark
+from timed_faults import CELLS
+
+
+def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+    """The timing phase of a cell with a fault, which forked/zygote.py plants."""
+    how = CELLS[cell]
+    request = Request(
+        frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
+        devices=(2,), platform="cpu", preset="smoke", timeout_seconds=120.0,
+        options={option: (value,) for option, value in how.options.items()},
+        **how.known,  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+    (spec,) = make_plan(request, make_machine()).runnable()
+    spec = replace(spec, blocks=1, steps_per_block=1)
+    references = References(tmp_path, data=None, display=PlainDisplay())
+    references.prepare(spec)
+    planned = Launch(
+        spec=replace(spec, options=spec.options | {"fault": fault}), phase="timing", interpreter=forked(spec.framework),
+        folder=tmp_path / "trial", inputs=references.inputs_of(spec).train, golden=references.curve(spec),
+        devices_in_plan=2,
+    )  # fmt: skip
+    outcome = launch(planned, LocalLauncher(make_machine()))
+    ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
+    return timed(ended, outcome, None, references.golden_losses(spec))
+
+
+def checks_of(result: TrialResult) -> list[Check]:
+    return [check for timing in result.timings for check in timing.checks]
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("cell", CELLS)
+def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
+    result = time_it(tmp_path, forked, cell, "none")
+    assert result.status == "ok", result.traceback or result.reason
+    assert {check.quantity for check in checks_of(result)} == {"timed losses", "timed parameters"}
+    print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in checks_of(result)})
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("fault", TIMED, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in TIMED.items()])
+def test_a_timed_program_that_is_wrong_is_caught(tmp_path, forked, fault):
+    result = time_it(tmp_path, forked, TIMED[fault][0], fault)
+    assert result.status == "diverged", result.traceback or result.reason
+    assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
+    print("FAULT", fault, {check.quantity: f"{check.error:.1e}" for check in checks_of(result)}, result.reason)
