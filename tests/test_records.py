@@ -459,13 +459,54 @@ HOSTILE: list[tuple[str, Any]] = [
     ("schema_version", 3),
     ("schema_version", 1),
     ("surprise", 1),
+    # what no launch can have recorded: a report would divide by it, or call the cell proved
+    ("spec.devices", 0),
+    ("spec.global_batch", 0),
+    ("parity", None),
+    ("parity.checks", []),
+    ("parity.checks.0.error", 1.0),
+    ("parity.checks.0.error", "NaN"),
+    ("parity.checks.0.tolerance", 0.0),
+    ("ranks", []),
+    ("ranks.0.timing", None),
+    ("ranks.0.timing.block_seconds", []),
+    ("ranks.0.timing.block_seconds", [1.0]),
+    ("ranks.0.timing.block_seconds", ["Infinity", 1.0]),
+    ("ranks.1.timing.bare_block_seconds", [1.0]),
+    ("ranks.0.timing.steps_per_block", 0),
+    ("ranks.1.timing.steps_per_block", 99),
 ]
 
 
 @pytest.mark.parametrize(("place", "value"), HOSTILE)
 def test_a_row_that_is_none_is_refused_in_one_line(tmp_path, place, value):
-    store.append(tmp_path, full())
-    path = tmp_path / "results.jsonl"
+    known = full()
+    two_ranks = make_result(spec=known.spec, block_seconds=((1.0, 1.0), (1.0, 1.0)))
+    store.append(tmp_path, replace(known, ranks=two_ranks.ranks))
+    refuse_altered(tmp_path, place, value)
+
+
+HOSTILE_IN_1: list[tuple[str, Any]] = [
+    ("block_seconds", 1),
+    ("block_seconds", [1]),
+    ("bare_block_seconds", 1),
+    ("peak_bytes", 1),
+    ("spec.framework", []),
+    ("spec.strategy", {}),
+    ("spec.workload", []),
+    ("steps_per_block", 0),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), HOSTILE_IN_1)
+def test_a_row_of_version_1_that_is_none_is_refused_in_one_line(tmp_path, place, value):
+    (tmp_path / "results.jsonl").write_text(json.dumps(OLD_ROWS[0]) + "\n")
+    refuse_altered(tmp_path, place, value)
+
+
+def refuse_altered(folder, place: str, value: Any) -> None:
+    """Put another value at this place of the folder's only row, and expect that the row is refused."""
+    path = folder / "results.jsonl"
     row = json.loads(path.read_text())
     *where, last = place.split(".")
     part = row
@@ -474,5 +515,5 @@ def test_a_row_that_is_none_is_refused_in_one_line(tmp_path, place, value):
     part[last] = value
     path.write_text(json.dumps(row) + "\n")
     with refused(str(path)) as error:
-        store.read(tmp_path)
+        store.read(folder)
     assert "\n" not in str(error.value)

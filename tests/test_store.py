@@ -31,7 +31,7 @@ def test_round_trip(tmp_path):
 
 
 def test_what_is_not_finite_survives_in_valid_json(tmp_path):
-    store.append(tmp_path, make_result(losses=(1.0, math.nan, math.inf), parity_error=math.inf))
+    store.append(tmp_path, make_result(status="parity_failed", losses=(1.0, math.nan, math.inf), parity_error=math.inf))
     line = (tmp_path / "results.jsonl").read_text()
     json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     (back,) = store.read(tmp_path)

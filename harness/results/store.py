@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
 from harness.results import json_lines
+from harness.results.impossible_rows import impossible
 from harness.results.older_records import as_current
 from harness.spec import SCHEMA_VERSION, Hardware, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
@@ -101,10 +102,10 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         raise UsageError(f"{path} line {number} is not a trial result: {problem}") from error
     except UsageError:
         raise
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(f"{path} line {number} is not a trial result: {str(error).splitlines()[0]}") from error
-    if any(not seconds > 0 for rank in result.block_seconds for seconds in rank):
-        raise UsageError(f"{path} line {number}: block_seconds must be greater than 0")
+    if reason := impossible(result):
+        raise UsageError(f"{path} line {number} is not a trial result: {reason}")
     return result
 
 
