@@ -16,13 +16,14 @@ from harness.messages import Answer
 from harness.planning import matrix
 from harness.planning.run_request import Request
 from harness.reporting import definitions, document, markdown, summary, verdict
-from harness.results import condition_rules, merging, older_records, store
+from harness.results import comparison, condition_rules, judge, merging, older_records, store
 from harness.results.condition_rules import differences
 from harness.session import command, conditions
 from harness.spec import (
     SCHEMA_VERSION,
     Cause,
     Check,
+    CompileCache,
     Conditions,
     Described,
     DescribedSetting,
@@ -317,6 +318,88 @@ def test_ranks_that_ran_with_other_versions_are_no_result():
     assert not conditions.unequal_ranks([first, same])
     names(conditions.unequal_ranks([first, same, replace(other, rank=2)]), "torch", "2.11", "2.12", "rank 2")
     assert "numpy" not in conditions.unequal_ranks([first, other])
+
+
+@pytest.mark.parametrize("name", ["environment", "versions"])
+def test_ranks_that_ran_with_other_variables_or_packages_are_no_result(name):
+    first, other = changed_answer(0, name, {"NCCL_ALGO": "Ring"}), changed_answer(1, name, {"NCCL_ALGO": "Tree"})
+    names(conditions.unequal_ranks([first, other]), name, "Ring", "Tree", "rank 1")
+
+
+@pytest.mark.parametrize("name", ["interpreter", "lock", "cut"])
+def test_ranks_that_ran_another_program_are_no_result(name):
+    first, other = changed_answer(0, name, "one"), changed_answer(1, name, "other")
+    names(conditions.unequal_ranks([first, other]), name, "one", "other", "rank 1")
+
+
+def changed_answer(rank: int, name: str, value: Any) -> Answer:
+    known: dict[str, Any] = {name: value}
+    return Answer(rank=rank, **known)
+
+
+@pytest.mark.parametrize(("path", "value"), [("conditions.data", "other"), ("spec.seed", 1)])
+def test_cells_on_other_samples_or_weights_are_no_peers(path, value):
+    right, apart = curves((7.0, 6.0), (10.5, 9.0))
+    cells = summary.summarize([right, changed(apart, path, value)])
+    assert [cell.status for cell in cells] == ["ok", "ok"]
+
+
+def test_a_trial_is_as_slow_as_its_slowest_rank_and_as_wrong_as_its_worst():
+    nothing: dict[str, Any] = {item.name: 0 for item in fields(Epoch)}
+    epochs = [replace(Epoch(**nothing), seconds=seconds) for seconds in (3.0, 5.0)]
+    caches: tuple[CompileCache, ...] = ("warm", "cold", "warm")
+    ranks = [
+        RankResult(
+            compile_cache=cache,
+            precision_errors={"matmul": error},
+            timing=Timing(first_step_seconds=seconds),
+        )
+        for cache, error, seconds in zip(caches, (0.1, 0.3, 0.2), (2.0, 4.0, 3.0), strict=True)
+    ]
+    timed = TrialResult(spec=make_spec(), status="ok", ranks=tuple(ranks))
+    assert (timed.compile_cache, timed.precision_errors) == ("cold", {"matmul": 0.3})
+    assert timed.first_step_seconds == 4.0
+    trained = replace(timed, ranks=tuple(RankResult(training=Training(epochs=(epoch,))) for epoch in epochs))
+    for ranks_in_order in (trained.ranks, trained.ranks[::-1]):
+        assert [epoch.seconds for epoch in replace(trained, ranks=ranks_in_order).epochs] == [5.0]
+
+
+def test_runs_that_are_merged_keep_all_their_launches(tmp_path):
+    runs = [[on_gpu(run=name, launch=launch) for launch in range(2)] for name in ("one", "other")]
+    for result in merging.merge(runs):
+        store.append(tmp_path, result)
+    assert [result.spec.launch for result in store.read(tmp_path)] == [0, 1, 2, 3]
+
+
+def test_trainings_with_the_same_seed_are_not_merged():
+    training = TrainingSpec(epochs=1, target_accuracy=0.5)
+    runs = [[on_gpu(run=name, training=training, seed=7)] for name in ("one", "other")]
+    with refused("seed 7"):
+        merging.merge(runs)
+
+
+def test_an_order_needs_enough_launches_of_every_cell():
+    five, four = (comparison.by_median([1.0] * launches, of="launches") for launches in (5, 4))
+    assert comparison.rank([five, five], larger_is_better=True).enough
+    assert not comparison.rank([five, four], larger_is_better=True).enough
+
+
+def test_the_first_loss_has_a_tolerance_ten_times_as_small_as_the_later_ones():
+    spec, tolerance = make_spec(), judge.LOSS_TOLERANCES["fp32"]
+    off = 1 + 5 * tolerance
+    assert "step 0" in judge.off_golden([off, 1.0], [1.0, 1.0], spec)
+    assert not judge.off_golden([1.0, off], [1.0, 1.0], spec)
+
+
+def test_each_row_has_the_digest_of_its_own_frameworks_code(monkeypatch):
+    class Prepared:
+        def data_digest(self, spec: TrialSpec) -> str:
+            return f"data of {spec.workload}"
+
+    monkeypatch.setattr(conditions, "worker_digest", lambda framework: f"code of {framework}")
+    for framework in ("torch", "jax"):
+        found = conditions.before_launch(make_spec(framework=framework), Prepared(), Hardware())  # pyright: ignore[reportArgumentType]
+        assert (found.code, found.data) == (f"code of {framework}", "data of toy")
 
 
 # B6: a report says what the record says
