@@ -12,11 +12,12 @@ from conftest import ROOT, TESTS, make_machine, make_result, make_spec
 from refusals import names, refused
 
 from harness import workloads
+from harness.launch.launcher import Outcome
 from harness.messages import Answer
 from harness.planning import matrix
 from harness.planning.run_request import Request
-from harness.reporting import definitions, document, markdown, summary, verdict
-from harness.results import comparison, condition_rules, judge, merging, older_records, store
+from harness.reporting import definitions, document, markdown, summary, sweep, verdict
+from harness.results import comparison, condition_rules, judge, merging, older_records, pooling, store
 from harness.results.condition_rules import differences
 from harness.session import command, conditions
 from harness.spec import (
@@ -138,7 +139,7 @@ def full() -> TrialResult:
 def test_every_condition_has_a_rule_and_the_rule_holds():
     assert not condition_rules.unknown()
     paths = {condition.path: condition for condition in condition_rules.conditions()}
-    missing = paths.keys() - OTHER.keys() - {"conditions.hardware.uuids"}
+    missing = paths.keys() - OTHER.keys() - {"conditions.hardware.uuids", "conditions.hardware.power_limits"}
     assert not missing, f"without another value in this test: {missing}"
     one = full()
     for path, value in OTHER.items():
@@ -600,3 +601,110 @@ def refuse_altered(folder, place: str, value: Any) -> None:
     with refused(str(path)) as error:
         store.read(folder)
     assert "\n" not in str(error.value)
+
+
+# what a saboteur did with the reports of honest runs
+
+
+def test_a_launch_that_is_in_two_folders_is_refused():
+    one = [on_gpu(), on_gpu("ddp", 2)]
+    with refused(one[0].spec.cell, "one"):
+        merging.merge([one, [on_gpu("ddp", 2, seconds=9.0), one[0]]])
+    merged = merging.merge([one, [on_gpu(run="two")]])
+    with refused(one[0].spec.cell):
+        merging.merge([merged, [on_gpu(run="two")]])  # a report of both, and one of them again
+
+
+def test_the_same_seed_under_another_optimizer_is_a_control_and_no_repetition():
+    training = TrainingSpec(epochs=1, target_accuracy=0.5)
+    runs = [[on_gpu(run=name, training=training)] for name in ("one", "two")]
+    with refused(runs[0][0].spec.cell, "seed 0"):
+        merging.merge(runs)
+    other = OptimizerSpec(name="adam", learning_rate=0.1)
+    assert len(merging.merge([runs[0], [on_gpu(run="two", training=training, optimizer=other)]])) == 2
+
+
+def test_launches_of_another_seed_are_compared_with_those_of_that_seed():
+    first = curves((7.0, 6.0), (7.0, 6.0), (7.0, 6.0))
+    second = [replace(result, spec=replace(result.spec, seed=1, launch=1)) for result in curves(*[(5.0, 4.0)] * 3)]
+    assert not any(cell.failed for cell in summary.summarize([*first, *second]))
+    second[1] = replace(curves((5.0, 4.0), (5.0, 9.0))[1], spec=second[1].spec)
+    failed = [cell.spec.framework for cell in summary.summarize([*first, *second]) if cell.failed]
+    assert failed == ["jax"]
+
+
+LIBRARIES: list[dict[str, str]] = [{}, {"NCCL": "2.1"}, {"NCCL": "2.9"}]
+
+
+def test_what_was_not_recorded_never_brings_together_what_differs():
+    ends = replace(on_gpu(), status="crashed", ranks=())
+    crashed = replace(ends, conditions=replace(ends.conditions, versions={}, libraries={}))
+    others = [changed(on_gpu(launch=n), "conditions.versions", {"numpy": str(n)}) for n in (1, 2)]
+    for rows in ([crashed, *others], [*others, crashed]):
+        assert [len(pool.launches) for pool in pooling.pools(rows)] in ([2, 1], [1, 2])
+    loaded = [changed(on_gpu(launch=n), "conditions.libraries", known) for n, known in enumerate(LIBRARIES)]
+    for rows in (loaded, loaded[::-1]):
+        found = pooling.pools(rows)
+        assert len(found) == 2
+        assert not any({"2.1", "2.9"} <= {r.conditions.libraries.get("NCCL") for r in p.launches} for p in found)
+
+
+def test_another_power_limit_is_another_condition_where_both_are_known():
+    def limited(watts, **known):
+        gpu = Gpu(token="0", name="H200", memory_bytes=1, power_limit_watts=watts)
+        return changed(on_gpu(**known), "conditions.hardware.gpus", (gpu,))
+
+    assert [each.name for each in differences(limited(700.0), limited(350.0), purpose="divide")] == [
+        "power limits in watts"
+    ]
+    assert not differences(limited(700.0), limited(0.0), purpose="pool")
+
+
+def test_cells_under_other_conditions_are_not_ranked_together():
+    def speed(framework, seconds, batch, name):
+        return changed(on_gpu(seconds=seconds, run=name, global_batch=batch), "spec.framework", framework)
+
+    results = [speed("torch", 1.0, 64, "one"), speed("jax", 0.1, 512, "two")]
+    ranked = [line for line in verdict.sentences(summary.summarize(results), results) if "highest" in line]
+    assert len(ranked) == 2
+    names(ranked[0], "64")
+    names(ranked[1], "512")
+
+
+def test_a_sweep_holds_one_batch():
+    def pipeline(size, batch):
+        return on_gpu("pipeline", 2, options={"split_size": size}, variant=f"split_size={size}", global_batch=batch)
+
+    cells = summary.summarize(
+        [pipeline(size, 64) for size in (1, 2, 4)] + [pipeline(size, 128) for size in (8, 16, 32)]
+    )
+    assert [[point.value for point in found.points] for found in sweep.find(cells)] == [[1, 2, 4], [8, 16, 32]]
+
+
+def test_an_optimizer_is_named_in_words():
+    one, other = on_gpu(), on_gpu(optimizer=OptimizerSpec(name="adam", learning_rate=0.1))
+    (found,) = differences(one, other, purpose="divide")
+    assert "OptimizerSpec" not in str(found)
+    names(str(found), "sgd", "adam", "0.1")
+
+
+def test_ranks_that_report_other_losses_are_no_result():
+    result = on_gpu("ddp", 2)
+    ranks = tuple(RankResult(timing=Timing(losses=losses)) for losses in ((2.0, 1.0), (2.0, 1.5)))
+    answers = tuple(Answer(rank=number, timing=rank.timing) for number, rank in enumerate(ranks))
+    judged = judge.timed(result, Outcome(status="ok", answers=answers), None, ())
+    assert (judged.status, judged.cause) == ("diverged", Cause(kind="loss"))
+    names(judged.reason, "rank 1", "1.5")
+
+
+def test_a_failed_launch_keeps_no_times():
+    timing = Timing(losses=(2.0, float("nan")), block_seconds=(1.0,), steps_per_block=2, first_step_seconds=1.0)
+    answers = (Answer(rank=0, timing=timing, peak_bytes=1, build_seconds=1.0),)
+    judged = judge.timed(replace(on_gpu(), status="crashed"), Outcome(status="crashed", answers=answers), None, ())
+    assert judged.losses[0] == 2.0
+    assert (judged.block_seconds, judged.first_step_seconds, judged.peak_bytes, judged.build_seconds) == (
+        (),
+        None,
+        (),
+        None,
+    )

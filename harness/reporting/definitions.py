@@ -32,10 +32,11 @@ def _batches(cells: Sequence[Cell]) -> str:
     sizes = ", ".join(
         f"{descriptions.batches(group)} ({' '.join(name[: 1 + several_sizes])})" for name, group in groups.items()
     )
+    fixed = [{c.spec.global_batch for c in group if c.spec.batch_growth == "fixed"} for group in groups.values()]
+    if any(len(batches) > 1 for batches in fixed):
+        return f"{sizes}, as the commands asked for"
     if any(cell.spec.batch_growth == "per_device" for cell in cells):
         return f"{sizes}; it grows with the devices of data-parallel strategies"
-    if any(len({cell.spec.global_batch for cell in group}) > 1 for group in groups.values()):
-        return f"{sizes}, as the command asked for"
     return f"{sizes}, for any number of devices"
 
 
@@ -109,6 +110,16 @@ def _ratio(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
 
 
+def _optimizers(cells: Sequence[Cell]) -> str:
+    """The update rules; with several, each with its cells."""
+    rules: dict[str, list[str]] = {}
+    for cell in cells:
+        rules.setdefault(optimizers.words(cell.spec.optimizer), []).append(cell.title)
+    if len(rules) == 1:
+        return next(iter(rules))
+    return "; ".join(f"{rule} for {', '.join(dict.fromkeys(titles))}" for rule, titles in rules.items())
+
+
 def training_conditions(cells: Sequence[Cell]) -> DefinitionList:
     """Data, batch and precision of all trainings."""
     spec = cells[0].spec.training
@@ -123,6 +134,7 @@ def training_conditions(cells: Sequence[Cell]) -> DefinitionList:
         (
             Definition("Data", f"{descriptions.data(cells)}. Every cell sees the same samples in the same order."),
             Definition("Global batch", f"{sizes}. An epoch's last batch {last}."),
+            Definition("Optimizer", f"{_optimizers(cells)}."),
             Definition("Precision", f"{descriptions.precisions(cells)}."),
         )
     )

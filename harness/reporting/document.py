@@ -78,7 +78,7 @@ def _trainings(trained: Sequence[Cell]) -> list[Node]:
     if not trained:
         return []
     table = training_table.table(trained)
-    notes = definitions.rows_of_several_steps(trained)
+    notes = [*definitions.rows_of_several_steps(trained), *definitions.rows_apart(trained)]
     body: list[Node] = [definitions.training_conditions(trained), table, COLUMNS_MEAN, meanings(table, *notes)]
     if epochs_table.table(trained) is not None:
         link = Link(EPOCHS_FILE, EPOCHS_FILE)

@@ -18,7 +18,7 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
         if len(together) == 1:
             alone += together
             continue
-        spec, launches = together[0].spec, [cell.good for cell in together]
+        spec, launches = together[0].spec, [agreement.of_one_seed(cell.good) for cell in together]
         last = agreement.compared_steps(launches) - 1
         lines.append(
             f"The timed runs of {spec.workload} at batch {spec.global_batch} in {spec.precision}"
@@ -62,7 +62,10 @@ def compared(cells: Sequence[Cell]) -> list[Cell]:
 def _sets(cells: Sequence[Cell]) -> list[list[Cell]]:
     """The cells that have no golden reference, grouped by the steps that they take."""
     ended_well = [cell for cell in cells if cell.status in ("ok", "disagrees")]
-    return [[ended_well[number] for number in together] for together in agreement.peers([c.good for c in ended_well])]
+    return [
+        [ended_well[number] for number in together]
+        for together in agreement.peers([agreement.of_one_seed(c.good) for c in ended_well])
+    ]
 
 
 def _normalized(cell: Cell) -> str:

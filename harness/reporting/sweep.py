@@ -81,6 +81,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
                 others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
                 where = (spec.framework, spec.strategy, spec.devices, spec.protocol_name, spec.track, cell.conditions)
                 where += (spec.workload, spec.size, spec.precision, tuple(spec.chosen_settings.items()))
+                where += (spec.global_batch, spec.optimizer, cell.first.conditions.data)
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
     for (option, *_), group in groups.items():

@@ -8,7 +8,8 @@ from harness.reporting import descriptions, loss_agreement, naming, training, tu
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
-from harness.spec import FAILURES, TrialResult
+from harness.results.condition_rules import differences
+from harness.spec import FAILURES, TrialResult, optimizers
 
 CPU_NOTE = (
     "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
@@ -129,23 +130,40 @@ def _worst(cells: Sequence[Cell]) -> float:
 
 
 def _fastest(ran: Sequence[Cell]) -> list[str]:
-    """Which cell has the highest median, for each workload and precision, and whether an order can be claimed."""
-    lines = []
-    kinds = dict.fromkeys((cell.spec.workload, cell.spec.size, cell.spec.precision) for cell in ran)
-    for workload, size, precision in kinds:
-        group = [
-            cell
-            for cell in ran
-            if (cell.spec.workload, cell.spec.size, cell.spec.precision) == (workload, size, precision)
-            and cell.estimate is not None
-            and naming.same_training(cell.spec)
-            and cell.spec.protocol == "resident"
-        ]
-        if group:
-            lines.append(f"{workload} ({size}, {precision}): {_fastest_of(group)}")
+    """Which cell has the highest median among those that may be ranked, and whether an order can be claimed."""
+    lines, groups = [], _ranked_together(ran)
+    for group in groups:
+        spec = group[0].spec
+        batch = ""
+        if any(other is not group and _same_workload(other[0], group[0]) for other in groups):
+            batch = f", batch {descriptions.batches(group)}, {optimizers.words(spec.optimizer)}"
+        lines.append(f"{spec.workload} ({spec.size}, {spec.precision}{batch}): {_fastest_of(group)}")
     if lines:
         lines[-1] += " Ranges are not confidence intervals."
     return lines + _unstable(ran)
+
+
+def _ranked_together(ran: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that have a speed and train alike, in groups that ran under the same conditions."""
+    groups: list[list[Cell]] = []
+    for cell in ran:
+        if cell.estimate is None or not naming.same_training(cell.spec) or cell.spec.protocol != "resident":
+            continue
+        for group in groups:
+            if not any(differences(cell.first, other.first, purpose="rank") for other in group):
+                group.append(cell)
+                break
+        else:
+            groups.append([cell])
+    return groups
+
+
+def _same_workload(one: Cell, other: Cell) -> bool:
+    return (one.spec.workload, one.spec.size, one.spec.precision) == (
+        other.spec.workload,
+        other.spec.size,
+        other.spec.precision,
+    )
 
 
 def _unstable(ran: Sequence[Cell]) -> list[str]:

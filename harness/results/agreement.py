@@ -51,6 +51,22 @@ def disagreements(cells: Sequence[Launches]) -> dict[int, Disagreement]:
     With three peers or more, a cell is compared with their median. Two peers that disagree are both named: nobody knows
     which of them is wrong.
     """
+    found: dict[int, Disagreement] = {}
+    for seed in sorted({result.spec.seed for launches in cells for result in launches}):
+        found = _disagreements([_with_seed(launches, seed) for launches in cells]) | found
+    return found
+
+
+def of_one_seed(launches: Launches) -> Launches:
+    """The launches with the seed of the first one. Others begin from other weights and see other batches."""
+    return _with_seed(launches, launches[0].spec.seed) if launches else launches
+
+
+def _with_seed(launches: Launches, seed: int) -> Launches:
+    return [result for result in launches if result.spec.seed == seed]
+
+
+def _disagreements(cells: Sequence[Launches]) -> dict[int, Disagreement]:
     found = {}
     for numbers in peers(cells):
         together = [cells[number] for number in numbers]

@@ -17,10 +17,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, get_args
 
-from harness.spec import Conditions, Hardware, TrialResult, TrialSpec
+from harness.spec import Conditions, Hardware, OptimizerSpec, TrialResult, TrialSpec, optimizers
 
 Rule = Literal["divide", "pool", "report", "inform"]
-Purpose = Literal["pool", "divide"]
+Purpose = Literal["pool", "divide", "rank"]
 
 RULES: dict[str, Rule] = {
     # which cell it is
@@ -70,14 +70,22 @@ NAMES = {
     "conditions.environment": "variables of the workers",
     "conditions.hardware.gpus": "GPUs",
     "conditions.hardware.cores": "cores of the machine",
+    "conditions.hardware.power_limits": "power limits in watts",
     "run.variables": "variables of the user",
 }
 """In words, where the last part of the path is not good enough."""
 
+LONGEST = 80  # characters of a value
+
 WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")
 """Conditions that are never empty where they are recorded."""
-IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups")
+IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "hardware.power_limits")
 """Conditions of which only what both launches have is compared: a launch may load fewer libraries than another."""
+OF_A_PROGRAM = (
+    "spec.framework", "spec.track", "spec.chosen_settings", "spec.accumulation_steps", "spec.steps_per_call",
+    "conditions.code", "conditions.interpreter", "conditions.versions",
+)  # fmt: skip
+"""Conditions in which cells that are ranked may differ: they are what a ranking compares. All else must match."""
 PLACES = ("CUDA_VISIBLE_DEVICES",)
 """Variables that say where a launch ran. GPUs are compared by their kind, and told apart by their numbers."""
 
@@ -110,7 +118,8 @@ def conditions() -> tuple[Condition, ...]:
     paths = [f"spec.{item.name}" for item in fields(TrialSpec)]
     paths += [f"conditions.{item.name}" for item in fields(Conditions) if item.name != "hardware"]
     paths += [f"conditions.hardware.{item.name}" for item in fields(Hardware)]
-    return tuple(_condition(path) for path in (*paths, "conditions.hardware.uuids", "run.variables"))
+    derived = ("conditions.hardware.uuids", "conditions.hardware.power_limits", "run.variables")
+    return tuple(_condition(path) for path in (*paths, *derived))
 
 
 def _condition(path: str) -> Condition:
@@ -137,12 +146,14 @@ def differences(one: TrialResult, other: TrialResult, *, purpose: Purpose) -> li
 def _differences(one: TrialResult, other: TrialResult, *, purpose: Purpose, same_run: bool) -> Iterator[Difference]:
     must_match = ("divide", "pool") if purpose == "pool" else ("divide",)
     for condition in conditions():
+        if purpose == "rank" and condition.path in OF_A_PROGRAM:
+            continue
         ours, theirs = condition.value(one), condition.value(other)
         if condition.rule not in must_match or ours == theirs:
             if condition.rule in must_match and not same_run and _missing(condition, ours):
                 yield Difference(name=condition.name, one="not recorded", other="not recorded")
             continue
-        if condition.path == "spec.global_batch" and purpose == "divide" and _same_batch_per_device(one, other):
+        if condition.path == "spec.global_batch" and _weak_scaling(one, other, purpose=purpose):
             continue
         if _missing(condition, ours) or _missing(condition, theirs):
             if not same_run:
@@ -155,6 +166,14 @@ def _differences(one: TrialResult, other: TrialResult, *, purpose: Purpose, same
 
 def _missing(condition: Condition, value: Any) -> bool:
     return condition.path.removeprefix("conditions.") in WHERE_RECORDED and not value
+
+
+def _weak_scaling(one: TrialResult, other: TrialResult, *, purpose: Purpose) -> bool:
+    """Whether the batches differ as the workload says, for this purpose. Ranked cells are alike in both directions."""
+    if purpose == "pool":
+        return False
+    grown = _same_batch_per_device(one, other)
+    return grown or (purpose == "rank" and _same_batch_per_device(other, one))
 
 
 def _same_batch_per_device(one: TrialResult, other: TrialResult) -> bool:
@@ -195,9 +214,11 @@ def _text(value: Any) -> str:
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
     if isinstance(value, tuple):
         return ", ".join(map(_text, value)) or "none"
-    if isinstance(value, str) and len(value) == 64 and value.isalnum():
-        return value[:12]  # a digest
-    return str(value)
+    if isinstance(value, OptimizerSpec):
+        return optimizers.words(value)
+    words = [word[:12] if len(word) == 64 and word.isalnum() else word for word in str(value).split(" ")]  # digests
+    text = " ".join(words) or "none"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def unknown() -> set[str]:

@@ -30,6 +30,10 @@ ASYNCHRONOUS_TOLERANCE = 0.25
 """How far a timed asynchronous run's first losses may be from the reference, in which workers wait for each other."""
 
 
+SAME_LOSS = 1e-6
+"""How far the loss of the whole batch may differ between ranks, relative: they may sum it in another order."""
+
+
 def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
     """The result of a parity phase: what went wrong, or the merged gate results of all ranks."""
     proofs = [answer.parity for answer in outcome.answers if answer.parity is not None]
@@ -91,6 +95,8 @@ def _checked(result: TrialResult) -> TrialResult:
     """The result, void if it ended well but computed something else."""
     if result.status != "ok":
         return result
+    if off := _unequal_losses(result):
+        return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if wrong:
         worst = max(wrong, key=lambda check: check.error / check.tolerance)
@@ -102,6 +108,17 @@ def _checked(result: TrialResult) -> TrialResult:
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     return result
+
+
+def _unequal_losses(result: TrialResult) -> str:
+    """How the ranks' losses differ, or "": each rank reports the loss of the whole batch."""
+    phases = [rank.timing or rank.training for rank in result.ranks]
+    curves = [phase.losses for phase in phases if phase is not None and phase.losses]
+    for number, curve in enumerate(curves[1:], 1):
+        for step, (loss, first) in enumerate(zip(curve, curves[0], strict=False)):
+            if not abs(loss - first) <= SAME_LOSS * abs(first):
+                return f"loss {loss:.6g} of step {step} on rank {number} is not {first:.6g}, as on rank 0"
+    return ""
 
 
 def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.machine.machine_record import other_hardware
+from harness.results.condition_rules import differences
 from harness.spec import TrialResult
 from harness.spec.errors import UsageError
 
@@ -14,19 +15,16 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     """The results of several runs as those of one. Launches of the same cell get consecutive numbers.
 
     Launches that must not share a row are kept apart later, by harness.results.pooling. Raises UsageError for runs on
-    different hardware, and for trainings with the same seed.
+    different hardware, for a launch that is in several runs, and for trainings with the same seed.
     """
     for run in runs[1:]:
         if differs := other_hardware(runs[0][0].conditions.hardware, run[0].conditions.hardware):
             raise UsageError(f"the runs are from different machines ({differs}), so their numbers do not compare")
+    _check_no_launch_twice(runs)
     merged: list[TrialResult] = []
-    seeds: set[tuple[str, int]] = set()
     for run in runs:
-        again = seeds & {(result.spec.cell, result.spec.seed) for result in run if result.spec.training}
-        if again:
-            cell, seed = min(again)
-            raise UsageError(f"{cell} with seed {seed} is in several runs; choose other seeds, or leave a run out")
-        seeds |= {(result.spec.cell, result.spec.seed) for result in run}
+        for result in run:
+            _check_no_seed_twice(result, merged)
         first: dict[str, int] = {}
         for result in merged:
             first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
@@ -34,3 +32,26 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
             launch = result.spec.launch + first.get(result.spec.cell, 0)
             merged.append(replace(result, spec=replace(result.spec, launch=launch)))
     return merged
+
+
+def _check_no_launch_twice(runs: Sequence[Sequence[TrialResult]]) -> None:
+    """Raises UsageError if a launch is in several runs: a copy of a run, or a report of it with others."""
+    seen: set[tuple] = set()
+    for run in runs:
+        measured = [result for result in run if result.block_seconds or result.epochs]
+        own = {(r.spec.cell, r.run.started, r.run.session, r.block_seconds, r.epochs) for r in measured}
+        if again := seen & own:
+            cell, started, *_ = min(again)
+            raise UsageError(f"a launch of {cell} from the run of {started} is in several folders; name each run once")
+        seen |= own
+
+
+def _check_no_seed_twice(result: TrialResult, merged: Sequence[TrialResult]) -> None:
+    """Raises UsageError for a training that repeats one of an earlier run under the same conditions."""
+    for other in merged:
+        same = (other.spec.cell, other.spec.seed) == (result.spec.cell, result.spec.seed)
+        if result.spec.training and same and not differences(result, other, purpose="pool"):
+            raise UsageError(
+                f"{result.spec.cell} with seed {result.spec.seed} is in several runs; choose other seeds, or leave a "
+                "run out"
+            )

@@ -18,21 +18,26 @@ class Pool:
 
 
 def pools(results: Sequence[TrialResult]) -> list[Pool]:
-    """All launches, by cell and conditions, in the order in which each pool's first launch comes."""
+    """All launches, by cell and conditions, in the order in which each cell comes first.
+
+    A launch joins a pool if it matches all launches in it. Those that ended before their versions were known come last,
+    so that they never bring together what differs.
+    """
     cells: dict[str, list[list[TrialResult]]] = {}
     for result in results:
-        found = cells.setdefault(result.spec.cell, [])
+        cells.setdefault(result.spec.cell, [])
+    for result in sorted(results, key=lambda result: (not result.conditions.versions, not result.conditions.libraries)):
+        found = cells[result.spec.cell]
         for launches in found:
-            if not differences(launches[0], result, purpose="pool"):
+            if not any(differences(other, result, purpose="pool") for other in launches):
                 launches.append(result)
                 break
         else:
             found.append([result])
-    return [
-        Pool(
-            launches=tuple(sorted(launches, key=lambda result: result.spec.launch)),
-            apart=tuple(differences(launches[0], found[0][0], purpose="pool")) if launches is not found[0] else (),
-        )
-        for found in cells.values()
-        for launches in found
-    ]
+    return [_pool(launches, found[0][0]) for found in cells.values() for launches in found]
+
+
+def _pool(launches: Sequence[TrialResult], first: TrialResult) -> Pool:
+    ordered = tuple(sorted(launches, key=lambda result: result.spec.launch))
+    apart = () if launches[0] is first else tuple(differences(launches[0], first, purpose="pool"))
+    return Pool(launches=ordered, apart=apart)

@@ -31,6 +31,12 @@ class Hardware:
     python: str = ""  # of the harness
 
     @property
+    def power_limits(self) -> tuple[float, ...]:
+        """Of its GPUs, in watts; () where one is unknown."""
+        limits = tuple(gpu.power_limit_watts for gpu in self.gpus)
+        return limits if all(limits) else ()
+
+    @property
     def uuids(self) -> tuple[str, ...]:
         """The numbers of its GPUs, which distinguish machines with equal hardware; () without GPUs."""
         return tuple(gpu.uuid for gpu in self.gpus)

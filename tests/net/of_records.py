@@ -345,7 +345,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/pooling.py",
-                        'if not differences(launches[0], result, purpose="pool"):',
+                        'if not any(differences(other, result, purpose="pool") for other in launches):',
                         "if launches:",
                     ),
                 ),
@@ -354,6 +354,28 @@ GUARANTEES = (
                     "test_records::test_runs_with_another_configuration_are_not_one_row",
                 ),
                 error="ValueError",
+            ),
+            Break(
+                fault="a launch that is in two folders counts twice",
+                edits=(
+                    (
+                        "harness/results/merging.py",
+                        "        if again := seen & own:",
+                        "        if again := seen & set():",
+                    ),
+                ),
+                tests=("test_records::test_a_launch_that_is_in_two_folders_is_refused",),
+            ),
+            Break(
+                fault="cells with other batches are ranked together",
+                edits=(
+                    (
+                        "harness/reporting/verdict.py",
+                        'if not any(differences(cell.first, other.first, purpose="rank") for other in group):',
+                        "if group[0].spec.workload == cell.spec.workload:",
+                    ),
+                ),
+                tests=("test_records::test_cells_under_other_conditions_are_not_ranked_together",),
             ),
             Break(
                 fault="any two batches count as grown",
