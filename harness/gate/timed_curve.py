@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.gate.parity import relative_error
 from harness.reference.loops import Golden
-from harness.spec import Check, Precision
+from harness.spec import Check, Precision, ToleranceSet
 from harness.spec.arrays import Arrays
 
 TOLERANCES: dict[Precision, tuple[float, float]] = {"fp64": (1e-7, 1e-6), "fp32": (1e-2, 5e-2)}
@@ -24,6 +24,9 @@ In fp32, right programs were measured to be off by up to 7e-5 of the curve's fal
 (mnist_cnn tiny, 20 steps, CPU devices). Nearly all of it comes from one activation whose sign, or whose place in a max
 pool, differs by rounding. Without such an event the errors are 5e-6 and 1e-5, and on toy 5e-7 and 1e-4. A training that
 never updates is off by 1."""
+
+BF16_GRADIENTS = (5e-2, 0.2)
+"""The same where gradients cross devices in bfloat16, as an option asked for: measured were 8e-4 and 2e-2."""
 
 STILL = 0.01
 """A tensor that moves less than this share of the one that moves most is judged as if it moved so much."""
@@ -37,14 +40,20 @@ moves the weights as far as training does, no error can be told from noise."""
 
 
 def compare(
-    golden: Golden, *, losses: Sequence[float], replicas: Iterable[Arrays], precision: Precision
+    golden: Golden,
+    *,
+    losses: Sequence[float],
+    replicas: Iterable[Arrays],
+    precision: Precision,
+    tolerances: ToleranceSet = "exact",
 ) -> tuple[Check, ...]:
     """Compare one rank's curve with the golden one, and the weights of each of its replicas after it.
 
     Losses are judged by how far the curve falls, weights by how far they move: a training that stands still is wrong by
     all of that. Raises KeyError for a precision that is not judged.
     """
-    (of_losses, of_parameters), rounding = TOLERANCES[precision], ROUNDING[precision]
+    of_losses, of_parameters = BF16_GRADIENTS if tolerances == "bf16_gradients" else TOLERANCES[precision]
+    rounding = ROUNDING[precision]
     fall = float(np.max(golden.losses) - np.min(golden.losses))
     scale = max(fall, 4 * rounding * float(np.max(np.abs(golden.losses))))
     error = relative_error(np.array(losses), golden.losses, scale)

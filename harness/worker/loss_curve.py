@@ -47,7 +47,9 @@ def follow_curve(context: Context) -> None:
             check_loss(losses, step)
         if golden is not None and len(losses) == len(golden.losses) and comparable(context):
             replicas = list(program.export())
-            checks = timed_curve.compare(golden, losses=losses, replicas=replicas, precision=spec.precision)
+            checks = timed_curve.compare(
+                golden, losses=losses, replicas=replicas, precision=spec.precision, tolerances=spec.tolerances
+            )
             draft.note_timing(checks=checks)
 
 

@@ -14,6 +14,7 @@ CELLS = {
     "torch single accumulating": Cell("single", known={"accumulation_steps": 4}),
     "torch single adam": Cell("single", workload="classifier", size="base", known={"optimizer": "adam"}),
     "torch ddp": Cell("ddp"),
+    "torch ddp compressed": Cell("ddp", options={"compression": "bf16"}),
     "torch average_gradients": Cell("average_gradients"),
     "torch fsdp": Cell("fsdp"),
     "torch pipeline uneven": Cell("pipeline", options={"split_size": "5"}),
