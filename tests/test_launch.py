@@ -166,7 +166,7 @@ def test_a_timed_run_that_leaves_the_golden_curve_is_void(tmp_path):
     assert result.parity is not None
     assert result.parity.passed
     assert (result.status, result.block_seconds) == ("diverged", ())
-    names(result.reason, "golden", "step 0", "fp32")
+    names(result.reason, "timed losses", "1e-02")
 
 
 def test_a_stuck_rank_is_hung_and_says_where(tmp_path):

@@ -654,9 +654,8 @@ def test_another_power_limit_is_another_condition_where_both_are_known():
         gpu = Gpu(token="0", name="H200", memory_bytes=1, power_limit_watts=watts)
         return changed(on_gpu(**known), "conditions.hardware.gpus", (gpu,))
 
-    assert [each.name for each in differences(limited(700.0), limited(350.0), purpose="divide")] == [
-        "power limits in watts"
-    ]
+    (found,) = differences(limited(700.0), limited(350.0), purpose="divide")
+    assert (found.one, found.other) == ("700.0", "350.0")
     assert not differences(limited(700.0), limited(0.0), purpose="pool")
 
 

@@ -92,7 +92,7 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     spec = make_spec(**known)
     draft = Noting(tmp_path, 0)
     context: Any = SimpleNamespace(
-        spec=spec,
+        order=SimpleNamespace(golden=None), spec=spec,
         dtype=np.float32,
         program=program,
         batches=batches,
@@ -168,7 +168,7 @@ def test_all_that_is_timed_is_whole_calls(tmp_path):
     )  # fmt: skip
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
     context: Any = SimpleNamespace(
-        spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),
+        order=SimpleNamespace(golden=None), spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),
         batches=Batches(arrays, seed=0, transform=np.asarray), agree=Agreement(tmp_path, 0, program.barrier),
     )  # fmt: skip
     measure.measure_resident(context)
