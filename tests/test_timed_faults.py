@@ -22,8 +22,10 @@ from harness.session.references import References
 from harness.spec import Check, TrialResult
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
-from planted import TIMED, mark
+from planted import TIMED, mark, register_all
 from timed_faults import CELLS
+
+register_all()
 
 
 def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from harness.spec import (
     Check,
     Parity,
     Precision,
+    Quantity,
     RankResult,
     Timing,
     TrialResult,
@@ -29,6 +31,9 @@ on its way shows here."""
 ASYNCHRONOUS_TOLERANCE = 0.25
 """How far a timed asynchronous run's first losses may be from the reference, in which workers wait for each other."""
 
+
+CURVE: tuple[Quantity, ...] = ("timed losses", "timed parameters")
+"""Checks of what a timed program computed. All others are about how: in which number format, on which device."""
 
 SAME_LOSS = 1e-6
 """How far the loss of the whole batch may differ between ranks, relative: they may sum it in another order."""
@@ -60,11 +65,7 @@ def _gate(checks: Sequence[Check]) -> Cause:
 
 def _wrong(checks: Sequence[Check]) -> str:
     """The checks that failed, as text."""
-    return "; ".join(
-        f"{check.quantity} off by {check.error:.1e} at {check.worst} (tolerance {check.tolerance:.0e})"
-        for check in checks
-        if not check.passed
-    )
+    return "; ".join(str(check) for check in checks if not check.passed)
 
 
 def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
@@ -99,15 +100,24 @@ def _checked(result: TrialResult) -> TrialResult:
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if wrong:
-        worst = max(wrong, key=lambda check: check.error / check.tolerance)
-        cause = Cause(kind="loss", data={"quantities": sorted({check.quantity for check in wrong})})
-        reason = f"the timed program is not the one that was proved: {_wrong([worst])}"
-        return replace(result, status="diverged", reason=reason, cause=cause)
+        return _void(result, wrong)
     if off := off_golden(result.losses, result.golden_losses, result.spec):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     return result
+
+
+def _void(result: TrialResult, wrong: Sequence[Check]) -> TrialResult:
+    """The result of a timed program with failed checks. Its curve goes first: it says most about the training."""
+    curve = [check for check in wrong if check.quantity in CURVE]
+    worst = max(curve or wrong, key=lambda check: check.error / check.tolerance if check.tolerance else math.inf)
+    return replace(
+        result,
+        status="diverged" if curve else "parity_failed",
+        reason=f"the timed program is not the one that was proved: {worst}",
+        cause=Cause(kind="loss" if curve else "gate", data={"quantities": sorted({check.quantity for check in wrong})}),
+    )
 
 
 def _unequal_losses(result: TrialResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from harness.spec.kinds import Quantity
@@ -9,7 +10,12 @@ from harness.spec.kinds import Quantity
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One quantity of the parity gate: the worst error and where. A non-finite value counts as infinitely wrong."""
+    """One quantity of a program that was compared: the worst error and where. A value that is not finite counts as
+    infinitely wrong.
+
+    What has no size of error (a wrong number format, a device without work) has the error 0 or infinity, and `worst`
+    says what is wrong: see `finding`.
+    """
 
     quantity: Quantity
     error: float
@@ -19,3 +25,13 @@ class Check:
     @property
     def passed(self) -> bool:
         return self.error <= self.tolerance
+
+    def __str__(self) -> str:
+        if self.tolerance == 0:
+            return f"{self.quantity}: {self.worst or 'as they must be'}"
+        return f"{self.quantity} off by {self.error:.1e} at {self.worst} (tolerance {self.tolerance:.0e})"
+
+
+def finding(quantity: Quantity, wrong: str) -> Check:
+    """The check of something that is right or wrong. `wrong`: in what way, or ""."""
+    return Check(quantity=quantity, error=math.inf if wrong else 0.0, tolerance=0.0, worst=wrong)

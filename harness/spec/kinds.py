@@ -34,10 +34,11 @@ CompileCache = Literal["cold", "warm", "none", ""]
 Quantity = Literal[
     "losses", "gradients", "parameters",  # of the parity phase
     "timed losses", "timed parameters",  # of the timed program's first steps
+    "work after sync",  # that the devices still had to do when the program said that they were idle
 ]  # fmt: skip
 Status = Literal[
     "ok",  # parity proved and timed
-    "parity_failed",  # computes something else: never timed
+    "parity_failed",  # computes something else, or in another way: its speed is void
     "oom",
     "timeout",  # still making progress when its time was up
     "hung",  # alive, but no progress

@@ -16,6 +16,7 @@ from harness.contract import Job, Program
 from harness.spec import TrialSpec, run_options
 from harness.spec.optimizers import scheduled
 from harness.worker import timing
+from harness.worker.after_blocks import inspect
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 from harness.worker.loss_curve import follow_curve, place
@@ -60,6 +61,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     assert draft.answer.timing is not None
     first_loss = draft.answer.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
+    inspect(context, resident)
     trace = getattr(program, "trace", None)
     if trace is not None and spec.launch == 0:
         draft.progress("tracing one step")

@@ -7,6 +7,7 @@ fault that does nothing, or a cell that fails for another reason, would pass for
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,12 @@ def planted_when_timed(cell: str) -> Callable[[Callable[[], None]], Callable[[],
         return plant
 
     return register
+
+
+def register_all() -> None:
+    """Fill the register from every file of faults beside this one."""
+    for file in sorted(Path(__file__).parent.glob("*_faults.py")):
+        importlib.import_module(file.stem)
 
 
 def replaced(owner, name, change):

@@ -75,9 +75,9 @@ def plant(spec: dict[str, Any], folder: Path) -> None:
     """Plant the fault that test_faults.py asks for."""
     fault = spec["options"].get("fault", "none")
     if fault != "none":
-        importlib.import_module(f"{spec['framework']}_faults")
-        importlib.import_module("timed_faults")
-        importlib.import_module("planted").plant(fault, folder)
+        planted = importlib.import_module("planted")
+        planted.register_all()
+        planted.plant(fault, folder)
 
 
 if __name__ == "__main__":
