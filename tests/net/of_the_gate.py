@@ -89,7 +89,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "tests/forked/zygote.py",
-                        'importlib.import_module("planted").plant(fault, folder)',
+                        'planted.plant(fault, folder)',
                         'importlib.import_module("planted")',
                     ),
                 ),
