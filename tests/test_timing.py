@@ -16,6 +16,7 @@ from harness.results import rates
 from harness.spec import TrainingSpec
 from harness.worker import measure, timing
 from harness.worker.calls import in_calls, make_steps
+from harness.worker.context import StepCount
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
 from harness.worker.training_loop import Position, Trainer
@@ -68,7 +69,7 @@ class FakeProgram:
         self.now += 1000.0  # waiting for others is not on the clock
 
 
-def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tmp_path):
+def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tmp_path, monkeypatch):
     order = []
 
     def bare(program, resident):
@@ -91,8 +92,10 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     batches = Batches(arrays, seed=0, transform=np.asarray)
     spec = make_spec(**known)
     draft = Noting(tmp_path, 0)
+    monkeypatch.setattr(measure, "inspect", lambda context, resident: None)
     context: Any = SimpleNamespace(
-        order=SimpleNamespace(golden=None), spec=spec,
+        golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
+        job=SimpleNamespace(world=None), spec=spec,
         dtype=np.float32,
         program=program,
         batches=batches,
@@ -159,7 +162,7 @@ def test_blocks_hold_calls_of_several_steps():
     assert program.used[6:] == ["a", "b", "c", "a"]
 
 
-def test_all_that_is_timed_is_whole_calls(tmp_path):
+def test_all_that_is_timed_is_whole_calls(tmp_path, monkeypatch):
     """Loss curve, pilot, warm-up and blocks; and no bare loop beside them, which makes a step in each call."""
     program = several(FakeProgram(0.01))
     spec = make_spec(
@@ -167,8 +170,10 @@ def test_all_that_is_timed_is_whole_calls(tmp_path):
         platform="gpu",
     )  # fmt: skip
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
+    monkeypatch.setattr(measure, "inspect", lambda context, resident: None)
     context: Any = SimpleNamespace(
-        order=SimpleNamespace(golden=None), spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),
+        golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
+        job=SimpleNamespace(world=None), spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),
         batches=Batches(arrays, seed=0, transform=np.asarray), agree=Agreement(tmp_path, 0, program.barrier),
     )  # fmt: skip
     measure.measure_resident(context)

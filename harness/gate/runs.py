@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,8 @@ import numpy as np
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
-from harness.gate import parity
+from harness.gate import parity, timed_curve
+from harness.layers import with_rounding
 from harness.reference import loops
 from harness.reference.loops import Golden
 from harness.spec import OptimizerSpec, TrialSpec, codec
@@ -29,8 +30,9 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.spec.partition import normalization_groups
 from harness.spec.processes import die_with_parent
+from harness.workloads import Workload
 
-TRAININGS = 2  # for a reference: the training itself, and one from rounded weights, each on its own thread
+TRAININGS = 2  # for a reference: the training itself, and one that rounds, each on its own thread
 
 Phase = Literal["parity", "timing"]
 
@@ -57,7 +59,7 @@ class GoldenRun:
 
     @property
     def flops(self) -> float:
-        return self.step_flops * self.steps * (TRAININGS if self.phase == "parity" else 1)
+        return self.step_flops * self.steps * TRAININGS
 
     @property
     def memory_bytes(self) -> float:
@@ -81,7 +83,7 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
     with np.errstate(all="ignore"):
         if run.phase == "timing":
             samples = [batches.batch(step, spec.global_batch) for step in range(run.steps)]
-            found = training(spec, spec.optimizer, spec.options, samples)(initial_params(spec))
+            found = timed_reference(spec, samples, both=both)
         else:
             # new weights, even if the training starts from a checkpoint
             params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
@@ -96,11 +98,31 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
     found.save(run.output)
 
 
+def timed_reference(
+    spec: TrialSpec, samples: Sequence[Arrays], *, both: Callable[..., Iterable[Golden]] = map
+) -> Golden:
+    """The reference of a cell's first timed steps, with the noise of its precision. `both`: as in `compute`."""
+    exact = workloads.get(spec.workload, spec.size)
+    rounding = replace(exact, layers=with_rounding(exact.layers, spec.precision))
+    params = initial_params(spec)
+    reference, other = both(
+        lambda workload: training(spec, spec.optimizer, spec.options, samples, workload=workload)(params),
+        (exact, rounding),
+    )
+    return timed_curve.with_noise(reference, other)
+
+
 def training(
-    spec: TrialSpec, optimizer: OptimizerSpec, options: Mapping[str, Any], samples: Sequence[Arrays]
+    spec: TrialSpec,
+    optimizer: OptimizerSpec,
+    options: Mapping[str, Any],
+    samples: Sequence[Arrays],
+    *,
+    workload: Workload | None = None,
 ) -> Callable[[Arrays], Golden]:
-    """The reference loop of a cell, as a function of the initial weights alone."""
-    workload, groups = workloads.get(spec.workload, spec.size), normalization(spec, options)
+    """The reference loop of a cell, as a function of the initial weights alone. `workload`: by default, the cell's."""
+    groups = normalization(spec, options)
+    workload = workload or workloads.get(spec.workload, spec.size)
     known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
     if spec.algorithm == "local":
         known |= {"workers": spec.devices, "sync_every": spec.option("averaging_interval", of=options)}

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from harness.layers.activations import LogSoftmax, ReLU, log_softmax
 from harness.layers.base import Layer, Parameter, Pullback, Shape
-from harness.layers.chains import Residual, chain_flops, chain_forward, chain_shape, has_batch_norm
+from harness.layers.chains import Residual, batch_norms, chain_flops, chain_forward, chain_shape
 from harness.layers.convolution import Conv2D, MaxPool2D
 from harness.layers.linear import Flatten, Linear
 from harness.layers.normalization import BatchNorm
 from harness.layers.pooling import GlobalAveragePool
+from harness.layers.rounding import with_rounding
 
 __all__ = [
     "BatchNorm",
@@ -30,9 +31,10 @@ __all__ = [
     "ReLU",
     "Residual",
     "Shape",
+    "batch_norms",
     "chain_flops",
     "chain_forward",
     "chain_shape",
-    "has_batch_norm",
     "log_softmax",
+    "with_rounding",
 ]

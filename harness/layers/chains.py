@@ -72,9 +72,12 @@ class Residual:
         return y + around, pullback
 
 
-def has_batch_norm(layers: Sequence[Layer]) -> bool:
-    """Whether there is a BatchNorm among the layers, at any depth."""
-    return any(
-        isinstance(layer, BatchNorm) or (isinstance(layer, Residual) and has_batch_norm((*layer.body, *layer.shortcut)))
-        for layer in layers
-    )
+def batch_norms(layers: Sequence[Layer]) -> list[BatchNorm]:
+    """The BatchNorm layers among these, at any depth, in order."""
+    found: list[BatchNorm] = []
+    for layer in layers:
+        if isinstance(layer, BatchNorm):
+            found.append(layer)
+        elif isinstance(layer, Residual):
+            found += batch_norms((*layer.body, *layer.shortcut))
+    return found

@@ -188,6 +188,16 @@ def loss_and_gradients(
     return total, gradients
 
 
+def mean_loss(workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None) -> float:
+    """The mean loss over the batch, as `loss_and_gradients` has it."""
+    total, count, end = 0.0, len(batch["x"]), 0
+    for size in groups or (count,):
+        start, end = end, end + size
+        outputs, _ = chain_forward(workload.layers, params, batch["x"][start:end])
+        total += loss_and_gradient(workload.loss, outputs, batch["y"][start:end])[0] * size / count
+    return total
+
+
 def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean loss of a batch, and its gradient with respect to the outputs.
 

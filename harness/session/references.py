@@ -169,7 +169,7 @@ class References:
             options, batch = spec.parity_options, spec.parity_batch
             own = (spec.parity_optimizer, *runs.parity_sizes(spec, self.batches(spec)))
         else:
-            options, batch, own = spec.options, spec.global_batch, (spec.optimizer,)
+            options, batch, own = spec.options, spec.global_batch, (spec.optimizer, spec.precision)
         key = (phase, spec.workload, spec.size, spec.seed, spec.algorithm, normalization(spec, options)(batch), *own)
         key += tuple(run_options.values(spec).items())
         if spec.algorithm != "synchronous":

@@ -1,28 +1,172 @@
 """After the last timed block: is what was timed the program whose curve was compared?
 
 Each inspection looks at the program as it is then, outside the timed part, and returns checks. A failed check voids the
-launch: harness/results/judge.py.
+launch: harness/results/judge.py. harness/gate/timed_program.py has the tolerances.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from harness.spec import Check
+import numpy as np
+
+from harness.gate import timed_curve, timed_program
+from harness.reference import loops
+from harness.spec import Check, Timing
+from harness.spec.arrays import Arrays
+from harness.spec.partition import normalization_groups
+from harness.worker import timing
+from harness.worker.calls import make_steps
 from harness.worker.context import Context
+from harness.worker.loss_curve import compare, place
 
 Inspection = Callable[[Context, Sequence[Any]], Iterable[Check]]
 """Called on every rank at the same time, with the batches that the timed blocks used. It may make steps."""
 
-INSPECTIONS: tuple[Inspection, ...] = ()
-"""In this order. An inspection that changes the program's state comes after those that look at it."""
+AFFORDABLE = 2e9
+"""Floating-point operations of a forward pass that NumPy repeats after the blocks of each launch: about a tenth of a
+second of a core's time. The curve's budget would allow ten times as many, but it is spent once for all launches."""
+
+CHUNK = 4  # calls whose batches wait on the devices together while the curve is repeated
 
 
 def inspect(context: Context, resident: Sequence[Any]) -> None:
     """Make all inspections, and note their checks."""
-    draft = context.draft
     for inspection in INSPECTIONS:
-        draft.progress(f"inspecting the timed program: {inspection.__name__.replace('_', ' ')}")
-        assert draft.answer.timing is not None
-        draft.note_timing(checks=(*draft.answer.timing.checks, *inspection(context, resident)))
+        context.draft.progress(f"inspecting the timed program: {inspection.__name__.replace('_', ' ')}")
+        found = tuple(inspection(context, resident))
+        context.draft.note_timing(checks=(*_timing(context).checks, *found))
+
+
+def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Can the devices be as fast as the blocks say? Rank 0 answers for all: other ranks may only serve it."""
+    spec = context.spec
+    if context.draft.rank or not hasattr(context.runtime, "matrix_rate"):
+        return
+    reached = spec.global_batch * context.job.workload.flops_per_unit() / _block_step(context)
+    possible = context.runtime.matrix_rate(context.job.world, spec.precision) * spec.devices
+    yield timed_program.matrix_rate(spec.precision, reached=reached, possible=possible)
+
+
+def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Are all copies of the parameters equal on all devices and ranks? Local training goes on to its next averaging."""
+    interval = context.spec.option("averaging_interval") or 1
+    while context.made.steps % interval:
+        make_steps(context.program, [resident[0]])
+        context.made(1)
+    own = list(context.program.export())
+    path = context.draft.folder / "replica.npz"
+    if context.draft.rank == 0:
+        np.savez(path, **own[0])  # pyright: ignore[reportArgumentType]
+    context.agree.barrier()
+    with np.load(path, allow_pickle=False) as other:
+        of_rank_0 = {name: other[name] for name in other.files}
+    for replica in own:
+        yield timed_program.replicas_apart(replica, of_rank_0, rank=context.draft.rank)
+
+
+def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Does one more step have the loss that NumPy computes from the exported weights? And does it move them?"""
+    spec, program = context.spec, context.program
+    with_loss = affordable(context)
+    before = list(program.export())
+    handles = make_steps(program, [resident[0]] * spec.steps_per_call)
+    found = program.loss(handles[0])
+    program.sync()
+    after = list(program.export())
+    context.made(spec.steps_per_call)
+    if with_loss and before:
+        batch = context.batches.batch(spec.curve_steps, spec.global_batch)
+        expected = reference_loss(context, before[0], batch)
+        first = _timing(context).losses[0]
+        yield timed_program.further_loss(spec, found=found, expected=expected, first=first)
+    if before:
+        yield timed_program.moves(before, after, spec.optimizer)
+
+
+def affordable(context: Context) -> bool:
+    """Whether NumPy repeats the forward pass of a batch."""
+    return context.job.workload.flops_per_unit() / 3 * context.spec.global_batch <= AFFORDABLE
+
+
+def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
+    """The loss of a global batch at these weights, in float64 with NumPy."""
+    spec, workload = context.spec, context.job.workload
+    groups = None
+    if workload.normalizes:
+        groups = normalization_groups(spec, batch=spec.global_batch, options=spec.options)
+    exact = {name: array.astype(np.float64) for name, array in params.items()}
+    return loops.mean_loss(workload, exact, batch, groups=groups)
+
+
+def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """From the initial weights again, by the same compiled program and in calls as in the blocks: is the curve the
+    curve, are its steps as slow, and does the optimizer count them?"""
+    spec, program, golden = context.spec, context.program, context.golden
+    counted = program.state()
+    if counted is not None:
+        yield timed_program.updates_counted(counted, context.made.steps * _updates_of_a_step(context))
+    program.load_state(initial_state(context))
+    first = _timing(context).losses
+    steps = len(first) if golden is None else len(golden.losses)
+    losses, seconds = _run_curve(context, steps)
+    counted = program.state()
+    if counted is not None:
+        yield timed_program.updates_counted(counted, steps * _updates_of_a_step(context))
+    if context.draft.rank == 0:
+        yield timed_program.pace(of_curve=seconds, of_blocks=_block_step(context))
+    if golden is not None:
+        if spec.algorithm != "asynchronous":
+            allowed = timed_curve.tolerances(golden, spec.precision, spec.tolerances).losses
+            yield timed_program.curve_again(first[:steps], losses, spec=spec, tolerance=allowed)
+        yield from (timed_program.after_blocks(check) for check in compare(context, golden, losses))
+
+
+def _updates_of_a_step(context: Context) -> int:
+    """Where workers do not wait for each other, each makes an update of its own."""
+    return context.spec.devices if context.spec.algorithm == "asynchronous" else 1
+
+
+def _run_curve(context: Context, steps: int) -> tuple[list[float], float]:
+    """The losses of the curve's first steps, read only after the calls of a chunk, and seconds of the fastest step."""
+    spec, program = context.spec, context.program
+    losses, fastest = [], np.inf
+    of_chunk = CHUNK * spec.steps_per_call
+    for start in range(0, steps, of_chunk):
+        batches = [place(context, step) for step in range(start, min(start + of_chunk, steps))]
+        handles: list[Any] = []
+        calls = [batches[at : at + spec.steps_per_call] for at in range(0, len(batches), spec.steps_per_call)]
+        call = partial(_make_calls, program, calls, handles)
+        seconds = timing.time_call(program, call, clock=time.perf_counter, barrier=context.agree.barrier)
+        fastest = min(fastest, seconds / len(batches))
+        losses += [program.loss(handle) for handle in handles]
+    return losses, float(fastest)
+
+
+def _make_calls(program: Any, calls: Sequence[Sequence[Any]], handles: list[Any]) -> None:
+    for placed in calls:
+        handles += make_steps(program, placed)
+
+
+def initial_state(context: Context) -> Arrays:
+    """The state that every training begins with, as a checkpoint without an optimizer would hold it."""
+    workload = context.job.workload
+    model = {f"model/{name}": array for name, array in context.job.params.items()}
+    return model | {f"running/{name}": array for name, array in workload.initial_statistics().items()}
+
+
+def _block_step(context: Context) -> float:
+    """Seconds of a step in the fastest block of this rank."""
+    return min(_timing(context).block_seconds) / _timing(context).steps_per_block
+
+
+def _timing(context: Context) -> Timing:
+    assert context.draft.answer.timing is not None
+    return context.draft.answer.timing
+
+
+INSPECTIONS: tuple[Inspection, ...] = (speed, replicas, further_step, curve_from_the_start)
+"""In this order. An inspection that changes the program's state comes after those that look at it."""

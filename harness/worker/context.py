@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from harness.contract import Job, Program
 from harness.datasets import Batches
 from harness.messages import Order
+from harness.reference.loops import Golden
 from harness.spec import TrialSpec
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
+
+
+@dataclass
+class StepCount:
+    """How many updates the program has made since it was built."""
+
+    steps: int = 0
+
+    def __call__(self, steps: int) -> None:
+        self.steps += steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +39,13 @@ class Context:
     batches: Batches  # training samples
     agree: Agreement
     draft: Draft
+    runtime: Any  # the package's runtime module
+    made: StepCount = field(default_factory=StepCount)
+
+    @cached_property
+    def golden(self) -> Golden | None:
+        """The reference that the order names, if it names one."""
+        return None if self.order.golden is None else Golden.load(self.order.golden)
 
     @property
     def spec(self) -> TrialSpec:

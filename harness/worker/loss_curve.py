@@ -10,6 +10,7 @@ from typing import Any
 from harness.contract import Program
 from harness.gate import timed_curve
 from harness.reference.loops import Golden
+from harness.spec import Check
 from harness.worker import timing
 from harness.worker.calls import make_steps, read_losses
 from harness.worker.context import Context
@@ -30,7 +31,7 @@ def follow_curve(context: Context) -> None:
     """
     program, spec, draft = context.program, context.spec, context.draft
     losses: list[float] = []
-    golden = None if context.order.golden is None else Golden.load(context.order.golden)
+    golden = context.golden
     for start in range(0, spec.curve_steps, spec.steps_per_call):
         steps = range(start, start + spec.steps_per_call)
         draft.progress("loss curve, step", steps[-1] + 1, spec.curve_steps)
@@ -41,27 +42,31 @@ def follow_curve(context: Context) -> None:
             draft.note_timing(first_step_seconds=first)
         else:
             call()
+        context.made(len(steps))
         for step, loss in zip(steps, read_losses(program, handles), strict=True):
             losses.append(loss)
             draft.note_timing(losses=tuple(losses))
             check_loss(losses, step)
-        if golden is not None and len(losses) == len(golden.losses) and comparable(context):
-            replicas = list(program.export())
-            checks = timed_curve.compare(
-                golden, losses=losses, replicas=replicas, precision=spec.precision, tolerances=spec.tolerances
-            )
-            draft.note_timing(checks=checks)
+        if golden is not None and len(losses) == len(golden.losses):
+            draft.note_timing(checks=compare(context, golden, losses))
 
 
-def comparable(context: Context) -> bool:
-    """Whether the weights after the curve are known well enough to judge a program by them.
+def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[Check, ...]:
+    """The curve so far, and the weights at its end, against the reference. A collective.
 
-    They are not where workers do not wait for each other, nor between two averagings of local training, nor in low
-    precision. Nor are they with BatchNorm, which amplifies rounding.
+    Between two averagings of local training, only losses are known.
     """
     spec = context.spec
-    known = spec.algorithm == "synchronous" and not context.job.workload.normalizes
-    return known and spec.precision in timed_curve.TOLERANCES
+    if spec.algorithm == "asynchronous":
+        return timed_curve.compare_stale(golden, replicas=list(context.program.export()))
+    averaged = len(losses) % (spec.option("averaging_interval") or 1) == 0
+    return timed_curve.compare(
+        golden,
+        losses=losses,
+        replicas=list(context.program.export()) if averaged else [],
+        precision=spec.precision,
+        tolerance_set=spec.tolerances,
+    )
 
 
 def _call(program: Program, placed: Sequence[Any], handles: list[Any]) -> None:

@@ -14,7 +14,6 @@ import importlib
 import importlib.metadata
 import os
 import platform
-import resource
 import signal
 import sys
 import time
@@ -32,7 +31,7 @@ from harness.messages import ORDER, Order
 from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, run_options
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
-from harness.worker import compile_cache, libraries
+from harness.worker import compile_cache, libraries, memory
 from harness.worker.context import Context
 from harness.worker.divergence import Diverged
 from harness.worker.draft import Draft
@@ -112,6 +111,7 @@ def work(draft: Draft) -> None:
             batches=batches,
             agree=Agreement(draft.folder, draft.rank, partial(runtime.barrier, world)),
             draft=draft,
+            runtime=runtime,
         )
     )
     draft.note(compile_cache=compile_cache.state(cached, compile_cache.files(order.compile_cache)))
@@ -158,9 +158,8 @@ def inspect_process(runtime: Any, world: World, precision: Precision, spec: Tria
     idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""
     if idle:
         raise RuntimeError(f"a setting is not at work: {idle}")
-    peak = runtime.peak_bytes(world)
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
-    draft.note(peak_bytes=resident if peak is None else peak, peak_kind="process" if peak is None else "device")
+    if draft.answer.peak_bytes is None:
+        memory.note_peak(runtime, world, draft)
     if hasattr(runtime, "probe"):  # last, so that the probe's own memory is not counted
         draft.progress("probing the precision")
         draft.note(precision_errors=runtime.probe(world, precision, spec.settings))

@@ -8,14 +8,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from harness.contract import Job, Program
+from harness.gate import timed_program
 from harness.spec import TrialSpec, run_options
 from harness.spec.optimizers import scheduled
-from harness.worker import timing
+from harness.worker import memory, timing
 from harness.worker.after_blocks import inspect
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
@@ -61,6 +63,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     assert draft.answer.timing is not None
     first_loss = draft.answer.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
+    memory.note_peak(context.runtime, context.job.world, draft)  # what follows is not part of the training
     inspect(context, resident)
     trace = getattr(program, "trace", None)
     if trace is not None and spec.launch == 0:
@@ -77,11 +80,13 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
     draft.progress("pilot")
     steps = in_whole_calls(spec.steps_per_block)
     (pilot,) = timed(blocks=1, steps_per_block=steps)
+    context.made(steps)
     step_seconds = agree.on("pilot", pilot / steps)
     if spec.warmup_seconds:
         draft.progress("warm-up")  # clocks rise from idle within about a second
         steps = in_whole_calls(timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
         (warm,) = timed(blocks=1, steps_per_block=steps)
+        context.made(steps)
         step_seconds = agree.on("warm-up", warm / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
@@ -98,9 +103,11 @@ def time_blocks_in_turn(
     spec, draft = context.spec, context.draft
     seconds: list[float] = []
     bare_seconds: list[float] = []
+    left: list[float] = []
 
     def suite_block() -> None:
         seconds.extend(timed_block())
+        left.append(timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier))
 
     def bare_block() -> None:
         assert bare_steps is not None
@@ -114,6 +121,13 @@ def time_blocks_in_turn(
         for run_block in reversed(pair) if block % 2 else pair:
             run_block()
         draft.note_timing(block_seconds=tuple(seconds), bare_block_seconds=tuple(bare_seconds))
+    assert draft.answer.timing is not None
+    timing_so_far = draft.answer.timing
+    context.made(timing_so_far.steps_per_block * (len(seconds) + len(bare_seconds)))
+    block = context.agree.on(
+        "block", median(seconds)
+    )  # rank 0's: a rank that only serves others has no work of its own
+    draft.note_timing(checks=(*timing_so_far.checks, timed_program.work_after_sync(left, block)))
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
-from harness.reference.loops import Golden, replay
+from harness.reference.loops import replay
 from harness.worker.calls import in_calls, make_steps, read_losses
 from harness.worker.context import Context
 
@@ -22,8 +22,8 @@ def prove(context: Context) -> None:
     or trained program makes them.
     """
     program, spec, job, draft = context.program, context.spec, context.job, context.draft
-    assert context.order.golden is not None
-    golden = Golden.load(context.order.golden)
+    assert context.golden is not None
+    golden = context.golden
     losses, gradients = [], None
     epochs = epochs_of(spec, context.batches, batch=spec.parity_batch)
     steps = parity_steps(spec, epochs, normalizes=job.workload.normalizes)

@@ -49,6 +49,19 @@ def time_call(
     return clock() - start
 
 
+def work_left(program: Program, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
+    """Seconds that a program whose `sync` has just returned still needs until its last loss can be read.
+
+    Reading takes time by itself, also across ranks. So the loss is read twice, and only the difference counts.
+    """
+    barrier()  # the slowest rank's time is no work of this one
+    start = clock()
+    program.loss()
+    first = clock()
+    program.loss()
+    return (first - start) - (clock() - first)
+
+
 def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:
     """How many steps last `seconds`, no fewer than `at_least`."""
     return max(at_least, math.ceil(seconds / step_seconds))

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.layers import Layer, Parameter, Shape, chain_flops, has_batch_norm
+from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 
@@ -65,7 +65,7 @@ class Workload:
     @property
     def normalizes(self) -> bool:
         """Whether any layer normalizes over samples, so that it matters which samples share statistics."""
-        return has_batch_norm(self.layers)
+        return bool(batch_norms(self.layers))
 
     def init_params(self, seed: int) -> Arrays:
         """Initial float64 weights, drawn as `Parameter.init` says.
@@ -73,6 +73,12 @@ class Workload:
         Each tensor has its own random stream, so its values do not depend on the other tensors.
         """
         return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
+
+    def initial_statistics(self) -> Arrays:
+        """BatchNorm's running means, 0, and variances, 1, before the first step: "<layer>.mean" and "<layer>.var"."""
+        norms = batch_norms(self.layers)
+        means = {f"{norm.name}.mean": np.zeros(norm.channels) for norm in norms}
+        return means | {f"{norm.name}.var": np.ones(norm.channels) for norm in norms}
 
     def flops_per_unit(self) -> int:
         """Floating-point operations of training on one sample: three times the forward pass.

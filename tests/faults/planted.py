@@ -19,7 +19,7 @@ from harness.planning.run_request import TrainingRequest
 class Cell:
     """Where faults are planted: a strategy on a workload, on 2 devices (`single` on 1), 12 samples a step.
 
-    `known` are further fields of harness.request.Request.
+    `known` are further fields of harness.request.Request. `block` is the number of steps in the timed block.
     """
 
     strategy: str
@@ -27,6 +27,7 @@ class Cell:
     size: str = "tiny"
     options: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, object] = field(default_factory=dict)
+    block: int = 1
 
 
 TRAINING = {"training": TrainingRequest(epochs=1)}  # the parity phase of `train`: its last batch is uneven
@@ -36,6 +37,7 @@ SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,ste
 
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 TIMED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults that spare the parity phase
+CAUGHT_BY: dict[str, str] = {}  # what must catch those: see planted_when_timed
 
 
 def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -48,20 +50,27 @@ def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return register
 
 
-def planted_when_timed(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register a fault of the timed program under its function's name."""
+def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a fault of the timed program under its function's name.
+
+    `by`: how the quantities of the checks begin of which one must catch it; by default, those of the loss curve.
+    """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         TIMED[plant.__name__] = (cell, plant)
+        CAUGHT_BY[plant.__name__] = by
         return plant
 
     return register
 
 
-def register_all() -> None:
-    """Fill the register from every file of faults beside this one."""
+def register_all() -> dict[str, Cell]:
+    """Fill the register from every file of faults beside this one. Returns the cells of the timed ones."""
+    cells: dict[str, Cell] = {}
     for file in sorted(Path(__file__).parent.glob("*_faults.py")):
-        importlib.import_module(file.stem)
+        module = importlib.import_module(file.stem)
+        cells |= getattr(module, "TIMED_CELLS", {})
+    return cells
 
 
 def replaced(owner, name, change):

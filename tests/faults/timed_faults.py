@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planted import Cell, fired, planted_when_timed, replaced
 
-CELLS = {
+TIMED_CELLS = {
     "torch single": Cell("single"),
     "torch single toy": Cell("single", workload="toy", size="base"),
     "torch single at a tiny rate": Cell("single", known={"optimizer": "sgd:learning_rate=1e-9"}),

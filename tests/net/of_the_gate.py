@@ -89,7 +89,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "tests/forked/zygote.py",
-                        'planted.plant(fault, folder)',
+                        "planted.plant(fault, folder)",
                         'importlib.import_module("planted")',
                     ),
                 ),
@@ -300,8 +300,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/loss_curve.py",
-                        "replicas = list(program.export())",
-                        "replicas = [golden.params]",
+                        "replicas=list(context.program.export()) if averaged else [],",
+                        "replicas=[golden.params],",
                     ),
                 ),
                 tests=("test_timed_faults::test_a_timed_program_that_is_wrong_is_caught[torch-never_updates_a_toy]",),

@@ -1,0 +1,138 @@
+"""Tolerances and comparisons for the program that was timed, as it is after the last timed block.
+
+harness/worker/after_blocks.py makes the steps; this module knows what right programs do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from harness.gate import timed_curve
+from harness.spec import Check, OptimizerSpec, Precision, Quantity, TrialSpec
+from harness.spec.arrays import Arrays
+from harness.spec.checks import finding
+
+REPLICAS = 1e-6
+"""How far copies of the parameters on different ranks may be apart, relative to each tensor's norm. In right programs
+all of them were equal: an all-reduce gives every rank the same bits."""
+
+TINY = float(np.finfo(np.float64).tiny)
+
+LOSS: dict[Precision, float] = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 1e-3, "bf16": 2e-2}
+"""How far the loss of a further step may be from NumPy's at the exported weights, relative. Measured in right programs:
+5e-8 in fp32, 2e-6 with BatchNorm, and up to 2e-3 in bf16. The loss of half of a batch is off by 3e-2."""
+
+STALE = 0.25
+"""The same where workers do not wait for each other: each loss belongs to slightly older weights."""
+
+LEAST_LOSS = 1e-2
+"""Errors of a loss are relative to this share of the first loss at least: after many steps on a few batches, a network
+knows them by heart, and what is left of the loss is rounding."""
+
+UNFINISHED = 0.02
+"""The share of a timed block that the devices may still need for it when `sync` has returned. In right programs they
+need nothing. But the first reading of a loss may fetch it from another process, which took up to 3.5 ms, so less than
+RESOLUTION seconds proves nothing."""
+RESOLUTION = 1e-2
+
+PACE = 10.0
+"""How many times faster than the curve's steps a block's steps may be. Both are timed in the same way. A step that does
+nothing is thousands of times faster."""
+
+MATRIX_RATE: dict[Precision, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.5, "bf16": 1.5}
+"""How many of the floating-point operations that a training step is counted with may be done in the time of one in a
+matrix product. Winograd's algorithms need up to 4 times fewer for 3 x 3 kernels (Lavin & Gray 2016, arXiv:1509.09308,
+F(4x4, 3x3)). Tensor cores gain nothing from them; 1.5 leaves room for a clock that rises after the measurement."""
+
+
+def replicas_apart(found: Arrays, other: Arrays, *, rank: int) -> Check:
+    """A copy of the parameters on `rank`, against rank 0's."""
+    errors = {
+        name: timed_curve.distance(found[name], array) / max(timed_curve.norm(array), TINY)
+        for name, array in other.items()
+    }
+    worst = max(errors, key=lambda name: errors[name])
+    return Check(quantity="replicas", error=errors[worst], tolerance=REPLICAS, worst=f"{worst} on rank {rank}")
+
+
+def further_loss(spec: TrialSpec, *, found: float, expected: float, first: float) -> Check:
+    """The loss of one more step. `expected`: at the exported weights; `first`: of the curve's first step."""
+    scale = max(abs(expected), LEAST_LOSS * abs(first))
+    error = abs(found - expected) / scale if math.isfinite(found) else math.inf
+    allowed = STALE if spec.algorithm == "asynchronous" else LOSS[spec.precision]
+    worst = f"{found:.6g}, by the reference {expected:.6g}"
+    return Check(quantity="loss of a further step", error=error, tolerance=allowed, worst=worst)
+
+
+def curve_again(first: Sequence[float], again: Sequence[float], *, spec: TrialSpec, tolerance: float) -> Check:
+    """The losses from the initial weights, before the timed blocks and after them."""
+    error = timed_curve.error_of_losses(again, first, rounding=timed_curve.ROUNDING[spec.precision])
+    return Check(quantity="curve after the blocks", error=error, tolerance=tolerance, worst="loss")
+
+
+def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: OptimizerSpec) -> Check:
+    """Whether a further step moved every replica's parameters. At a rate that rounding swallows, it need not."""
+    share = max(np.abs(array).max() for array in before[0].values()) * np.finfo(np.float32).eps
+    if optimizer.learning_rate <= float(share):
+        return finding("movement in a further step", "")
+    still = [
+        index
+        for index, (old, new) in enumerate(zip(before, after, strict=True))
+        if all(np.array_equal(old[name], new[name]) for name in old)
+    ]
+    return finding("movement in a further step", f"replica {still[0]} did not change" if still else "")
+
+
+def after_blocks(check: Check) -> Check:
+    """A check of the curve, as one of the curve that was repeated after the blocks."""
+    return replace(check, quantity=AFTER_BLOCKS[check.quantity])
+
+
+AFTER_BLOCKS: dict[Quantity, Quantity] = {
+    "timed losses": "losses after the blocks",
+    "timed parameters": "parameters after the blocks",
+    "size of the movement": "size of the movement after the blocks",
+    "size of a tensor's movement": "size of a tensor's movement after the blocks",
+}
+
+
+def work_after_sync(left: Sequence[float], block: float) -> Check:
+    """What was left to do after each timed block, in seconds. The least counts: an interruption is no evidence.
+
+    `block`: the seconds of a timed block.
+    """
+    share = max(0.0, min(left)) / block
+    return Check(
+        quantity="work after sync", error=share, tolerance=max(UNFINISHED, RESOLUTION / block), worst="of a block"
+    )
+
+
+def pace(*, of_curve: float, of_blocks: float) -> Check:
+    """Seconds of a step when the curve was repeated, and in the timed blocks."""
+    return Check(quantity="pace of the blocks", error=of_curve / of_blocks, tolerance=PACE, worst="a step of the curve")
+
+
+def matrix_rate(precision: Precision, *, reached: float, possible: float) -> Check:
+    """Floating-point operations per second in the timed blocks, and in a matrix product on the same devices."""
+    return Check(
+        quantity="share of the matrix rate",
+        error=reached / possible,
+        tolerance=MATRIX_RATE[precision],
+        worst=f"{possible:.1e} FLOP/s",
+    )
+
+
+def updates_counted(state: Arrays, steps: int) -> Check:
+    """What an optimizer or a schedule counted, in every entry of a program's state that is such a count."""
+    for name, array in state.items():
+        if name.startswith("optimizer/") and name.rpartition("/")[2] in COUNTS and array.item() != steps:
+            return finding("updates counted", f"{name} is {array.item():g} after {steps} updates")
+    return finding("updates counted", "")
+
+
+COUNTS = ("step", "steps", "count", "updates")
+"""The last part of the names under which torch.optim, Optax, and the suite's own optimizers keep their counts."""
