@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.contract import World
-from harness.spec import Cause, Parity, RankResult, Status, TrialSpec, codec
+from harness.spec import Cause, Parity, Precision, RankResult, Status, TrialSpec, codec
 
-Phase = Literal["parity", "timing", "training"]
+Phase = Literal["parity", "reference", "timing", "training"]
 
 ORDER = "order.json"
 
@@ -42,8 +42,10 @@ class Order:
     distributions: tuple[str, ...]  # whose versions are recorded
     worlds: tuple[World, ...]  # of each rank, in rank order
     inputs: Path  # training samples
-    golden: Path | None = None  # parity: the reference that the program is held against
+    golden: Path | None = None  # parity, timing: the reference that the program is compared with
     groups: int = 1  # parity: normalization groups of the reference
+    output: Path | None = None  # reference: the file that it is written to
+    rounding: Precision = "fp64"  # reference: the precision of the programs that it judges
     compile_cache: Path | None = None  # where the framework keeps what it has compiled
     test: Path | None = None  # training: the test samples
     run_folder: Path | None = None  # training: where checkpoints go

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.messages import Answer, Phase, Progress
-from harness.spec import Cause, Status, TrialSpec
+from harness.spec import Cause, Precision, Status, TrialSpec
 
 POLL_SECONDS = 0.1
 
@@ -29,6 +29,8 @@ class Launch:
     inputs: Path
     golden: Path | None = None
     groups: int = 1
+    output: Path | None = None  # reference: the file that it is written to
+    rounding: Precision = "fp64"  # reference: the precision of the programs that it judges
     test: Path | None = None  # training: the test set
     run_folder: Path | None = None  # training: where checkpoints are saved
     checkpoint: Path | None = None  # training: the checkpoint to resume from

@@ -144,6 +144,8 @@ def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: i
         inputs=launch.inputs,
         golden=launch.golden,
         groups=launch.groups,
+        output=launch.output,
+        rounding=launch.rounding,
         compile_cache=launch.compile_cache,
         test=launch.test,
         run_folder=launch.run_folder,

@@ -19,10 +19,12 @@ from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
+from harness.reference.loops import Golden
 from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget
 from harness.session.conditions import before_launch, run_facts
+from harness.session.device_references import DeviceReferences
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
@@ -71,6 +73,10 @@ class Session:
             references=self.references,
             budget=self.budget,
             display=display,
+        )
+
+        self.device_references = DeviceReferences(
+            self.references, self.launches, row=self._row, work=self.scratch.folder, display=display
         )
 
     def measure_all(self) -> list[TrialResult]:
@@ -210,9 +216,10 @@ class Session:
         launched = spec
         if spec.is_cut_by_time:  # every launch is cut where the proved program was
             launched = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
+        curve = self.device_references.curve(spec) or self.references.curve(spec)
         self.display.phase(f"{'training' if spec.training else 'timing'} {spec.cell} launch {spec.launch + 1}")
         planned = self._conditions(spec)
-        outcome = self.launches.run_measurement(launched)
+        outcome = self.launches.run_measurement(launched, curve)
         self.display.advance()
         result = self.rows.from_outcome(spec, outcome, planned)
         if result.conditions.versions and not same_conditions(result, proof):  # the proof is an earlier session's
@@ -221,7 +228,8 @@ class Session:
             if proof is None or proof.status != "ok":
                 return
         judge_measurement = trained if spec.training else timed
-        self.rows.add(judge_measurement(result, outcome, proof.parity, self.references.golden_losses(spec)))
+        losses = () if curve is None else tuple(Golden.load(curve).losses.tolist())
+        self.rows.add(judge_measurement(result, outcome, proof.parity, losses))
 
     def _conditions(self, spec: TrialSpec) -> Conditions:
         """What a launch that begins now runs with."""

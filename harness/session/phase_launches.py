@@ -16,7 +16,7 @@ from harness.messages import Phase
 from harness.planning.plan import Plan
 from harness.session.budget import Budget
 from harness.session.references import References
-from harness.spec import CUT_SHORT, Cause, TrialSpec
+from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec
 from harness.spec.progress import Display
 
 
@@ -47,11 +47,15 @@ class PhaseLaunches:
         parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
         return self._run(parity, stop)
 
-    def run_measurement(self, spec: TrialSpec) -> Outcome:
-        """Run the timing phase of a trial, or its training."""
+    def run_reference(self, spec: TrialSpec, output: Path, *, rounding: Precision) -> Outcome:
+        """Train a float64 cell on its device, and write the reference of the timed cells of a precision to a file."""
+        return self._run(replace(self._launch(spec, "reference"), output=output, rounding=rounding), None)
+
+    def run_measurement(self, spec: TrialSpec, curve: Path | None) -> Outcome:
+        """Run the timing phase of a trial, or its training. `curve`: the reference of its first steps."""
         if spec.training:
             return self._run(self._launch(spec, "training"), None)
-        return self._run(self._launch(spec, "timing", reference=self._references.curve(spec)), None)
+        return self._run(self._launch(spec, "timing", reference=curve), None)
 
     def _run(self, planned: Launch, stop: threading.Event | None) -> Outcome:
         """Launch a phase. When the session is over it is ended, and counts as not yet run."""
@@ -117,4 +121,4 @@ class PhaseLaunches:
 
 def _name(spec: TrialSpec, phase: Phase) -> str:
     """The name of a launch's folders."""
-    return f"{spec.computation}-parity" if phase == "parity" else f"{spec.cell}-launch{spec.launch}"
+    return f"{spec.cell}-launch{spec.launch}" if phase in ("timing", "training") else f"{spec.computation}-{phase}"

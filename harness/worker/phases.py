@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness import messages
 from harness.worker.context import Context
+from harness.worker.device_reference import make_reference
 from harness.worker.measure import measure
 from harness.worker.prove import prove
 from harness.worker.train import train
@@ -25,6 +26,7 @@ class Phase:
 
 PHASES: dict[messages.Phase, Phase] = {
     "parity": Phase(run=prove, small=True),
+    "reference": Phase(run=make_reference),
     "timing": Phase(run=measure),
     "training": Phase(run=train),
 }

@@ -1,0 +1,108 @@
+"""References of the timed curve that NumPy cannot afford: the same network in float64, trained on the device.
+
+The framework's own `single` strategy trains the first steps at the timed batch, with the timed optimizer and the same
+BatchNorm groups. It is a program like those that it judges, so it must pass the parity gate itself, on a small batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from harness import workloads
+from harness.gate.runs import normalization
+from harness.launch.launcher import Outcome
+from harness.results.judge import judge
+from harness.session.phase_launches import PhaseLaunches
+from harness.session.references import References
+from harness.spec import CHECKED_LOSSES, TrialResult, TrialSpec, registry
+from harness.spec.progress import Display
+
+CPU_FLOPS = 1e12
+"""Floating-point operations that such a reference may cost on CPU devices. On GPUs it may cost anything: ResNet-50 on
+256 images of 224 x 224 takes 1.2 s a step on an H200."""
+
+
+class DeviceReferences:
+    """Computes each reference once in a session, when the first cell needs it."""
+
+    def __init__(
+        self,
+        references: References,
+        launches: PhaseLaunches,
+        *,
+        row: Callable[[TrialSpec, Outcome], TrialResult],
+        work: Path,
+        display: Display,
+    ) -> None:
+        """`row`: an empty row for a launch, to be judged. `work`: the session's scratch folder."""
+        self._references, self._launches, self._row = references, launches, row
+        self._work, self._display = work, display
+        self._found: dict[tuple, Path | None] = {}
+
+    def curve(self, spec: TrialSpec) -> Path | None:
+        """The file with the reference of a cell's first timed steps; None where there cannot be one."""
+        twin = float64_twin(spec)
+        if twin is None or not self._worth(spec):
+            return None
+        key = (twin.framework, twin.workload, twin.size, twin.seed, twin.global_batch, twin.accumulation_steps)
+        key += (twin.optimizer, spec.precision)
+        if key not in self._found:
+            self._found[key] = self._compute(twin, spec)
+        return self._found[key]
+
+    def _worth(self, spec: TrialSpec) -> bool:
+        """Whether NumPy cannot afford the steps that are compared at least, and the device can."""
+        wanted = min(CHECKED_LOSSES, spec.curve_steps)
+        if spec.protocol != "resident" or spec.training or self._references.curve_steps(spec) >= wanted:
+            return False
+        step = spec.global_batch * workloads.get(spec.workload, spec.size).flops_per_unit()
+        return spec.platform == "gpu" or 2 * wanted * step <= CPU_FLOPS
+
+    def _compute(self, twin: TrialSpec, spec: TrialSpec) -> Path | None:
+        name = f"{twin.workload} {twin.size} in float64 by {registry.framework(twin.framework).title} on the device"
+        self._display.phase(f"reference: {name}")
+        proof = judge(self._row(twin, outcome := self._launches.run_parity(twin)), outcome)
+        if proof.status != "ok":
+            self._display.done(f"reference: {name}: {proof.reason}", proof.status)
+            return None
+        self._work.mkdir(exist_ok=True)
+        output = self._work / f"device-reference-{len(self._found)}.npz"
+        outcome = self._launches.run_reference(twin, output, rounding=spec.precision)
+        self._display.done(f"reference: {name}{': ' if outcome.reason else ''}{outcome.reason}", outcome.status)
+        return output if outcome.status == "ok" else None
+
+
+def float64_twin(spec: TrialSpec) -> TrialSpec | None:
+    """The cell that trains like this one, on one device in float64 and without any option; None if there is none.
+
+    A gradient accumulated over parts of the batch has the BatchNorm groups of as many devices or micro-batches.
+    """
+    if spec.algorithm != "synchronous":
+        return None
+    groups = normalization(spec, spec.options)(spec.global_batch)
+    if len(set(groups)) > 1 or spec.parity_batch % len(groups):
+        return None
+    framework = registry.framework(spec.framework)
+    single = framework.strategy("single")
+    steps = min(CHECKED_LOSSES, spec.curve_steps)
+    return replace(
+        spec,
+        strategy="single",
+        devices=1,
+        options=single.defaults,
+        roles=single.roles(single.defaults),
+        changed_in_parity={},
+        variant=f"float64 reference, {spec.global_batch} samples, {len(groups)} groups",
+        normalization="global",
+        accumulation_steps=len(groups),
+        steps_per_call=1,
+        tolerances="exact",
+        track="defaults",
+        settings={setting.name: False for setting in framework.settings},
+        chosen_settings={},
+        precision="fp64",
+        curve_steps=steps,
+        parity_steps=workloads.get(spec.workload, spec.size).parity_steps,
+    )
