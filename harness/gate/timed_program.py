@@ -24,10 +24,11 @@ TINY = float(np.finfo(np.float64).tiny)
 
 LOSS: dict[Precision, float] = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 1e-3, "bf16": 2e-2}
 """How far the loss of a further step may be from NumPy's at the exported weights, relative. Measured in right programs:
-5e-8 in fp32, 2e-6 with BatchNorm, and up to 2e-3 in bf16. The loss of half of a batch is off by 3e-2."""
+5e-8 in fp32, 2e-6 with BatchNorm, and up to 3.4e-3 in bf16. The loss of half of a batch is off by 3e-2."""
 
 STALE = 0.25
-"""The same where workers do not wait for each other: each loss belongs to slightly older weights."""
+"""The same where workers do not wait for each other, relative to the first loss at least: each loss belongs to slightly
+older weights. Measured were up to 0.03 (mnist_cnn base in bf16 on two GPUs)."""
 
 LEAST_LOSS = 1e-2
 """Errors of a loss are relative to this share of the first loss at least: after many steps on a few batches, a network
@@ -61,9 +62,10 @@ def replicas_apart(found: Arrays, other: Arrays, *, rank: int) -> Check:
 
 def further_loss(spec: TrialSpec, *, found: float, expected: float, first: float) -> Check:
     """The loss of one more step. `expected`: at the exported weights; `first`: of the curve's first step."""
-    scale = max(abs(expected), LEAST_LOSS * abs(first))
+    stale = spec.algorithm == "asynchronous"
+    scale = max(abs(expected), (1 if stale else LEAST_LOSS) * abs(first))
     error = abs(found - expected) / scale if math.isfinite(found) else math.inf
-    allowed = STALE if spec.algorithm == "asynchronous" else LOSS[spec.precision]
+    allowed = STALE if stale else LOSS[spec.precision]
     worst = f"{found:.6g}, by the reference {expected:.6g}"
     return Check(quantity="loss of a further step", error=error, tolerance=allowed, worst=worst)
 

@@ -1,7 +1,8 @@
 """References of the timed curve that NumPy cannot afford: the same network in float64, trained on the device.
 
-The framework's own `single` strategy trains the first steps at the timed batch, with the timed optimizer and the same
-BatchNorm groups. It is a program like those that it judges, so it must pass the parity gate itself, on a small batch.
+The `single` strategy of the first framework that needs it trains the first steps at the timed batch, with the timed
+optimizer and the same BatchNorm groups. It is a program like those that it judges, so it must pass the parity gate
+itself, on a small batch.
 """
 
 from __future__ import annotations
@@ -39,18 +40,24 @@ class DeviceReferences:
         """`row`: an empty row for a launch, to be judged. `work`: the session's scratch folder."""
         self._references, self._launches, self._row = references, launches, row
         self._work, self._display = work, display
-        self._found: dict[tuple, Path | None] = {}
+        self._found: dict[tuple, Path] = {}
+        self._failed: set[tuple] = set()  # with the framework: that of another one may fit into memory
 
     def curve(self, spec: TrialSpec) -> Path | None:
         """The file with the reference of a cell's first timed steps; None where there cannot be one."""
         twin = float64_twin(spec)
         if twin is None or not self._worth(spec):
             return None
-        key = (twin.framework, twin.workload, twin.size, twin.seed, twin.global_batch, twin.accumulation_steps)
-        key += (twin.optimizer, spec.precision)
-        if key not in self._found:
-            self._found[key] = self._compute(twin, spec)
-        return self._found[key]
+        # One framework's reference serves all: it is in float64, and has passed the gate.
+        key = (twin.workload, twin.size, twin.seed, twin.global_batch, twin.accumulation_steps, twin.optimizer)
+        key += (twin.platform, spec.precision)
+        if key not in self._found and (twin.framework, key) not in self._failed:
+            found = self._compute(twin, spec)
+            if found is None:
+                self._failed.add((twin.framework, key))
+                return None
+            self._found[key] = found
+        return self._found.get(key)
 
     def _worth(self, spec: TrialSpec) -> bool:
         """Whether NumPy cannot afford the steps that are compared at least, and the device can."""

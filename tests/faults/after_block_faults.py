@@ -242,7 +242,7 @@ def bf16_never_updates():
     )
 
 
-@planted_when_timed("torch single in bf16", by="loss of a further step")
+@planted_when_timed("torch single in bf16", by="curve after")
 def bf16_half_of_the_batch_in_the_blocks():
     """The blocks train on half of each batch."""
     half_of_the_batch_in_the_blocks()
