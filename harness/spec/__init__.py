@@ -29,6 +29,7 @@ from harness.spec.kinds import (
     Traffic,
 )
 from harness.spec.measured import Epoch, RankResult, Span, Timing, Training
+from harness.spec.number_formats import NumberFormats, Places
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, CellShape, Option, ParityPhase
 from harness.spec.result import (
     CHECKED_LOSSES,
@@ -69,10 +70,12 @@ __all__ = [
     "Input",
     "LastBatch",
     "Normalization",
+    "NumberFormats",
     "OptimizerSpec",
     "Option",
     "Parity",
     "ParityPhase",
+    "Places",
     "Platform",
     "Precision",
     "Processes",

@@ -40,6 +40,7 @@ Quantity = Literal[
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "size of the movement after the blocks", "size of a tensor's movement after the blocks",
     "pace of the blocks", "share of the matrix rate",
+    "number formats",  # of the running program
     "work after sync",  # that the devices still had to do when the program said that they were idle
 ]  # fmt: skip
 Status = Literal[

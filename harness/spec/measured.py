@@ -7,6 +7,7 @@ from typing import Literal
 
 from harness.spec.checks import Check
 from harness.spec.kinds import CompileCache
+from harness.spec.number_formats import NumberFormats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class Timing:
     block_seconds: tuple[float, ...] = ()
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
+    formats: NumberFormats | None = None  # of the program that was timed
 
 
 @dataclass(frozen=True, kw_only=True)
