@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from harness.gate.number_formats import SAMPLED, held_in, narrower, note
-from harness.spec import NumberFormats, Places
+from harness.spec import NumberFormats
 from torch_impl import tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
@@ -30,6 +30,8 @@ PRODUCTS = re.compile(
 )
 """The operators that compute products. Others, like aten::linear, are called before autocast has cast their inputs."""
 CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
+
+
 @dataclass(frozen=True)
 class Operator:
     """One call of an operator: the formats of its inputs, and the names of those that called it, outermost first."""

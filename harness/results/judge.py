@@ -89,7 +89,14 @@ def _without_times(rank: RankResult) -> RankResult:
     """What a failed launch keeps of its timing phase: no one may take the time of a wrong or unfinished run."""
     losses = rank.timing.losses if rank.timing else ()
     checks = rank.timing.checks if rank.timing else ()
-    return replace(rank, timing=Timing(losses=losses, checks=checks), peak_bytes=None, peak_kind="", build_seconds=None)
+    formats = rank.timing.formats if rank.timing else None
+    return replace(
+        rank,
+        timing=Timing(losses=losses, checks=checks, formats=formats),
+        peak_bytes=None,
+        peak_kind="",
+        build_seconds=None,
+    )
 
 
 def _checked(result: TrialResult) -> TrialResult:

@@ -21,6 +21,7 @@ from harness.spec.partition import normalization_groups
 from harness.worker import timing
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
+from harness.worker.formats import number_formats
 from harness.worker.loss_curve import compare, place
 
 Inspection = Callable[[Context, Sequence[Any]], Iterable[Check]]
@@ -168,5 +169,6 @@ def _timing(context: Context) -> Timing:
     return context.draft.answer.timing
 
 
-INSPECTIONS: tuple[Inspection, ...] = (speed, replicas, further_step, curve_from_the_start)
-"""In this order. An inspection that changes the program's state comes after those that look at it."""
+INSPECTIONS: tuple[Inspection, ...] = (speed, replicas, further_step, curve_from_the_start, number_formats)
+"""In this order. An inspection that changes the program's state comes after those that look at it. The last one may
+make steps that nobody counts."""

@@ -1,0 +1,29 @@
+"""The inspection of the number formats in which the timed program computes, communicates and remembers."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+from harness.gate import number_formats as rules
+from harness.spec import Check
+from harness.worker.context import Context
+
+
+def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Note the formats of this rank's program, and judge them. A program may train on meanwhile.
+
+    Where workers meet every few steps, as many are read, so that one meeting is among them.
+    """
+    spec, name = context.spec, f"{context.order.package}.formats"
+    if importlib.util.find_spec(name) is None:
+        return ()
+    steps_per_call, interval = spec.steps_per_call, spec.option("averaging_interval") or 1
+    batches = cycle(resident)
+    calls = [list(islice(batches, steps_per_call)) for _ in range(-(-interval // steps_per_call))]
+    found = importlib.import_module(name).read(context.program, calls)
+    context.draft.note_timing(formats=found)
+    return rules.judge(found, spec.precision, spec.tolerances, has_stages=spec.option("cut") is not None)
