@@ -35,6 +35,7 @@ from harness.spec import (
     FrameworkSpec,
     Gpu,
     Hardware,
+    NumberFormats,
     OptimizerSpec,
     Parity,
     RankResult,
@@ -522,7 +523,7 @@ def test_the_schema_changes_with_its_version_alone():
     """If this fails, this program no longer reads what others of the same version wrote. Raise SCHEMA_VERSION, teach
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
-    kinds += [Timing, Training, Epoch, Span, Parity, Check, Cause, Described, DescribedSetting]
+    kinds += [Timing, NumberFormats, Training, Epoch, Span, Parity, Check, Cause, Described, DescribedSetting]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

@@ -21,7 +21,7 @@ FORMATS = ("float16", "bfloat16", "float32", "float64")
 """From narrow to wide. Any other, such as an 8-bit one, is narrower."""
 
 SAMPLED = 4096  # values of a tensor that decide how it is held
-MOST_EQUAL = 64  # of these must differ: a tensor of zeros, or of ones, says nothing
+LEAST_DIFFERENT = 64  # so many of them must differ: a tensor of zeros, or of ones, says nothing
 
 
 def judge(
@@ -80,7 +80,7 @@ def held_in(values: np.ndarray) -> str:
     The array's own format if too few of the values differ to tell.
     """
     name = values.dtype.name
-    if name not in ("float32", "float64") or len(np.unique(values)) < MOST_EQUAL:
+    if name not in ("float32", "float64") or len(np.unique(values)) < LEAST_DIFFERENT:
         return name
     if name == "float64" and not np.array_equal(values, values.astype(np.float32)):
         return name

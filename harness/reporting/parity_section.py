@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
-from harness.reporting import loss_agreement
+from harness.reporting import loss_agreement, number_formats
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import from_to
 from harness.reporting.model import List, Node, Section, Table, paragraph
@@ -40,7 +40,8 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
     proved = [cell for cell in cells if proofs[cell.spec.computation] is cell]
-    return (paragraph(what), paragraph(how), table(proved), List(tuple(loss_agreement.sentences(cells))))
+    found = List((*loss_agreement.sentences(cells), *number_formats.sentences(cells)))
+    return (paragraph(what), paragraph(how), table(proved), found)
 
 
 def table(cells: Sequence[Cell]) -> Table:

@@ -56,7 +56,7 @@ class Timing:
     block_seconds: tuple[float, ...] = ()
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
-    formats: NumberFormats | None = None  # of the program that was timed
+    formats: NumberFormats | None = None  # of the timed program; None: not asked for
 
 
 @dataclass(frozen=True, kw_only=True)

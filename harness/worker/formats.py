@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from typing import Any
 
-from harness.gate import number_formats as rules
+from harness.gate.number_formats import judge
 from harness.spec import Check
 from harness.worker.context import Context
 
@@ -26,4 +26,4 @@ def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]
     calls = [list(islice(batches, steps_per_call)) for _ in range(-(-interval // steps_per_call))]
     found = importlib.import_module(name).read(context.program, calls)
     context.draft.note_timing(formats=found)
-    return rules.judge(found, spec.precision, spec.tolerances, has_stages=spec.option("cut") is not None)
+    return judge(found, spec.precision, spec.tolerances, has_stages=spec.option("cut") is not None)
