@@ -81,7 +81,7 @@ def note_collectives(text: str, found: NumberFormats) -> None:
     for line in text.splitlines():
         if match := COLLECTIVE.search(line):
             for name in re.findall(r"\b(b?f\d+\w*)\[", match[1]):
-                note(found.transfers, XLA_NAMES.get(name, name), f"{match[2]}, inserted by XLA")
+                note(found.transfers, str(XLA_NAMES.get(name, name)), f"{match[2]}, inserted by XLA")
 
 
 def parameter_shapes(states: Sequence[Any]) -> set[tuple[int, ...]]:

@@ -15,17 +15,21 @@ from harness.spec import NumberFormats, Places, Precision, Timing, ToleranceSet
 
 def formats(**changed: Places) -> NumberFormats:
     """Those of a right program in float32, with changes."""
-    held: Places = {"float32": "fc.weight"}
-    right = {"products": {"float32": "mm"}, "reductions": {"float32": "all_reduce"}, "anywhere": {"float32": "add"}}
-    right |= {"parameters": held, "gradients": held, "optimizer_state": held}
-    return NumberFormats(**right | changed)
+    right: dict[str, Any] = {
+        "products": {"float32": "mm"},
+        "reductions": {"float32": "all_reduce"},
+        "parameters": {"float32": "fc.weight"},
+        "gradients": {"float32": "fc.weight"},
+        "optimizer_state": {"float32": "momentum"},
+        "anywhere": {"float32": "add"},
+    }
+    return NumberFormats(**(right | changed))
 
 
 def of_bf16(**changed: Places) -> NumberFormats:
     """Those of a right program in bf16, with changes."""
-    return formats(
-        **{"products": {"bfloat16": "mm"}, "anywhere": {"float32": "add", "bfloat16": "mm"}} | changed  # pyright: ignore
-    )
+    right: dict[str, Places] = {"products": {"bfloat16": "mm"}, "anywhere": {"float32": "add", "bfloat16": "mm"}}
+    return formats(**(right | changed))
 
 
 def wrong(found: NumberFormats, precision: Precision, tolerances: ToleranceSet = "exact", **known: bool) -> list[str]:

@@ -7,6 +7,7 @@ traced again: the graph around them contains those that ran, and those that XLA 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,6 @@ def traced(program: Program, batches: Sequence[Any]) -> tf.Graph:
         return program.graph(program.train_step, batches[0][0]).graph
     before = program.last
 
-    @tf.function
     def call() -> Any:
         if len(batches) == 1:
             return program.step(batches[0])
@@ -64,7 +64,7 @@ def traced(program: Program, batches: Sequence[Any]) -> tf.Graph:
         return program.steps(batches)
 
     try:
-        return call.get_concrete_function().graph
+        return tf.function(call).get_concrete_function().graph
     finally:
         program.last = before
 
@@ -120,8 +120,15 @@ def formats(node: Any) -> Iterator[str]:
     """The floating-point formats among the types of an operation; of a cast, that of its result."""
     for value in [node.attr["DstT"]] if node.op == "Cast" else node.attr.values():
         for number in (value.type, *value.list.type):
-            if number and tf.as_dtype(number).is_floating:
-                yield tf.as_dtype(number).name
+            if name := _floating(number):
+                yield name
+
+
+@cache
+def _floating(number: int) -> str:
+    """The name of a floating-point format by TensorFlow's number of the type, or ""."""
+    kind = tf.as_dtype(number) if number else tf.int32
+    return kind.name if kind.is_floating else ""
 
 
 def held(variable: tf.Variable) -> str:

@@ -24,6 +24,7 @@ from torch_impl.program import Program
 
 NAMES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 """The profiler's names of formats. It calls 8-bit formats "c10::Float8_e4m3fn" and the like."""
+OF_NCCL = {"Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16"}
 PRODUCTS = re.compile(
     r"aten::_?(convolution|convolution_backward|mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|scaled_mm)$"
     r"|aten::_scaled_dot_product_\w+|mkldnn::\w*(linear|convolution)\w*"
@@ -44,8 +45,13 @@ class Operator:
 def read(program: Program, calls: Sequence[Sequence[list[Batch]]]) -> NumberFormats:
     """The formats of these calls, each with the batches of its steps. It makes them: the program trains on."""
     found = NumberFormats()
-    for operator in profiled(lambda: make(program, calls)):
-        _note(operator, found)
+    try:
+        for called in profiled(lambda: make(program, calls)):
+            _note(called, found)
+    except torch.OutOfMemoryError:
+        if not isinstance(program.run, tuning.Graphed):
+            raise
+        found = NumberFormats(unread="a step beside the captured one does not fit into memory")
     for name, parameter in program.trained.named_parameters():
         if not parameter.is_meta:
             note(found.parameters, held(parameter), name)
@@ -78,9 +84,18 @@ def profiled(call: Callable[[], None]) -> Iterator[Operator]:
         around = open_ones.setdefault(event.start_thread_id(), [])
         while around and around[-1].end_ns() <= event.start_ns() and around[-1].end_ns() < event.end_ns():
             around.pop()
-        formats = tuple(NAMES.get(name, name.rpartition("::")[2].lower()) for name in event.dtypes() if _float(name))
-        yield Operator(event.name(), formats, tuple(outer.name() for outer in around))
+        yield operator(event, tuple(outer.name() for outer in around))
         around.append(event)
+
+
+def operator(event: Any, inside: tuple[str, ...]) -> Operator:
+    """An event of the profiler. NCCL's collectives name their format in their metadata."""
+    if event.name() == "record_param_comms" and hasattr(event, "extra_meta"):
+        known = {key: value.strip('"') for key, value in event.extra_meta().items()}
+        formats = [OF_NCCL[known["dtype"]]] if known.get("dtype") in OF_NCCL else []
+        return Operator(f"nccl:{known.get('Collective name')}", tuple(formats), inside)
+    formats = [NAMES.get(name, name.rpartition("::")[2].lower()) for name in event.dtypes() if _float(name)]
+    return Operator(event.name(), tuple(formats), inside)
 
 
 def held(tensor: torch.Tensor) -> str:

@@ -388,9 +388,9 @@ def moments_in_bf16():
             def narrow(state):
                 return jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16) if leaf.ndim else leaf, state)
 
-            def update(gradients, state, params=None):
+            def update(updates, state, params=None):
                 wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.ndim else leaf, state)
-                updates, wide = rule.update(gradients, wide, params)
+                updates, wide = rule.update(updates, wide, params)
                 return updates, narrow(wide)
 
             return optax.GradientTransformation(lambda params: narrow(rule.init(params)), update)
