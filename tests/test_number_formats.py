@@ -10,10 +10,10 @@ import pytest
 
 from harness.gate.number_formats import held_in, judge, narrower
 from harness.reporting.number_formats import sentences
-from harness.spec import NumberFormats, Places, Precision, Timing, ToleranceSet
+from harness.spec import NumberFormats, Precision, Timing, ToleranceSet
 
 
-def formats(**changed: Places) -> NumberFormats:
+def formats(**changed: Any) -> NumberFormats:
     """Those of a right program in float32, with changes."""
     right: dict[str, Any] = {
         "products": {"float32": "mm"},
@@ -26,9 +26,9 @@ def formats(**changed: Places) -> NumberFormats:
     return NumberFormats(**(right | changed))
 
 
-def of_bf16(**changed: Places) -> NumberFormats:
+def of_bf16(**changed: Any) -> NumberFormats:
     """Those of a right program in bf16, with changes."""
-    right: dict[str, Places] = {"products": {"bfloat16": "mm"}, "anywhere": {"float32": "add", "bfloat16": "mm"}}
+    right: dict[str, Any] = {"products": {"bfloat16": "mm"}, "anywhere": {"float32": "add", "bfloat16": "mm"}}
     return formats(**(right | changed))
 
 

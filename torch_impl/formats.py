@@ -94,7 +94,7 @@ def operator(event: Any, inside: tuple[str, ...]) -> Operator:
         known = {key: value.strip('"') for key, value in event.extra_meta().items()}
         formats = [OF_NCCL[known["dtype"]]] if known.get("dtype") in OF_NCCL else []
         return Operator(f"nccl:{known.get('Collective name')}", tuple(formats), inside)
-    formats = [NAMES.get(name, name.rpartition("::")[2].lower()) for name in event.dtypes() if _float(name)]
+    formats = [_named(name) for name in event.dtypes() if _float(name)]
     return Operator(event.name(), tuple(formats), inside)
 
 
@@ -129,6 +129,11 @@ def _casts(name: str) -> bool:
 
 def _float(name: str) -> bool:
     return name in NAMES or "Float8" in name or "Float4" in name
+
+
+def _named(name: str) -> str:
+    """The format that the profiler calls by this name."""
+    return NAMES[name] if name in NAMES else name.rpartition("::")[2].lower()
 
 
 def _name(dtype: torch.dtype) -> str:
