@@ -11,7 +11,7 @@ from functools import partial
 from planted import Cell, fired, firing, planted_when_timed, replaced
 
 BF16 = {"precision": "bf16"}
-CELLS = {
+TIMED_CELLS = {
     "torch single bf16": Cell("single", known=BF16),
     "torch single bf16 accumulating": Cell("single", known=BF16 | {"accumulation_steps": 4}),
     "torch ddp bf16": Cell("ddp", known=BF16),
