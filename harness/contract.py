@@ -5,7 +5,7 @@ only these modules of a package:
 
 - `runtime.py`: start, barrier, peak_bytes, versions; probe and idle_setting, if they exist
 - `bare.py`: LOOPS, if it exists
-- `formats.py`: read, if it exists
+- `formats.py`: read and MAKES_STEPS, if it exists
 - `loader.py`: make_loader
 - `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does
 """

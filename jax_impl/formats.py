@@ -25,6 +25,7 @@ from harness.spec import NumberFormats
 from jax_impl.program import Program
 from jax_impl.several_steps import Batch, SeveralSteps
 
+MAKES_STEPS = False  # whether `read` trains the program
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_dot")
 REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin", "reduce_scatter")
 TRANSFERS = ("ppermute", "all_gather", "all_gather_invariant", "all_to_all", "device_put")

@@ -19,6 +19,7 @@ from tf_impl.coordinator import Coordinator, Worker
 from tf_impl.program import Program
 from tf_impl.several_steps import SeveralSteps
 
+MAKES_STEPS = False  # whether `read` trains the program
 PRODUCTS = ("Conv2D", "Conv3D", "DepthwiseConv2d", "MatMul", "BatchMatMul", "Einsum", "SparseMatMul")
 """How the operations begin that compute products, or their gradients."""
 REDUCTIONS = ("CollectiveReduce", "NcclAllReduce", "NcclReduce", "CollectiveAllToAll")

@@ -22,6 +22,7 @@ from torch_impl import tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 
+MAKES_STEPS = True  # whether `read` trains the program
 NAMES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 """The profiler's names of formats. It calls 8-bit formats "c10::Float8_e4m3fn" and the like."""
 OF_NCCL = {"Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16"}

@@ -24,6 +24,9 @@ def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]
     steps_per_call, interval = spec.steps_per_call, spec.option("averaging_interval") or 1
     batches = cycle(resident)
     calls = [list(islice(batches, steps_per_call)) for _ in range(-(-interval // steps_per_call))]
-    found = importlib.import_module(name).read(context.program, calls)
+    module = importlib.import_module(name)
+    found = module.read(context.program, calls)
+    if module.MAKES_STEPS:
+        context.made(sum(map(len, calls)))
     context.draft.note_timing(formats=found)
     return judge(found, spec.precision, spec.tolerances, has_stages=spec.option("cut") is not None)
