@@ -101,11 +101,15 @@ def _without_times(rank: RankResult) -> RankResult:
 
 def _checked(result: TrialResult) -> TrialResult:
     """The result, void if it ended well but computed something else."""
+    wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if result.status != "ok":
-        return result
+        # as in the parity phase, a failed check counts however the ranks ended
+        if not wrong:
+            return result
+        void = _void(result, wrong)
+        return replace(void, reason=f"{void.reason}; {result.reason}")
     if off := _unequal_losses(result):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
-    wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if wrong:
         return _void(result, wrong)
     if off := off_golden(result.losses, result.golden_losses, result.spec):
