@@ -6,6 +6,7 @@ only these modules of a package:
 - `runtime.py`: start, barrier, peak_bytes, versions; probe and idle_setting, if they exist
 - `bare.py`: LOOPS, if it exists
 - `formats.py`: read and MAKES_STEPS, if it exists
+- `holdings.py`, if it exists: parameters, observe
 - `loader.py`: make_loader
 - `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does
 """
@@ -16,12 +17,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harness.spec import Normalization, OptimizerSpec, Platform, Precision, RunOptions, arrays
+from harness.spec import DeviceShare, Normalization, OptimizerSpec, Platform, Precision, RunOptions, arrays
 from harness.workloads import Workload
 
 Arrays = arrays.Arrays
 """Arrays by canonical name ("conv1.weight"). Images are NHWC, convolution kernels HWIO, linear weights (in, out). The
 rows of a linear layer after a flatten are in (height, width, channel) order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """The parameters that lie on one device: whole tensors, or parts of them.
+
+    `starts`: for a tensor of which the device has a part only, where that part begins on each axis. A tensor or part
+    that is not on the device is missing.
+    """
+
+    device: str
+    arrays: Arrays
+    starts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What `holdings.observe(program, batches)` returns: what this process's devices hold, take and send in a step.
+
+    `crossed`: bytes per step by kind of collective, or None if they cannot be counted. The payload of a collective is
+    what a device contributes to it, or has after it: harness/gate/traffic.py. Point-to-point messages are counted
+    where they are sent. `steps`: how many updates it made.
+    """
+
+    devices: tuple[DeviceShare, ...]
+    crossed: dict[str, float] | None
+    steps: int = 0
 
 
 class DevicesMissing(RuntimeError):

@@ -16,6 +16,7 @@ from harness.spec import (
     CUT_SHORT,
     OUT_OF_TIME,
     Check,
+    DeviceShare,
     Epoch,
     OptimizerSpec,
     Parity,
@@ -97,6 +98,16 @@ def timeline(*, ticks: int, together: bool = True, scale: float = 1e-3) -> tuple
     return tuple(spans)
 
 
+def placed(result: TrialResult, *, crossed: dict[str, float] | None = None, **held: Any) -> TrialResult:
+    """The result with what each rank's device held: an equal share of 20 samples."""
+    ranks = []
+    for rank in result.ranks:
+        share = {"device": "cpu", "batch": 1600, "samples": 20 // len(result.ranks)} | held
+        assert rank.timing is not None
+        ranks.append(replace(rank, timing=replace(rank.timing, devices=(DeviceShare(**share),), crossed=crossed)))
+    return replace(result, ranks=tuple(ranks))
+
+
 @scene
 def all_that_can_fail() -> list[TrialResult]:
     """On CPU devices: every status, an unfinished run, a missing plug-in, and text that looks like markup."""
@@ -105,8 +116,13 @@ def all_that_can_fail() -> list[TrialResult]:
     known: Any = {"run": run, "machine": CPU | {"cpu": "a CPU | of <b>two</b> `cores`"}}
     wrong = parity(1.0)
     results = [
-        cell("torch", "single", environment=threads, **known),
-        cell("torch", "average_gradients", 2, block_seconds=((2.0, 2.5), (2.2, 2.4)), environment=threads, **known),
+        placed(cell("torch", "single", environment=threads, **known), parameters=6368, optimizer_state=0, crossed={}),
+        placed(
+            cell("torch", "average_gradients", 2, block_seconds=((2.0, 2.5), (2.2, 2.4)), environment=threads, **known),
+            parameters=6368,
+            optimizer_state=0,
+            crossed={"all_reduce": 6368.0},
+        ),
         failed("torch", "data_parallel", 2, "skipped", "without GPUs it would silently be one device", **known),
         failed("torch", "ddp", 2, "hung", "rank 1 at 'parity step 1/5'", **known),
         failed("torch", "fsdp", 2, "killed", "rank 1: ended by SIGKILL", parity=parity(1e-14), **known),

@@ -31,6 +31,7 @@ from harness.spec import (
     Conditions,
     Described,
     DescribedSetting,
+    DeviceShare,
     Epoch,
     FrameworkSpec,
     Gpu,
@@ -523,7 +524,8 @@ def test_the_schema_changes_with_its_version_alone():
     """If this fails, this program no longer reads what others of the same version wrote. Raise SCHEMA_VERSION, teach
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
-    kinds += [Timing, NumberFormats, Training, Epoch, Span, Parity, Check, Cause, Described, DescribedSetting]
+    kinds += [Timing, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause, Described]
+    kinds += [DescribedSetting]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

@@ -10,7 +10,8 @@ import pytest
 from conftest import TESTS, python
 
 from harness import workloads
-from harness.planning import strategy_options, traffic
+from harness.gate import traffic
+from harness.planning import strategy_options
 from harness.spec import StrategySpec, registry
 
 

@@ -72,7 +72,7 @@ def to_host(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def canonical(workload: Workload, tensors: Mapping[str, torch.Tensor]) -> Arrays:
     """The canonical form of whole tensors by torch's names."""
-    return {spec.name: _from_torch(spec, tensors[spec.name].numpy()) for spec in workload.parameters()}
+    return {spec.name: from_torch(spec, tensors[spec.name].numpy()) for spec in workload.parameters()}
 
 
 def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
@@ -85,7 +85,8 @@ def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def _from_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
+def from_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
+    """A canonical copy of an array in torch's layout."""
     if len(spec.shape) == 4:
         array = array.transpose(2, 3, 1, 0)
     elif spec.flattened:

@@ -22,6 +22,7 @@ from harness.reporting.summary import Cell
 from harness.reporting.tables import (
     epochs_table,
     loading_table,
+    placement_table,
     result_table,
     sweep_table,
     timeline_table,
@@ -34,6 +35,10 @@ EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
     "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
     "single program that runs on all devices cannot be traced, nor can a strategy with several processes."
+)
+PLACEMENT_NOTE = (
+    "What each device held, took and sent in the timed program, read from its live tensors after the timed blocks. "
+    "Each number was compared with what the strategy says of itself. A cell with a wrong one fails."
 )
 COLUMNS_MEAN = paragraph("What the columns mean:")
 
@@ -54,6 +59,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _sweeps(cells)
     body += _settings(cells)
     body += _timelines(cells)
+    body += _placement(cells)
     body.append(parity_section.section(cells))
     body += _problems(cells)
     body += [_reproduction(results), _software(cells), *notes]
@@ -112,6 +118,13 @@ def _timelines(cells: Sequence[Cell]) -> list[Node]:
         return []
     table = timeline_table.table(cells)
     return [Section("Timelines", (paragraph(TIMELINE_NOTE), table, COLUMNS_MEAN, meanings(table)))]
+
+
+def _placement(cells: Sequence[Cell]) -> list[Node]:
+    table = placement_table.table(cells)
+    if table is None:
+        return []
+    return [Section("What lies where", (paragraph(PLACEMENT_NOTE), table, COLUMNS_MEAN, meanings(table)))]
 
 
 PROBLEM_COLUMNS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness import workloads
-from harness.planning import traffic
+from harness.gate import traffic
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Code, Inline, Report, Section, SoftBreak, Strong, Table, paragraph
 from harness.reporting.values import Formula, Kind, Value

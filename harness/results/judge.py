@@ -87,16 +87,15 @@ def _measured(outcome: Outcome) -> tuple[RankResult, ...]:
 
 def _without_times(rank: RankResult) -> RankResult:
     """What a failed launch keeps of its timing phase: no one may take the time of a wrong or unfinished run."""
-    losses = rank.timing.losses if rank.timing else ()
-    checks = rank.timing.checks if rank.timing else ()
-    formats = rank.timing.formats if rank.timing else None
-    return replace(
-        rank,
-        timing=Timing(losses=losses, checks=checks, formats=formats),
-        peak_bytes=None,
-        peak_kind="",
-        build_seconds=None,
+    kept = replace(
+        rank.timing or Timing(),
+        first_step_seconds=None,
+        steps_per_block=0,
+        block_seconds=(),
+        bare_block_seconds=(),
+        spans=(),
     )
+    return replace(rank, timing=kept, peak_bytes=None, peak_kind="", build_seconds=None)
 
 
 def _checked(result: TrialResult) -> TrialResult:

@@ -13,6 +13,7 @@ from harness.spec.kinds import (
     Algorithm,
     BatchGrowth,
     CompileCache,
+    Holding,
     Input,
     LastBatch,
     Normalization,
@@ -28,7 +29,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
-from harness.spec.measured import Epoch, RankResult, Span, Timing, Training
+from harness.spec.measured import DeviceShare, Epoch, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, CellShape, Option, ParityPhase
 from harness.spec.result import (
@@ -63,10 +64,12 @@ __all__ = [
     "Conditions",
     "Described",
     "DescribedSetting",
+    "DeviceShare",
     "Epoch",
     "FrameworkSpec",
     "Gpu",
     "Hardware",
+    "Holding",
     "Input",
     "LastBatch",
     "Normalization",

@@ -8,8 +8,17 @@ Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
 Algorithm = Literal["synchronous", "local", "asynchronous"]
 ToleranceSet = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/gate/parity.py
-# what crosses devices in a step: harness/planning/traffic.py
+# what crosses devices in a step: harness/gate/traffic.py
 Traffic = Literal["none", "all_reduce", "replicate", "shard", "average", "activations", "every_tick", "push_pull"]
+# what each device keeps of the parameters and of their optimizer state: harness/gate/placement.py
+Holding = Literal[
+    "all",
+    "part",  # of every tensor, where it can be cut
+    "stage",
+    "padded_stage",  # a row as long as that of the largest stage
+    "first_device",  # one device has everything; the others get copies for the time of a step
+    "server",  # everything is in the memory of a server, apart from the devices
+]
 # what the harness must understand of a strategy's option, whatever the option is called: harness/spec/option.py
 Role = Literal[
     "micro_batches",  # how many micro-batches a pipeline cuts its batch into
@@ -42,6 +51,9 @@ Quantity = Literal[
     "pace of the blocks", "share of the matrix rate",
     "number formats",  # of the running program
     "work after sync",  # that the devices still had to do when the program said that they were idle
+    "exported parameters",  # against those that lie on the devices
+    "devices at work", "parameters held", "optimizer state held", "batch held", "samples taken",
+    "bytes that crossed", "order of stages",
 ]  # fmt: skip
 Status = Literal[
     "ok",  # parity proved and timed

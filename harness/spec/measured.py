@@ -22,6 +22,27 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceShare:
+    """What one device holds and does, read from the running program. Sizes in bytes.
+
+    `samples`: rows of one step's batch that pass through the device, padding included.
+    `blocks`: the network blocks whose parameters lie on it, for strategies with stages.
+    `order`: in a pipeline with a process for each device, forward (F) and backward (B) of this device's first block,
+    as the host began them in one step.
+    `server`: no device that computes, but the memory of a parameter server.
+    """
+
+    device: str
+    parameters: int
+    optimizer_state: int  # without counters
+    batch: int
+    samples: int
+    blocks: tuple[str, ...] = ()
+    order: str = ""
+    server: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Epoch:
     """The state of a training after `number` epochs; 0 is before the first step.
 
@@ -57,6 +78,8 @@ class Timing:
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
     formats: NumberFormats | None = None  # of the timed program; None: not asked for
+    devices: tuple[DeviceShare, ...] = ()  # those that this process drives
+    crossed: dict[str, float] | None = None  # bytes of each kind of collective in one step; None: not measured
 
 
 @dataclass(frozen=True, kw_only=True)

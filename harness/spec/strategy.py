@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.spec.kinds import Algorithm, Normalization, Platform, Processes, Role, Traffic
+from harness.spec.kinds import Algorithm, Holding, Normalization, Platform, Processes, Role, Traffic
 from harness.spec.option import Option
 
 
@@ -48,6 +48,8 @@ class StrategySpec:
     `without`: settings that this strategy cannot have, with reasons.
     `one_step_per_call`: why its programs cannot make several steps in one call (`Program.steps`), or "" if they can.
     `several_steps_need`: the setting without which they cannot, if there is one.
+    `holds`: what each device keeps of the parameters and of their optimizer state. Each timed program is held to it,
+    and to `traffic`, if its package can say what lies where (`holdings.py`).
 
     Model and pipeline strategies have one stage per device, unless an option says otherwise. The last six fields are
     the strategy's row in docs/strategies.md.
@@ -73,6 +75,7 @@ class StrategySpec:
     tuned_because: str = ""
     tuned_source: str = ""
     without: dict[str, str] = field(default_factory=dict)
+    holds: Holding = "all"
     replicated: str = ""
     sharded: str = ""
     crosses: str = ""

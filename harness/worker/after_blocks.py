@@ -23,6 +23,7 @@ from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
 from harness.worker.loss_curve import compare, place
+from harness.worker.placement import devices_and_traffic, exported_parameters
 
 Inspection = Callable[[Context, Sequence[Any]], Iterable[Check]]
 """Called on every rank at the same time, with the batches that the timed blocks used. It may make steps."""
@@ -169,5 +170,13 @@ def _timing(context: Context) -> Timing:
     return context.draft.answer.timing
 
 
-INSPECTIONS: tuple[Inspection, ...] = (speed, number_formats, replicas, further_step, curve_from_the_start)
+INSPECTIONS: tuple[Inspection, ...] = (
+    speed,
+    number_formats,
+    exported_parameters,
+    replicas,
+    devices_and_traffic,
+    further_step,
+    curve_from_the_start,
+)
 """In this order. An inspection that changes the program's state comes after those that look at it."""

@@ -64,12 +64,13 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     first_loss = draft.answer.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
     memory.note_peak(context.runtime, context.job.world, draft)  # what follows is not part of the training
-    inspect(context, resident)
     trace = getattr(program, "trace", None)
     if trace is not None and spec.launch == 0:
         draft.progress("tracing one step")
         trace(resident[0])  # the first trace compiles kernels that no step needed: the input's gradient
         draft.note_timing(spans=tuple(trace(resident[0])))
+        context.made(2)
+    inspect(context, resident)
 
 
 def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) -> int:

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from harness import workloads
 from harness.contract import Job, World
 from harness.datasets import Batches
-from harness.planning.traffic import FLOAT_BYTES
+from harness.gate.traffic import FLOAT_BYTES
 from harness.spec import registry
 from torch_impl import runtime
 

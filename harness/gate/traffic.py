@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.layers import chain_shape
-from harness.planning import strategy_options
 from harness.spec import Role, StrategySpec, Traffic, partition
 from harness.workloads import Workload
 
@@ -126,7 +125,7 @@ def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> f
         parameter_bytes=parameter_bytes(workload),
         activation_bytes=activations,
         devices=devices,
-        options=strategy_options.by_role(strategy, strategy.defaults),
+        options={role: strategy.defaults[name] for role, name in strategy.roles(strategy.defaults).items()},
     )
     return sent(payload, devices=devices)
 

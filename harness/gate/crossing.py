@@ -1,0 +1,178 @@
+"""Do the bytes that crossed in a step obey the strategy's formula, and do the stages of a pipeline overlap?
+
+The formulas are those of harness/gate/traffic.py, as ranges: what a framework is free to do differently is inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from harness.gate.placement import Cell, Range, stages_of
+from harness.gate.traffic import payloads
+from harness.layers import chain_shape
+from harness.spec import Check, DeviceShare, Role, Span
+from harness.spec.checks import finding
+
+SMALL = 64
+"""Bytes that may cross besides: the loss, which JAX's steps average over the devices, and the like."""
+
+
+def check(crossed: Mapping[str, float] | None, found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
+    """The check of the bytes that crossed in one step; none if they were not counted, or have no formula."""
+    right = expected(found, cell)
+    if crossed is None or right is None:
+        return []
+    return [finding("bytes that crossed", _off(crossed, right, cell))]
+
+
+def _off(crossed: Mapping[str, float], right: Mapping[str, Range], cell: Cell) -> str:
+    """The first kind of collective whose bytes are not in its range, or ""."""
+    extra = SMALL + statistics_bytes(cell)
+    found = dict(crossed)
+    if cell.strategy.traffic == "shard":  # XLA may make an all-reduce of it, of which each device keeps its part
+        found["reduce_scatter"] = found.get("reduce_scatter", 0) + found.pop("all_reduce", 0)
+    for kind in {**right, **found}:
+        least, most = right.get(kind, (0, 0))
+        size = found.get(kind, 0)
+        if not least - equal_gradients(cell) <= size <= most + extra:
+            wanted = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+            return f"{kind} of {size:g} bytes in a step instead of {wanted}"
+    return ""
+
+
+def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:
+    """The right bytes of each kind of collective in one step; None where no formula is known.
+
+    Parameters and activations are sent in float32, also in bf16. But a compiler may send a product before it converts
+    it, so in bf16 half of the bytes are right, too. An option may ask for bfloat16.
+    """
+    traffic = cell.strategy.traffic
+    if traffic in ("replicate", "push_pull"):
+        return None  # copies inside a process, or through a server: not counted
+    if traffic in ("activations", "every_tick"):
+        return _activations(found, cell)
+    if traffic == "shard":
+        return _shards(cell)
+    roles: dict[Role, Any] = {
+        role: cell.spec.options[name] for role, name in cell.spec.roles.items() if name in cell.spec.options
+    }
+    whole = payloads(traffic, parameter_bytes=cell.parameter_bytes, devices=cell.spec.devices, options=roles)
+    return {kind: _in_precision(size, cell) for kind, size in whole.items()}
+
+
+def _in_precision(size: float, cell: Cell) -> Range:
+    """The range of a payload of `size` bytes in float32."""
+    if cell.spec.tolerances == "bf16_gradients":
+        return size / 2, size / 2
+    return (size / 2, size) if cell.spec.precision == "bf16" else (size, size)
+
+
+def _shards(cell: Cell) -> dict[str, Range]:
+    """What crosses where each device has a part of every parameter.
+
+    PyTorch gathers in every accumulation step, in parts that it pads to equal length, and does as the option says. XLA
+    may gather once and keep the tensor, or not gather at all what backward does not need.
+    """
+    count, option = cell.spec.devices, cell.spec.option("reshard_after_forward")
+    padded, divisible = 0.0, 0.0
+    for parameter in cell.workload.parameters():
+        size, rows = cell.bytes_of(parameter), parameter.shape[-1]
+        padded += size * -(-rows // count) * count / rows
+        divisible += size if any(length % count == 0 for length in parameter.shape) else 0
+    reduced = _in_precision(cell.parameter_bytes, cell)
+    if option is None:
+        return {
+            "all_gather": (_in_precision(divisible, cell)[0], 2 * divisible),
+            "reduce_scatter": reduced,
+        }
+    gathered = padded * (2 if option else 1) * cell.spec.accumulation_steps
+    return {"all_gather": (gathered, gathered), "reduce_scatter": (padded, padded)}
+
+
+def _activations(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:
+    """What stages send: activations at each cut, and their gradients. None for blocks that are not single layers."""
+    if len(cell.workload.layers) != len(cell.workload.blocks):
+        return None
+    if cell.spec.devices == 1:
+        return {}
+    at_cuts = list(activations(cell))
+    if cell.strategy.traffic == "every_tick":
+        count = cell.spec.option("micro_batches") or 1
+        ticks = count + cell.spec.devices - 1
+        return {"send": _in_precision(2 * ticks * max(at_cuts) / count, cell)}
+    if cell.processes == 1:
+        return {"send": _in_precision(2 * sum(at_cuts), cell)}
+    own = set(stages_of(cell, 0, found[0]))
+    total = sum(
+        size * ((stage in own) + (stage + 1 in own)) * ({stage, stage + 1} - own != set())
+        for stage, size in enumerate(at_cuts)
+    )
+    return {"send": _in_precision(total, cell)}
+
+
+def activations(cell: Cell) -> Iterator[int]:
+    """Bytes of a whole batch's activations behind each stage but the last."""
+    points = [0, *(sum(len(stage) for stage in cell.stages[: index + 1]) for index in range(len(cell.stages)))]
+    for _, point in pairwise(points[:-1]):
+        shape = chain_shape(cell.workload.layers[:point], cell.workload.input_shape)
+        yield cell.item * cell.spec.global_batch * math.prod(shape)
+
+
+def statistics_bytes(cell: Cell) -> float:
+    """At most these bytes of BatchNorm's statistics and their gradients may cross, as sums or gathered."""
+    if not cell.workload.normalizes:
+        return 0
+    channels = sum(p.shape[0] for p in cell.workload.parameters() if len(p.shape) == 1 and p.name.endswith("weight"))
+    return (16 + 4 * cell.spec.devices) * cell.item * (channels + 16) * cell.spec.accumulation_steps
+
+
+def equal_gradients(cell: Cell) -> float:
+    """At most these bytes may be missing, because a compiler sends equal gradients once.
+
+    The last BatchNorm of a residual block and the one of its shortcut are added, so their biases have one gradient.
+    """
+    if not cell.workload.normalizes:
+        return 0
+    return sum(cell.bytes_of(p) for p in cell.workload.parameters() if len(p.shape) == 1 and p.name.endswith("bias"))
+
+
+def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
+    """Whether the stages of a pipeline work at the same time, where that can be seen.
+
+    Devices are watched by the spans of a traced step. In a process of its own, the first stage must begin its second
+    micro-batch before the backward of its first. On CPU devices one process does one thing after another. There the
+    order tells, from three stages on: with two, work is begun in the same order with and without overlap.
+    """
+    if cell.strategy.parallelism != "pipeline" or cell.spec.devices == 1 or _micro_batches(cell) == 1:
+        return []
+    orders = [share.order for share in found if share.order]
+    if orders:
+        first_stage = cell.rank == 0
+        wrong = first_stage and orders[0].partition("B")[0].count("F") < 2
+        return [
+            finding("order of stages", f"{orders[0]}: each micro-batch returns before the next begins" if wrong else "")
+        ]
+    if not spans:
+        return []
+    if cell.spec.platform == "gpu":
+        together = any(
+            one.stage != other.stage and one.start < other.end and other.start < one.end
+            for one in spans
+            for other in spans
+        )
+        return [finding("order of stages", "" if together else "no two stages work at the same time")]
+    if cell.spec.devices == 2:
+        return []
+    begun = {(span.stage, span.micro_batch): span.start for span in spans if span.phase == "forward"}
+    late = begun[0, 1] > begun[cell.spec.devices - 1, 0]
+    wrong = "stage 0 waits for its micro-batch to pass through all stages before it begins the next"
+    return [finding("order of stages", wrong if late else "")]
+
+
+def _micro_batches(cell: Cell) -> int:
+    """How many micro-batches a step has."""
+    size = cell.spec.option("micro_batch_size")
+    return -(-cell.spec.global_batch // size) if size else cell.spec.option("micro_batches") or 1

@@ -1,0 +1,72 @@
+"""Inspections of where things lie: parameters, optimizer state and the batch, by device."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+from harness.gate import crossing, placement, replicas
+from harness.spec import Check
+from harness.worker.context import Context
+
+
+def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Compare what the program exports with what lies on the devices of this process."""
+    holdings = find_holdings(context)
+    if holdings is None:
+        return
+    context.program.sync()
+    context.agree.barrier()  # no rank updates shared parameters any more
+    exported = list(context.program.export())
+    held = holdings.parameters(context.program)
+    context.agree.barrier()
+    shapes = {parameter.name: parameter.shape for parameter in context.job.workload.parameters()}
+    yield replicas.exported_as_held(exported, held, shapes=shapes)
+
+
+def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Hold what the devices hold, take and send in a step against the manifest. Notes what was found.
+
+    It makes steps: one, or as many as there are between two averagings, or in one call.
+    """
+    holdings = find_holdings(context)
+    if holdings is None:
+        return
+    spec = context.spec
+    count = max(spec.option("averaging_interval") or 1, spec.steps_per_call)
+    context.agree.barrier()
+    observed = holdings.observe(context.program, list(islice(cycle(resident), count)))
+    context.program.sync()
+    context.made(observed.steps)
+    context.agree.barrier()
+    context.draft.note_timing(devices=observed.devices, crossed=observed.crossed)
+    cell = cell_of(context)
+    yield from placement.check(observed.devices, cell)
+    yield from crossing.check(observed.crossed, observed.devices, cell)
+    assert context.draft.answer.timing is not None
+    yield from crossing.check_order(context.draft.answer.timing.spans, observed.devices, cell)
+
+
+def cell_of(context: Context) -> placement.Cell:
+    """What the rules need to know of this rank."""
+    manifest = importlib.import_module(f"{context.order.package}.manifest").FRAMEWORK
+    targets = context.batches.batch(0, 1, dtype=context.dtype)["y"]
+    return placement.Cell(
+        strategy=manifest.strategy(context.spec.strategy),
+        spec=context.spec,
+        workload=context.job.workload,
+        rank=context.job.world.rank,
+        processes=context.job.world.processes,
+        cut=context.draft.answer.cut,
+        target_numbers=targets.size,
+        labels=targets.dtype.kind == "i",
+    )
+
+
+def find_holdings(context: Context) -> Any:
+    """The framework package's `holdings` module, or None if it has none."""
+    name = f"{context.order.package}.holdings"
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None

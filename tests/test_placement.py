@@ -1,0 +1,260 @@
+"""The rules of what lies where and what crosses, on numbers by hand: no framework is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_spec
+
+from harness import workloads
+from harness.contract import Held
+from harness.gate import crossing, placement, replicas
+from harness.spec import Check, DeviceShare, OptimizerSpec, Span, registry
+
+P = 6368  # bytes of mnist_cnn tiny: conv1 312, conv2 1216, fc1 4160, fc2 680
+X, LABEL = 28 * 28 * 4, 8
+
+
+def cell(framework: str, strategy: str, *, rank: int = 0, devices: int = 2, **known: Any) -> placement.Cell:
+    """A cell of mnist_cnn tiny, whose batch is 64."""
+    found = registry.framework(framework).strategy(strategy)
+    options = found.defaults | ({"cut": "parameters"} if "cut" in found.defaults else {}) | known.pop("options", {})
+    momentum = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9)
+    spec: dict[str, Any] = {"optimizer": momentum, "global_batch": 64, "workload": "mnist_cnn", "size": "tiny"}
+    spec |= {"framework": framework, "strategy": strategy, "devices": devices, "options": options} | known
+    return placement.Cell(
+        strategy=found,
+        spec=make_spec(**spec),
+        workload=workloads.get(spec["workload"], spec["size"]),
+        rank=rank,
+        processes=devices if found.processes == "per_device" else 1,
+    )
+
+
+def share(device: str = "0", *, held: int = P, rows: int = 32, **known: Any) -> DeviceShare:
+    """One device of a right data-parallel program, unless told otherwise."""
+    base: dict[str, Any] = {"parameters": held, "optimizer_state": held, "batch": rows * (X + LABEL), "samples": rows}
+    return DeviceShare(device=device, **(base | known))
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {check.quantity for check in checks if not check.passed}
+
+
+@pytest.mark.parametrize(
+    ("found", "caught"),
+    [
+        (share(), set()),
+        (share(rows=64), {"batch held", "samples taken"}),
+        (share(samples=0), {"samples taken"}),
+        (share(held=P // 2), {"parameters held", "optimizer state held"}),
+        (share(optimizer_state=0), {"optimizer state held"}),
+        (share(optimizer_state=2 * P), {"optimizer state held"}),
+    ],
+)
+def test_each_rank_of_ddp_has_everything_and_takes_its_share(found, caught):
+    assert failed(placement.check([found], cell("torch", "ddp"))) == caught
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "slots"),
+    [
+        (OptimizerSpec(name="sgd", learning_rate=0.1), 0),
+        (OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9), 1),
+        (OptimizerSpec(name="adagrad", learning_rate=0.1), 1),
+        (OptimizerSpec(name="adamw", learning_rate=0.1), 2),
+    ],
+)
+def test_optimizers_remember_as_much_as_their_rule_says(optimizer, slots):
+    of = cell("torch", "ddp", optimizer=optimizer)
+    assert not failed(placement.check([share(optimizer_state=slots * P)], of))
+    assert failed(placement.check([share(optimizer_state=(slots + 1) * P)], of)) == {"optimizer state held"}
+
+
+def test_devices_that_are_one_and_devices_that_are_missing():
+    of = cell("jax", "pmap")
+    assert not failed(placement.check([share("0"), share("1")], of))
+    assert failed(placement.check([share("0"), share("0")], of)) == {"devices at work"}
+    assert failed(placement.check([share("0")], of)) == {"devices at work"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_of_fsdp_holds_its_chunks_and_no_more(rank):
+    held = (3236, 3132)[rank]  # of conv1's 3 kernels rank 0 has two
+    of = cell("torch", "fsdp", rank=rank)
+    assert not failed(placement.check([share(held=held)], of))
+    assert failed(placement.check([share(held=P)], of)) == {"parameters held", "optimizer state held"}
+    assert failed(placement.check([share(held=held, optimizer_state=P)], of)) == {"optimizer state held"}
+
+
+def stage(device: str, *blocks: str, x: int = 0, y: int = 0, **known: Any) -> DeviceShare:
+    held = sum({"conv1": 312, "conv2": 1216, "fc1": 4160, "fc2": 680}[block] for block in blocks)
+    return share(device, held=held, rows=64, batch=x * X + y * LABEL, blocks=blocks, **known)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tf"])
+def test_each_device_has_its_own_stage(framework):
+    of = cell(framework, "model_parallel")
+    right = [stage("0", "conv1", "conv2", x=64), stage("1", "fc1", "fc2", y=64)]
+    assert not failed(placement.check(right, of))
+    same = [replace(each, device="0") for each in right]
+    assert failed(placement.check(same, of)) == {"devices at work"}
+    everything = [stage("0", "conv1", "conv2", "fc1", "fc2", x=64), stage("1", y=64)]
+    assert "parameters held" in failed(placement.check(everything, of))
+    idle = [replace(right[0], samples=0), right[1]]
+    assert failed(placement.check(idle, of)) == {"samples taken"}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "blocks"),
+    [
+        ("interleaved_1f1b", [("conv1", "conv2", "fc2"), ("fc1",)]),
+        ("zero_bubble", [("conv1", "conv2"), ("fc1", "fc2")]),
+    ],
+)
+def test_two_stages_on_each_rank_lie_in_turn_or_in_a_v(schedule, blocks):
+    for rank in (0, 1):
+        of = cell("torch", "pipeline_schedules", rank=rank, options={"schedule": schedule})
+        assert not failed(placement.check([stage("cpu", *blocks[rank], x=64, y=64)], of))
+        other = stage("cpu", *blocks[1 - rank], x=64, y=64)
+        assert "parameters held" in failed(placement.check([other], of))
+
+
+def test_rows_of_a_pipeline_in_one_program_are_as_long_as_the_longest():
+    of = cell("jax", "pipeline")
+    right = [
+        share(str(index), held=4840, rows=64, blocks=blocks)
+        for index, blocks in enumerate([("conv1", "conv2"), ("fc1", "fc2")])
+    ]
+    assert not failed(placement.check(right, of))
+    assert failed(placement.check([right[1], replace(right[0], device="2")], of)) == {"parameters held"}
+
+
+def test_a_server_has_everything_and_its_workers_nothing():
+    of = cell("tf", "parameter_server")
+    workers = [share(str(index), held=0) for index in (0, 1)]
+    server = share("ps", rows=0, server=True)
+    assert not failed(placement.check([*workers, server], of))
+    assert not failed(placement.check([], replace(of, rank=1)))
+    idle = [workers[0], replace(workers[1], samples=0), server]
+    assert failed(placement.check(idle, of)) == {"samples taken"}
+
+
+def crossed(of: placement.Cell, found: dict[str, float] | None, shares: tuple[DeviceShare, ...] = ()) -> bool | None:
+    """Whether these bytes are right; None if they are not judged."""
+    checks = crossing.check(found, shares, of)
+    return checks[0].passed if checks else None
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "known", "right", "wrong"),
+    [
+        ("torch", "single", {"devices": 1}, {}, {"all_reduce": P}),
+        ("torch", "ddp", {}, {"all_reduce": P}, {}),
+        ("torch", "ddp", {}, {"all_reduce": P}, {"all_reduce": 2 * P}),
+        ("torch", "ddp", {}, {"all_reduce": P}, {"all_reduce": P, "all_gather": 1000}),
+        ("torch", "ddp", {"accumulation_steps": 4}, {"all_reduce": P}, {"all_reduce": 4 * P}),
+        ("torch", "ddp", {"tolerances": "bf16_gradients"}, {"all_reduce": P / 2}, {"all_reduce": P}),
+        ("torch", "ddp", {"precision": "fp64"}, {"all_reduce": 2 * P}, {"all_reduce": P}),
+        ("torch", "local_sgd", {"options": {"sync_every": 4}}, {"all_reduce": P / 4}, {"all_reduce": P}),
+        (
+            "torch", "fsdp", {}, {"all_gather": 12944, "reduce_scatter": 6472},
+            {"all_gather": 6472, "reduce_scatter": 6472},
+        ),
+        (
+            "torch", "fsdp", {"options": {"reshard_after_forward": False}},
+            {"all_gather": 6472, "reduce_scatter": 6472}, {"all_gather": 12944, "reduce_scatter": 6472},
+        ),
+        (
+            "torch", "fsdp", {"accumulation_steps": 2}, {"all_gather": 25888, "reduce_scatter": 6472},
+            {"all_gather": 25888, "reduce_scatter": 12944},
+        ),
+        ("jax", "pmap", {}, {"all_reduce": P + 4}, {"all_reduce": 2 * P + 4}),
+        ("jax", "pmap", {"precision": "bf16"}, {"all_reduce": P / 2 + 4}, {"all_reduce": P / 4}),
+        ("jax", "fsdp", {}, {"all_gather": 11992, "all_reduce": P + 4}, {"all_reduce": P + 4}),
+        ("jax", "pipeline", {}, {"send": 40960, "all_reduce": 4}, {"send": 65536, "all_reduce": 4}),
+        ("tf", "model_parallel", {}, {"send": 32768}, {}),
+    ],
+)  # fmt: skip
+def test_what_crosses_is_what_the_formula_says(framework, strategy, known, right, wrong):
+    of = cell(framework, strategy, **known)
+    assert crossed(of, right) is True
+    assert crossed(of, wrong) is False
+
+
+def test_what_nobody_counted_is_not_judged():
+    assert crossed(cell("torch", "ddp"), None) is None
+    assert crossed(cell("torch", "async_sgd"), {}) is None
+    deep = cell("torch", "model_parallel", workload="resnet50", size="tiny", global_batch=12)
+    assert crossed(deep, {"send": 1.0}) is None  # its blocks are not layers
+
+
+def test_the_busiest_rank_of_a_pipeline_sends_to_both_sides():
+    blocks = [("conv1", "conv2"), ("fc1",), ("fc2",)]
+    for rank, size in enumerate((16384, 16384 + 4096, 4096)):
+        of = cell("torch", "pipeline_schedules", rank=rank, devices=3)
+        assert crossed(of, {"send": size}, (stage("cpu", *blocks[rank]),)) is True
+        assert crossed(of, {"send": 2 * size}, (stage("cpu", *blocks[rank]),)) is False
+
+
+def test_batch_norm_may_share_its_statistics():
+    of = cell("jax", "pmap", workload="resnet50", size="tiny", global_batch=12)
+    assert crossing.statistics_bytes(of) > 0
+    assert crossed(of, {"all_reduce": of.parameter_bytes + 4 + crossing.statistics_bytes(of) / 2}) is True
+
+
+@pytest.mark.parametrize(("order", "right"), [("FFBFBFBB", True), ("FFFFBBBB", True), ("FBFBFBFB", False)])
+def test_the_first_stage_goes_on_before_its_first_micro_batch_returns(order, right):
+    for rank, expected in ((0, right), (1, True)):
+        (check,) = crossing.check_order((), [share(order=order)], cell("torch", "pipeline_schedules", rank=rank))
+        assert check.passed == expected
+
+
+def spans(*, stages: int, together: bool) -> tuple[Span, ...]:
+    return tuple(
+        Span(stage=stage, micro_batch=number, phase="forward", start=begin, end=begin + 0.9)
+        for stage in range(stages)
+        for number in range(4)
+        for begin in [float(number + stage if together else stages * number + stage)]
+    )
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_stages_on_gpus_must_overlap(together):
+    of = cell("torch", "pipeline", platform="gpu")
+    (check,) = crossing.check_order(spans(stages=2, together=together), (), of)
+    assert check.passed == together
+    assert not crossing.check_order(spans(stages=2, together=together), (), cell("torch", "model_parallel"))
+
+
+def test_on_cpu_devices_order_tells_from_three_stages_on():
+    assert not crossing.check_order(spans(stages=2, together=False), (), cell("torch", "pipeline"))
+    (check,) = crossing.check_order(spans(stages=3, together=False), (), cell("torch", "pipeline", devices=3))
+    assert not check.passed
+    (check,) = crossing.check_order(spans(stages=3, together=True), (), cell("torch", "pipeline", devices=3))
+    assert check.passed
+    whole = cell("torch", "pipeline", devices=3, options={"micro_batches": 1})
+    assert not crossing.check_order(spans(stages=3, together=False), (), whole)
+
+
+SHAPES = {"w": (4, 4), "b": (4,)}
+WHOLE = {"w": np.arange(16.0).reshape(4, 4), "b": np.arange(4.0)}
+
+
+def test_what_is_exported_is_what_lies_on_the_devices():
+    one, other = Held(device="0", arrays=dict(WHOLE)), Held(device="1", arrays=dict(WHOLE))
+    assert replicas.exported_as_held([WHOLE], [one], shapes=SHAPES).passed
+    assert replicas.exported_as_held([WHOLE, WHOLE], [one, other], shapes=SHAPES).passed
+    astray = replace(other, arrays=WHOLE | {"b": WHOLE["b"] + 1e-7})
+    found = replicas.exported_as_held([WHOLE, WHOLE], [one, astray], shapes=SHAPES)
+    assert not found.passed and "b on 1" in found.worst
+    assert not replicas.exported_as_held([WHOLE] * 3, [one, other], shapes=SHAPES).passed
+
+
+def test_a_part_is_compared_with_its_place_in_the_whole():
+    part = Held(device="0", arrays={"w": WHOLE["w"][:, 2:]}, starts={"w": (0, 2)})
+    assert replicas.exported_as_held([WHOLE], [part], shapes=SHAPES).passed
+    assert not replicas.exported_as_held([WHOLE], [replace(part, starts={"w": (0, 1)})], shapes=SHAPES).passed

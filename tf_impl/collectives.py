@@ -1,0 +1,52 @@
+"""What crosses devices in a graph, and which devices compute in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "PartitionedCall", "StatefulPartitionedCall")
+"""Operations that show that a device computes. Calls are those of functions that XLA compiles."""
+
+
+def reduced(graph: Any) -> int:
+    """The bytes that one device puts into the all-reduces of a graph; the most of all devices."""
+    found: dict[str, int] = {}
+    for operation in operations(graph):
+        if operation.type.startswith("CollectiveReduce") or operation.type == "NcclAllReduce":
+            device = name_of(operation.device)
+            found[device] = found.get(device, 0) + size_of(operation.inputs[0])
+    return max(found.values(), default=0)
+
+
+def sent(graph: Any) -> int:
+    """The bytes of activations and gradients that one device makes and another uses. Each counts once per device."""
+    crossing: dict[tuple[str, str], int] = {}
+    for operation in operations(graph):
+        for tensor in operation.inputs:
+            source, target = name_of(tensor.op.device), name_of(operation.device)
+            if source and target and source != target and tensor.dtype.is_floating and tensor.shape.rank:
+                crossing[tensor.name, target] = size_of(tensor)
+    return sum(crossing.values())
+
+
+def computing(graph: Any) -> set[str]:
+    """The devices that compute."""
+    return {name_of(operation.device) for operation in operations(graph) if operation.type in COMPUTING}
+
+
+def operations(graph: Any) -> Iterator[Any]:
+    """The operations of a graph, without those of the functions that it calls."""
+    yield from graph.get_operations()
+
+
+def name_of(device: str) -> str:
+    """The last part of a device's name, "CPU:0": the whole name may or may not begin with a job."""
+    return device.rpartition("device:")[2]
+
+
+def size_of(tensor: tf.Tensor) -> int:
+    """Bytes; 0 if the shape is not known when the graph is made."""
+    return (tensor.shape.num_elements() or 0) * tensor.dtype.size

@@ -1,0 +1,158 @@
+"""What each device holds, read from the variables as they lie.
+
+A mirrored variable has a component on each device. The program's own `export` may read one of them for all; here each
+is read by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from harness.contract import Held, Observed
+from harness.spec import DeviceShare
+from tf_impl import cluster, collectives
+from tf_impl.coordinator import Coordinator, Worker
+from tf_impl.program import Program
+from tf_impl.replicas import ReplicatedProgram
+
+
+def parameters(program: Program | Worker) -> list[Held]:
+    """The parameters on each device. Under ParameterServerStrategy rank 0 answers for the server."""
+    if isinstance(program, Worker):
+        return []
+    found: dict[str, Held] = {}
+    for name, variable in program.variables.items():
+        for component in components(variable):
+            held = found.setdefault(component.device, Held(device=component.device, arrays={}))
+            held.arrays[name] = component.numpy()
+    return list(found.values())
+
+
+def components(variable: Any) -> Sequence[tf.Variable]:
+    """The variables that a variable of tf.distribute consists of in this process, or the variable itself."""
+    return getattr(variable, "values", None) or (variable,)
+
+
+COPIED = ("one_device", "hierarchical_copy")
+"""Values of the option `cross_device` with which TensorFlow copies gradients by plain operations, no collectives."""
+
+
+def observe(program: Any, batches: Sequence[Any]) -> Observed:
+    """Look at the devices, and at the graph of as many steps in one call as there are batches.
+
+    Only parameter_server makes a step here. What crosses between its processes goes through gRPC, and is not counted.
+    """
+    if isinstance(program, Worker):
+        return Observed(devices=(), crossed=None)
+    if isinstance(program, Coordinator):
+        return Observed(devices=of_workers(program, batches[0]), crossed=None, steps=1)
+    # These calls trace nothing: the graphs have been made for the same shapes.
+    one = len(batches) == 1
+    made = program.train_step.get_concrete_function(batches[0]) if one else None
+    graph = (made or program.train_steps.get_concrete_function(tuple(batches))).graph
+    rows = of_devices(program, batches[0], at_work=collectives.computing(graph))
+    if not isinstance(program, ReplicatedProgram):
+        sent = collectives.sent(graph) if len(program.devices) > 1 else 0
+        return Observed(devices=rows, crossed={"send": sent / len(batches)} if sent else {})
+    if program.job.options.get("cross_device") in COPIED:
+        return Observed(devices=rows, crossed=None)
+    return Observed(devices=rows, crossed={"all_reduce": collectives.reduced(graph) / len(batches)})
+
+
+def of_devices(program: Any, placed: Any, *, at_work: set[str]) -> tuple[DeviceShare, ...]:
+    """What each device holds, and the samples of a batch that lie on it, if its graph computes anything there."""
+    parts = list(flat(placed))
+    params = bytes_on(each for variable in program.variables.values() for each in components(variable))
+    slots = [slot for slots in program.optimizer.slots for slot in slots]
+    state, batch = bytes_on(each for slot in slots for each in components(slot)), bytes_on(parts)
+    inputs = tuple(program.job.workload.input_shape)
+    alone = len(program.devices) == 1  # then operations need not name their device
+    rows = []
+    for name in program.devices:
+        device = collectives.name_of(name)
+        here = [tensor for tensor in parts if collectives.name_of(tensor.device) == device]
+        samples = sum(len(tensor) for tensor in here if tuple(tensor.shape[1:]) == inputs)
+        if len(program.stages) > 1:  # all samples pass through all stages
+            samples = sum(len(tensor) for tensor in parts if tuple(tensor.shape[1:]) == inputs)
+        rows.append(
+            DeviceShare(
+                device=name,
+                parameters=params[device],
+                optimizer_state=state[device],
+                batch=batch[device],
+                samples=samples if device in at_work or (alone and "" in at_work) else 0,
+                blocks=blocks_on(program, device) if len(program.stages) > 1 else (),
+            )
+        )
+    return tuple(rows)
+
+
+def of_workers(program: Coordinator, placed: Any) -> tuple[DeviceShare, ...]:
+    """Make a step, and say what each worker was asked to do and did, and what the server holds."""
+    asked: Counter[int] = Counter()
+    submit = program.submit
+
+    def noting(graph: Any, worker: int, parts: Any) -> Any:
+        asked[worker] += sum(len(x) for x, _ in parts)
+        return submit(graph, worker, parts)
+
+    program.submit = noting
+    try:
+        program.step(placed)
+        program.sync()
+    finally:
+        del program.submit
+    ran = {push.result()[0].device for push in program.last}
+    held, slots = program.variables.values(), [slot for slots in program.optimizer.slots for slot in slots]
+    rows = [
+        DeviceShare(
+            device=name,
+            parameters=sum(size_of(variable) for variable in held if variable.device == name),
+            optimizer_state=sum(size_of(slot) for slot in slots if slot.device == name),
+            batch=sum(size_of(tensor) for tensor in flat(placed) if tensor.device == name),
+            samples=asked[worker] if name in ran else 0,
+        )
+        for worker, name in enumerate(program.devices)
+    ]
+    server = DeviceShare(
+        device=cluster.SERVER,
+        parameters=sum(size_of(variable) for variable in held if variable.device.startswith(cluster.SERVER)),
+        optimizer_state=sum(size_of(slot) for slot in slots if slot.device.startswith(cluster.SERVER)),
+        batch=0,
+        samples=0,
+        server=True,
+    )
+    return (*rows, server)
+
+
+def blocks_on(program: Program, device: str) -> tuple[str, ...]:
+    """The network blocks whose parameters are all on a device."""
+    found = []
+    for block in program.job.workload.blocks:
+        own = [variable for name, variable in program.variables.items() if name.startswith(f"{block}.")]
+        if own and all(collectives.name_of(variable.device) == device for variable in own):
+            found.append(block)
+    return tuple(found)
+
+
+def bytes_on(tensors: Iterable[Any]) -> Counter[str]:
+    """The bytes of tensors or variables by device."""
+    found: Counter[str] = Counter()
+    for tensor in tensors:
+        found[collectives.name_of(tensor.device)] += size_of(tensor)
+    return found
+
+
+def size_of(tensor: Any) -> int:
+    """Bytes."""
+    return int(tensor.shape.num_elements()) * tensor.dtype.size
+
+
+def flat(placed: Any) -> Iterable[Any]:
+    """The tensors of a placed batch, on whatever devices."""
+    for value in tf.nest.flatten(placed, expand_composites=False):
+        yield from components(value)
