@@ -60,7 +60,7 @@ STALE_MOVEMENT = 0.3
 0 to 0.18 (mnist_cnn tiny at 5 times its rate with momentum 0.9); a worker of two that idles takes away half."""
 
 SIZES = 20.0
-"""By what factor the size of a tensor's movement may be off, where its direction is not judged. Measured was a factor
+"""By what factor the timed tensor movement may be off, where its direction is not judged. Measured was a factor
 of 5 (ResNet-50 in bf16, reports/probes/bf16_noise). A tensor whose gradient is lost does not move."""
 
 STILL = 0.01
@@ -97,7 +97,7 @@ def tolerances(golden: Golden, precision: Precision, tolerance_set: ToleranceSet
     return Tolerances(
         losses=of("timed losses", "losses"),
         parameters=of("timed parameters", "parameters"),
-        movement=of("size of the movement", "movement"),
+        movement=of("timed movement", "movement"),
     )
 
 
@@ -122,8 +122,8 @@ def compare(
         found = _movements(golden, replica, rounding=rounding)
         if chaotic:
             ratio, worst = found.ratio
-            checks.append(_check("size of the movement", found.whole, allowed.movement, "all tensors", index))
-            checks.append(_check("size of a tensor's movement", ratio, SIZES, worst, index))
+            checks.append(_check("timed movement", found.whole, allowed.movement, "all tensors", index))
+            checks.append(_check("timed tensor movement", ratio, SIZES, worst, index))
         else:
             error, worst = found.apart
             checks.append(_check("timed parameters", error, allowed.parameters, worst, index))
@@ -140,7 +140,7 @@ def compare_stale(golden: Golden, *, replicas: Iterable[Arrays]) -> tuple[Check,
     for index, replica in enumerate(replicas):
         found = _whole_movement(golden, replica)
         short = max(0.0, 1 - found / right) if math.isfinite(found) and right else float(found != right)
-        checks.append(_check("size of the movement", short, STALE_MOVEMENT, "all tensors", index))
+        checks.append(_check("timed movement", short, STALE_MOVEMENT, "all tensors", index))
     return tuple(checks)
 
 
@@ -185,7 +185,7 @@ def _errors(golden: Golden, *, losses: np.ndarray, replica: Arrays, rounding: fl
     return {
         "timed losses": error_of_losses(losses.tolist(), golden.losses.tolist(), rounding=rounding),
         "timed parameters": found.apart[0],
-        "size of the movement": found.whole,
+        "timed movement": found.whole,
     }
 
 

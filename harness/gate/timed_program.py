@@ -23,7 +23,7 @@ all of them were equal: an all-reduce gives every rank the same bits."""
 TINY = float(np.finfo(np.float64).tiny)
 
 LOSS: dict[Precision, float] = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 1e-3, "bf16": 2e-2}
-"""How far the loss of a further step may be from NumPy's at the exported weights, relative. Measured in right programs:
+"""How far the further loss may be from NumPy's at the exported weights, relative. Measured in right programs:
 5e-8 in fp32, 2e-6 with BatchNorm, and up to 3.4e-3 in bf16. The loss of half of a batch is off by 3e-2."""
 
 STALE = 0.25
@@ -67,7 +67,7 @@ def further_loss(spec: TrialSpec, *, found: float, expected: float, first: float
     error = abs(found - expected) / scale if math.isfinite(found) else math.inf
     allowed = STALE if stale else LOSS[spec.precision]
     worst = f"{found:.6g}, by the reference {expected:.6g}"
-    return Check(quantity="loss of a further step", error=error, tolerance=allowed, worst=worst)
+    return Check(quantity="further loss", error=error, tolerance=allowed, worst=worst)
 
 
 def curve_again(first: Sequence[float], again: Sequence[float], *, spec: TrialSpec, tolerance: float) -> Check:
@@ -80,13 +80,13 @@ def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: Optimize
     """Whether a further step moved every replica's parameters. At a rate that rounding swallows, it need not."""
     share = max(np.abs(array).max() for array in before[0].values()) * np.finfo(np.float32).eps
     if optimizer.learning_rate <= float(share):
-        return finding("movement in a further step", "")
+        return finding("further movement", "")
     still = [
         index
         for index, (old, new) in enumerate(zip(before, after, strict=True))
         if all(np.array_equal(old[name], new[name]) for name in old)
     ]
-    return finding("movement in a further step", f"replica {still[0]} did not change" if still else "")
+    return finding("further movement", f"replica {still[0]} did not change" if still else "")
 
 
 def after_blocks(check: Check) -> Check:
@@ -97,8 +97,8 @@ def after_blocks(check: Check) -> Check:
 AFTER_BLOCKS: dict[Quantity, Quantity] = {
     "timed losses": "losses after the blocks",
     "timed parameters": "parameters after the blocks",
-    "size of the movement": "size of the movement after the blocks",
-    "size of a tensor's movement": "size of a tensor's movement after the blocks",
+    "timed movement": "movement after the blocks",
+    "timed tensor movement": "tensor movement after the blocks",
 }
 
 

@@ -32,7 +32,17 @@ ASYNCHRONOUS_TOLERANCE = 0.25
 """How far a timed asynchronous run's first losses may be from the reference, in which workers wait for each other."""
 
 
-CURVE: tuple[Quantity, ...] = ("timed losses", "timed parameters")
+CURVE: tuple[Quantity, ...] = (
+    "timed losses",
+    "timed parameters",
+    "timed movement",
+    "timed tensor movement",
+    "curve after the blocks",
+    "losses after the blocks",
+    "parameters after the blocks",
+    "movement after the blocks",
+    "tensor movement after the blocks",
+)
 """Checks of what a timed program computed. All others are about how: in which number format, on which device."""
 
 SAME_LOSS = 1e-6

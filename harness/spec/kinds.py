@@ -43,11 +43,11 @@ CompileCache = Literal["cold", "warm", "none", ""]
 Quantity = Literal[
     "losses", "gradients", "parameters",  # of the parity phase
     # of the timed program's first steps
-    "timed losses", "timed parameters", "size of the movement", "size of a tensor's movement",
+    "timed losses", "timed parameters", "timed movement", "timed tensor movement",
     # of the timed program after its last block
-    "replicas", "loss of a further step", "movement in a further step", "updates counted",
+    "replicas", "further loss", "further movement", "updates counted",
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
-    "size of the movement after the blocks", "size of a tensor's movement after the blocks",
+    "movement after the blocks", "tensor movement after the blocks",
     "pace of the blocks", "share of the matrix rate",
     "number formats",  # of the running program
     "work after sync",  # that the devices still had to do when the program said that they were idle

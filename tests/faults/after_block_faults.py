@@ -65,7 +65,7 @@ def works_no_more_after_twenty_five_steps():
     _later_in_torch("single", change)
 
 
-@planted_when_timed("torch single", by="loss of a further step")
+@planted_when_timed("torch single", by="further loss")
 def half_of_the_batch_in_the_blocks():
     """The blocks train on half of each batch."""
 
@@ -391,7 +391,7 @@ def tf_works_no_more_after_the_curve():
     _later_in_tf(program.Program, lambda original, self, number, placed: self.last[0])
 
 
-@planted_when_timed("tf single", by="loss of a further step")
+@planted_when_timed("tf single", by="further loss")
 def tf_half_of_the_batch_in_the_blocks():
     """The blocks train on half of each batch."""
     from tf_impl import program
@@ -431,7 +431,7 @@ def tf_worker_1_drifts():
     _later_in_tf(program.Program, change)
 
 
-@planted_when_timed("tf parameter_server", by="size of the movement after")
+@planted_when_timed("tf parameter_server", by="movement after")
 def tf_worker_rests_after_the_curve():
     """The server gets no more pushes of worker 1 after the curve."""
     from tf_impl import coordinator
