@@ -116,7 +116,16 @@ class Job(RunOptions):
     options: dict[str, Any] = field(default_factory=dict)
     normalization: Normalization = "global"  # which samples share BatchNorm statistics
     settings: dict[str, bool] = field(default_factory=dict)  # the framework's own, as the track sets them
-    keep_gradients: bool = False  # for the parity phase, which calls gradients()
+    statistics_updates: int = 1  # of BatchNorm's running statistics in each step, one after another
+
+    @property
+    def statistics_momentum(self) -> float:
+        """What BatchNorm's running statistics keep of themselves in one update, so that they keep 0.9 in each step.
+
+        A step updates them once for each micro-batch or accumulation step. With 0.9 each time, statistics of a batch in
+        8 parts would keep 0.43 in a step, and evaluations would depend on how the batch is cut.
+        """
+        return 0.9 ** (1 / self.statistics_updates)
 
 
 class Program(Protocol):
@@ -168,10 +177,6 @@ class Program(Protocol):
         """
         ...
 
-    def gradients(self) -> Arrays | None:
-        """The last step's gradient of the global mean loss, canonical; None if this rank does not hold all of it."""
-        ...
-
     # Optional members:
     # `cut_after: str`, if the program is cut into stages: where, as partition.cut_text names it. With cut=time, all
     # launches are cut where the parity phase was cut.
@@ -179,7 +184,10 @@ class Program(Protocol):
     # framework (Keras calls the number steps_per_execution). Returns their losses in order, each as `step` returns it,
     # without waiting. Absent or None if the framework would make each step in a call of its own.
     # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when.
-    # `pushes() -> list[Push]`, if it is asynchronous: the order of its updates, so that the reference can repeat it.
+    # `pushes() -> list[Push]`, if it is asynchronous and records the order of its updates, so that the reference can
+    # repeat it. It records them in every phase.
+    # `step_in_turn(placed)`, if it is asynchronous and cannot record that order: `step`, but each worker's update waits
+    # for the one before it, in the order of the ranks. Only the parity phase calls it.
 
     def export(self) -> Iterable[Arrays]:
         """The current parameters, canonical: one mapping for each replica that this process holds."""

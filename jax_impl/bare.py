@@ -20,10 +20,10 @@ def loop(program: Any, batches: Sequence[tuple[jax.Array, jax.Array]]) -> Callab
     step = program.compiled
 
     def updates(steps: int) -> None:
-        state, metrics = program.held, program.metrics
+        state, loss = program.held, program.last_loss
         for x, y in islice(cycle(batches), steps):
-            state, metrics = step(state, x, y)
-        program.held, program.metrics = state, metrics
+            state, loss = step(state, x, y)
+        program.held, program.last_loss = state, loss
 
     return updates
 

@@ -26,7 +26,8 @@ def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
     BatchNorm normalizes by the samples that one call sees. Under a mapped axis these are the samples of one device;
     with `axis_name`, BatchNorm shares its statistics over that axis.
     """
-    model = models.build(job.workload, precision=job.precision, axis_name=axis_name)
+    known = {"axis_name": axis_name, "momentum": job.statistics_momentum}
+    model = models.build(job.workload, precision=job.precision, **known)
     loss_fn = losses.get(job.workload.loss)
 
     def objective(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:

@@ -1,4 +1,4 @@
-"""What the programs of all strategies share: a state on the devices, and the metrics of the last step."""
+"""What the programs of all strategies share: a state on the devices, and the loss of the last step."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Program:
     def __init__(self, job: Job, *, own_statistics: bool = False) -> None:
         self.job, self.own_statistics = job, own_statistics
         self.held: Any = None  # the TrainState, as it lies on the devices
-        self.compiled: Any = None  # (held, x, y) to the next `held`, and Metrics
+        self.compiled: Any = None  # (held, x, y) to the next `held`, and the loss
         self.evaluation: Any = None  # (held.params, held.batch_stats, x, y) to loss and accuracy, as one array
-        self.metrics: Any = None
+        self.last_loss: Any = None
         self.under_way: deque[jax.Array] = deque()  # the last loss of each call on CPU devices
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
@@ -54,22 +54,22 @@ class Program:
         return jax.block_until_ready(self.put(batch))  # else the copies would run into the timed steps
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> jax.Array:
-        self.held, self.metrics = self.compiled(self.held, *placed)
+        self.held, self.last_loss = self.compiled(self.held, *placed)
         self.bound_queue()
-        return self.metrics.loss
+        return self.last_loss
 
     def bound_queue(self) -> None:
         """On CPU devices, wait for an earlier call if MOST_UNDER_WAY others have been enqueued since."""
         if self.job.world.platform == "cpu":
-            self.under_way.append(self.metrics.loss)
+            self.under_way.append(self.last_loss)
             if len(self.under_way) > MOST_UNDER_WAY:
                 self.under_way.popleft().block_until_ready()
 
     def sync(self) -> None:
-        jax.block_until_ready((self.held, self.metrics))
+        jax.block_until_ready((self.held, self.last_loss))
 
     def loss(self, of: jax.Array | None = None) -> float:
-        return float(self.metrics.loss if of is None else of)
+        return float(self.last_loss if of is None else of)
 
     def evaluate(self, placed: tuple[jax.Array, jax.Array]) -> tuple[float, float]:
         loss, accuracy = np.asarray(self.evaluation(self.held.params, self.held.batch_stats, *placed))
@@ -80,9 +80,6 @@ class Program:
 
     def load_state(self, state: Arrays) -> None:
         self.held = self.spread(train_state.load(self.initial(), state))
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(self.metrics.gradients)
 
     def export(self) -> list[Arrays]:
         return [weights.parameters(self.whole().params)]

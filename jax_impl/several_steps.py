@@ -19,23 +19,22 @@ import jax
 import jax.numpy as jnp
 
 from jax_impl.program import Program
-from jax_impl.train_state import Metrics, Step, TrainState
+from jax_impl.train_state import Step, TrainState
 
 Batch = tuple[jax.Array, jax.Array]
-Steps = Callable[[TrainState, tuple[Batch, ...]], tuple[TrainState, tuple[jax.Array, ...], Metrics]]
+Steps = Callable[[TrainState, tuple[Batch, ...]], tuple[TrainState, tuple[jax.Array, ...]]]
 
 
 def scanned(step: Step) -> Steps:
-    """(state, batches) to the state after one step for each batch, the steps' losses, and the last step's metrics."""
+    """(state, batches) to the state after one step for each batch, and the steps' losses."""
 
-    def steps(state: TrainState, batches: tuple[Batch, ...]) -> tuple[TrainState, tuple[jax.Array, ...], Metrics]:
-        def one(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def steps(state: TrainState, batches: tuple[Batch, ...]) -> tuple[TrainState, tuple[jax.Array, ...]]:
+        def one(state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
             return step(state, *batch)
 
         stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
-        state, metrics = jax.lax.scan(one, state, stacked)
-        last = jax.tree.map(lambda array: array[-1], metrics)
-        return state, tuple(metrics.loss), last
+        state, losses = jax.lax.scan(one, state, stacked)
+        return state, tuple(losses)
 
     return steps
 
@@ -43,10 +42,11 @@ def scanned(step: Step) -> Steps:
 class SeveralSteps(Program):
     """A program whose whole step is one compiled function. A strategy compiles `compiled_steps` by `scanned`, too."""
 
-    compiled_steps: Any  # (held, batches) to the next `held`, the steps' losses, and the last step's Metrics
+    compiled_steps: Any  # (held, batches) to the next `held`, and the steps' losses
 
     def steps(self, batches: Sequence[Batch]) -> list[jax.Array]:
         """One update for each placed batch, all in one call. Returns their losses; nothing waits for them."""
-        self.held, losses, self.metrics = self.compiled_steps(self.held, tuple(batches))
+        self.held, losses = self.compiled_steps(self.held, tuple(batches))
+        self.last_loss = losses[-1]
         self.bound_queue()
         return list(losses)

@@ -63,7 +63,7 @@ def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
 
 def block_seconds(job: Job) -> list[float]:
     """Seconds of forward and backward of each block, compiled by itself, on the first device, for a batch of ones."""
-    state = train_state.initial(job)
+    state = jax.device_put(train_state.initial(job), runtime.devices(job.world)[0])
     x = jnp.ones((job.global_batch, *job.workload.input_shape), runtime.DTYPES[job.precision])
     seconds = []
     for index in range(len(job.workload.blocks)):
@@ -156,7 +156,7 @@ def _stage(job: Job, start: int, end: int) -> Stage:
 
     return Stage(
         job.workload.blocks[start:end],
-        forward=forward_of(models.build(job.workload, precision=job.precision)),
+        forward=forward_of(models.build(job.workload, precision=job.precision, momentum=job.statistics_momentum)),
         infer=forward_of(models.build(job.workload, precision=job.precision, inference=True)),
     )
 

@@ -31,21 +31,21 @@ class TrainState(NamedTuple):
     batch_stats: Any  # running statistics of BatchNorm; {} without BatchNorm
 
 
-class Metrics(NamedTuple):
-    """What a step reports. It keeps the gradients only in the parity phase, because they take memory."""
-
-    loss: jax.Array
-    gradients: weights.Params | None
-
-
-Step = Callable[[TrainState, jax.Array, jax.Array], tuple[TrainState, Metrics]]
+Step = Callable[[TrainState, jax.Array, jax.Array], tuple[TrainState, jax.Array]]
+"""(state, x, y) to the updated state and the loss."""
 
 
 def initial(job: Job, *, own_statistics: bool = False) -> TrainState:
-    """The job's weights and a fresh optimizer state, on the default device.
+    """The job's weights and a fresh optimizer state, in host memory: no device need ever hold all of them.
 
     `own_statistics`: each device has its own running statistics. They have a leading axis with one entry per device.
     """
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return jax.tree.map(np.array, _initial(job, own_statistics=own_statistics))
+
+
+def _initial(job: Job, *, own_statistics: bool) -> TrainState:
+    """The same on the default device."""
     dtype = runtime.DTYPES[job.precision]
     params = weights.load(job.params, dtype)
     sample = jnp.zeros((1, *job.workload.input_shape), dtype)

@@ -208,7 +208,7 @@ def make_result(
     *, block_seconds=((1.0, 1.0),), losses=(2.0, 1.0), parity_error=1e-14, spec=None, machine=None, run=None, **known
 ) -> TrialResult:
     """A row. What ranks measured, conditions, machine and run are given flat, times as [rank][block]."""
-    quantities = ("losses", "gradients", "parameters")
+    quantities = ("losses", "first update", "parameters")
     checks = tuple(Check(quantity=q, error=parity_error, tolerance=1e-9, worst="fc.weight") for q in quantities)
     spec, run = spec or make_spec(), A_RUN if run is None else run
     given = {"cores": 1, "versions": {"numpy": "2"}} | known

@@ -4,6 +4,8 @@ Optimizers are in test_optimizers.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from refusals import refused
@@ -139,10 +141,46 @@ def test_golden_survives_a_file(tmp_path):
     before.save(tmp_path / "g.npz")
     after = loops.Golden.load(tmp_path / "g.npz")
     np.testing.assert_array_equal(before.losses, after.losses)
-    for group in ("initial", "gradients", "params"):
-        assert getattr(before, group).keys() == getattr(after, group).keys()
-        for name, array in getattr(before, group).items():
-            np.testing.assert_array_equal(array, getattr(after, group)[name])
+    assert len(before.after_first) == len(after.after_first) == 1
+    for one, other in (
+        (before.initial, after.initial),
+        (before.after_first[0], after.after_first[0]),
+        (before.params, after.params),
+    ):
+        assert one.keys() == other.keys()
+        for name, array in one.items():
+            np.testing.assert_array_equal(array, other[name])
+
+
+def test_the_parameters_after_the_first_step_are_those_of_a_training_of_one_step(tmp_path):
+    """For each worker, where workers train on their own: also of twelve, whose numbers a file must not sort as text."""
+    workload = workloads.get("toy", "base")
+    batch = {name: array[:24] for name, array in workload.load("train", None).items()}
+    known: dict[str, Any] = {"optimizer": workload.optimizer}
+    params = workload.init_params(0)
+    one = loops.train(workload, params, [batch], **known)
+    for several in (
+        loops.train(workload, params, [batch] * 3, **known),
+        loops.train_locally(workload, params, [batch] * 2, workers=2, sync_every=1, **known),
+    ):
+        assert_same_arrays(several.after_first[-1], one.params)
+    local = loops.train_locally(workload, params, [batch] * 2, workers=12, sync_every=2, **known)
+    local.save(tmp_path / "g.npz")
+    loaded = loops.Golden.load(tmp_path / "g.npz").after_first
+    for worker, found in enumerate(loaded):
+        own = {name: array[2 * worker : 2 * worker + 2] for name, array in batch.items()}
+        assert_same_arrays(found, loops.train(workload, params, [own], **known).params)
+    assert len(loaded) == 12
+    replayed = loops.replay(workload, params, [batch] * 2, pushes=loops.in_turn(2, 2), **known)
+    assert_same_arrays(
+        replayed.after_first[0], loops.replay(workload, params, [batch], pushes=loops.in_turn(2, 1), **known).params
+    )
+
+
+def assert_same_arrays(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, atol=1e-14)
 
 
 def test_groups_matter_where_there_is_batch_norm_and_equal_each_part_by_itself():
@@ -224,7 +262,7 @@ MOMENTUM = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9)
 def assert_same_training(one, other):
     np.testing.assert_allclose(one.losses, other.losses, rtol=1e-13)
     for name in one.params:
-        np.testing.assert_allclose(one.gradients[name], other.gradients[name], atol=1e-14)
+        np.testing.assert_allclose(one.after_first[0][name], other.after_first[0][name], atol=1e-14)
         np.testing.assert_allclose(one.params[name], other.params[name], atol=1e-14)
 
 

@@ -105,7 +105,7 @@ def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(t
 @pytest.mark.parametrize(
     ("strategy", "status", "facts"),
     [
-        ("wrong_gradient", "parity_failed", ["gradients", "1.0e+00"]),
+        ("wrong_gradient", "parity_failed", ["first update", "1.0e+00"]),
         ("stale_rank1", "parity_failed", ["parameters"]),
         ("out_of_memory", "oom", ["1 TiB"]),
         ("diverge", "diverged", ["loss nan", "step 2"]),
@@ -116,7 +116,7 @@ def test_a_framework_that_cannot_be_imported_is_unavailable_and_the_others_run(t
 )
 def test_each_failure_is_a_row(tmp_path, strategy, status, facts):
     cause = {
-        "wrong_gradient": Cause(kind="gate", data={"quantities": ["gradients"]}),
+        "wrong_gradient": Cause(kind="gate", data={"quantities": ["first update", "losses", "parameters"]}),
         "stale_rank1": Cause(kind="gate", data={"quantities": ["parameters"]}),
         "crash_rank1": Cause(kind="exception", data={"rank": 1, "type": "ValueError"}),
         "kill_rank1": Cause(kind="killed", data={"rank": 1, "signal": "SIGKILL"}),

@@ -22,9 +22,10 @@ from harness.machine import devices
 from harness.machine.devices import Gpu, visible
 from harness.planning import presets
 from harness.planning.matrix import make_plan
+from harness.planning.parity_phase import cut_alike
 from harness.planning.run_request import Request, TrainingRequest
 from harness.session.references import References
-from harness.spec import RunOptions, optimizers, partition, registry, run_options
+from harness.spec import Option, ParityPhase, RunOptions, optimizers, partition, registry, run_options
 from harness.spec.errors import MachineUnfit
 from harness.spec.limits import Limits, check_limits
 from harness.worker.main import make_job
@@ -179,15 +180,42 @@ def test_options_of_strategies(machine):
     ]
 
 
-def test_a_split_size_keeps_its_share_in_the_parity_phase(machine):
-    made = make_plan(
-        Request(
-            frameworks=("torch",), workloads=("resnet50",), strategies=("pipeline",), options={"split_size": ("40",)}
-        ),
-        machine,
+@pytest.mark.parametrize(
+    ("workload", "size", "timed", "proved"),
+    [
+        ("resnet50", 40, (40, 40, 40), (3, 3, 3)),
+        ("resnet50", 50, (50, 50, 20), (3, 3, 2)),
+        ("resnet50", 1, (1,) * 120, (1,) * 8),  # no room for more
+        ("resnet50", 119, (119, 1), (4, 3)),
+        ("mnist_cnn", 16, (16,) * 4, (4,) * 4),
+        ("mnist_cnn", 17, (17, 17, 17, 13), (4, 4, 4, 3)),  # once proved with four equal ones
+        ("mnist_cnn", 3, (3,) * 21 + (1,), (2,) * 7 + (1,)),
+        ("toy", 20, (20,), (16,)),
+    ],
+)
+def test_the_parity_phase_cuts_its_batch_as_the_timed_batch_is_cut(machine, workload, size, timed, proved):
+    request = Request(
+        frameworks=("torch",), workloads=(workload,), strategies=("pipeline",), options={"split_size": (str(size),)}
     )
-    spec = made.trials[0].spec
-    assert (spec.global_batch, spec.parity_batch, spec.parity_options["split_size"]) == (120, 8, 3)
+    spec = make_plan(request, machine).trials[0].spec
+    assert partition.micro_batches(spec.global_batch, spec.options["split_size"]) == timed
+    assert partition.micro_batches(spec.parity_batch, spec.parity_options["split_size"]) == proved
+
+
+@pytest.mark.parametrize("base", [1, 2, 5, 8, 16])
+def test_every_cut_stays_a_cut_of_its_kind(base):
+    """Even or with a short last micro-batch, and of as many as there is room for, in no more than the timed batch."""
+    option = Option(name="size", summary="", default=1, role="micro_batch_size")
+    for global_batch in range(1, 41):
+        for size in range(1, global_batch + 1):
+            batch = cut_alike(min(base, global_batch), global_batch=global_batch, size=size)
+            phase = ParityPhase(global_batch=global_batch, parity_batch=batch, steps=5)
+            found = partition.micro_batches(batch, option.parity_value(size, phase))
+            timed = partition.micro_batches(global_batch, size)
+            assert batch <= global_batch
+            assert (found[-1] < found[0]) == (timed[-1] < timed[0])
+            room = min(base, global_batch) if timed[-1] == timed[0] else max(2, (min(base, global_batch) + 1) // 2)
+            assert len(found) == (len(timed) if batch == global_batch else min(len(timed), room))
 
 
 @pytest.mark.parametrize(
@@ -421,12 +449,28 @@ def test_what_schedules_need(schedule, devices, micro_batches, facts):
         make_plan(request, make_machine())
 
 
-def test_local_training_is_judged_after_a_meeting(machine):
-    (trial,) = make_plan(Request(strategies=("local_sgd",)), machine).trials
+@pytest.mark.parametrize(
+    ("workload", "interval", "proved", "steps"),
+    [
+        ("mnist_cnn", "1", 1, 6),
+        ("mnist_cnn", "4", 4, 8),
+        ("mnist_cnn", "5", 5, 10),
+        ("mnist_cnn", "100", 100, 200),
+        ("mnist_cnn", "501", 3, 6),  # more than 1000 steps
+        ("resnet50", "4", 4, 8),
+        ("resnet50", "5", 3, 6),  # BatchNorm amplifies rounding in every step
+    ],
+)
+def test_local_training_is_proved_with_its_own_interval_and_judged_after_a_meeting(
+    machine, workload, interval, proved, steps
+):
+    size = "tiny" if workload == "resnet50" else ""
+    request = Request(strategies=("local_sgd",), workloads=(workload,), size=size, options={"sync_every": (interval,)})
+    (trial,) = make_plan(request, machine).trials
     spec = trial.spec
     assert spec.algorithm == "local"
-    assert spec.parity_steps % spec.parity_options["sync_every"] == 0
-    assert spec.parity_options["sync_every"] > 1
+    assert (spec.parity_options["sync_every"], spec.parity_steps) == (proved, steps)
+    assert spec.parity_steps % proved == 0
 
 
 def test_presets_only_grow():

@@ -58,9 +58,6 @@ class FakeProgram:
     def load_state(self, state):
         pass
 
-    def gradients(self):
-        return None
-
     def export(self):
         return []
 

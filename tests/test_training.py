@@ -471,3 +471,11 @@ def test_usage_errors_are_one_line(arguments, facts, tmp_path):
     which = [] if "--resume" in arguments else ["--framework", "fake", "--strategy", "single"]
     refused_command(harness("train", *which, *arguments, cwd=tmp_path), *facts)
     assert not list(tmp_path.rglob("results.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [(np.zeros((3, 4), int), np.zeros(3, int)), (np.zeros((3, 4)), np.zeros((3, 4, 2)))]
+)
+def test_a_batch_whose_factors_would_be_lost_is_not_padded(x, y):
+    with pytest.raises(ValueError, match=f"{x.dtype}.* {y.ndim}"):
+        padded({"x": x, "y": y}, 4)

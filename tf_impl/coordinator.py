@@ -55,13 +55,22 @@ class Coordinator(Program):
         return self.threads[worker].submit(call)
 
     def step(self, placed: list[placement.Parts]) -> list[Future]:
-        """Ask every worker for one push. In the parity phase each push waits for the one before it."""
+        """Ask every worker for one push."""
+        graph = self.graph(self.train_step, placed[0])
+        self.last = [self.submit(graph, worker, parts) for worker, parts in enumerate(placed)]
+        self.pushed += self.last
+        return self.last
+
+    def step_in_turn(self, placed: list[placement.Parts]) -> list[Future]:
+        """As `step`, but each push waits for the one before it, so that a reference can repeat them.
+
+        TensorFlow cannot record which versions of the variables a push has read.
+        """
         graph = self.graph(self.train_step, placed[0])
         self.last = []
         for worker, parts in enumerate(placed):
             self.last.append(self.submit(graph, worker, parts))
-            if self.job.keep_gradients:
-                self.last[-1].result()  # in the order of the ranks, so that a reference can repeat it
+            self.last[-1].result()
         self.pushed += self.last
         return self.last
 
@@ -74,7 +83,7 @@ class Coordinator(Program):
     def loss(self, of: Any = None) -> float:
         """The mean of the workers' losses, each at the parameters that the worker pulled."""
         pushes = self.last if of is None else of
-        loss = float(np.mean([push.result()[0].numpy() for push in pushes]))
+        loss = float(np.mean([push.result().numpy() for push in pushes]))
         return runtime.meeting(self.job.world).exchange(loss)[0]
 
     def evaluate(self, placed: list[placement.Parts]) -> tuple[float, float]:
@@ -91,11 +100,6 @@ class Coordinator(Program):
         self.sync()
         return super().state()
 
-    def gradients(self) -> Arrays | None:
-        """The mean of the workers' gradients, each at the parameters that the worker pulled."""
-        found = zip(self.variables, zip(*(push.result()[1] for push in self.last), strict=True), strict=True)
-        return {name: np.mean([gradient.numpy() for gradient in pushed], axis=0) for name, pushed in found}
-
 
 class Worker:
     """The program of every other rank: its TensorFlow server does what rank 0 asks for."""
@@ -108,6 +112,8 @@ class Worker:
     def place(self, batch: Arrays) -> None: ...
 
     def step(self, placed: None) -> None: ...
+
+    def step_in_turn(self, placed: None) -> None: ...
 
     def sync(self) -> None: ...
 
@@ -123,8 +129,6 @@ class Worker:
     def state(self) -> None: ...
 
     def load_state(self, state: Arrays) -> None: ...
-
-    def gradients(self) -> None: ...
 
     def export(self) -> list[Arrays]:
         """Nothing: rank 0 exports the only copy."""

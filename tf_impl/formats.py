@@ -56,7 +56,7 @@ def traced(program: Program, batches: Sequence[Any]) -> tf.Graph:
     """The graph of one call. The program is left as it was."""
     if isinstance(program, Coordinator):  # its threads call this graph
         return program.graph(program.train_step, batches[0][0]).graph
-    before = program.last
+    before = program.last_loss
 
     def call() -> Any:
         if len(batches) == 1:
@@ -67,7 +67,7 @@ def traced(program: Program, batches: Sequence[Any]) -> tf.Graph:
     try:
         return tf.function(call).get_concrete_function().graph
     finally:
-        program.last = before
+        program.last_loss = before
 
 
 def note_nodes(nodes: Any, found: NumberFormats) -> None:

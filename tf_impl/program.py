@@ -54,7 +54,7 @@ class Program:
         self.parameters = list(self.variables.values())
         fused = job.settings.get("fused_update", False)
         self.optimizer = optim.build(job.optimizer, self.parameters, fused=fused)
-        self.last: Any = None  # what the last step returned
+        self.last_loss: Any = None  # what the last step returned
 
     def place(self, batch: Arrays) -> Any:
         """Cut the global batch, and put this process's shares on its devices."""
@@ -66,14 +66,14 @@ class Program:
         """Move this process's shares of a batch from host memory to the devices that train on them."""
         raise NotImplementedError
 
-    def train_step(self, parts: Any) -> tuple[Any, Any]:
-        """One update, as a tf.function. Returns the loss, and the gradients if the job keeps them, else nothing."""
+    def train_step(self, parts: Any) -> Any:
+        """One update, as a tf.function. Returns the loss."""
         raise NotImplementedError
 
     def step(self, placed: Any) -> Any:
         """One update; returns its loss as it is on the devices."""
-        self.last = self.train_step(placed)
-        return self.last[0]
+        self.last_loss = self.train_step(placed)
+        return self.last_loss
 
     def sync(self) -> None:
         """Wait until all devices are idle."""
@@ -81,7 +81,7 @@ class Program:
 
     def loss(self, of: Any = None) -> float:
         """The loss that a step returned, by default the last step."""
-        return float(self.last[0] if of is None else of)
+        return float(self.last_loss if of is None else of)
 
     @tf.function
     def evaluation_step(self, parts: Any) -> Any:
@@ -122,10 +122,6 @@ class Program:
             if kind == "optimizer" and not given:  # the state comes from another strategy or framework
                 given = {name: np.zeros_like(array) for name, array in weights.parameters(variables).items()}
             weights.load(variables, given)
-
-    def gradients(self) -> Arrays | None:
-        """The last step's gradients, canonical."""
-        return weights.parameters(dict(zip(self.variables, self.last[1], strict=True)))
 
     def export(self) -> list[Arrays]:
         """The current parameters, canonical."""

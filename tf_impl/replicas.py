@@ -43,7 +43,7 @@ class ReplicatedProgram(SeveralSteps):
 
     def loss(self, of: Any = None) -> float:
         """The mean of the replicas' losses."""
-        return float(self.mean(self.last[0] if of is None else of))
+        return float(self.mean(self.last_loss if of is None else of))
 
     @tf.function
     def evaluation_step(self, parts: Any) -> Any:
@@ -81,11 +81,6 @@ class ReplicatedProgram(SeveralSteps):
         """As Program.state, with the running statistics averaged over the replicas."""
         self.averaging_step()
         return super().state()
-
-    def gradients(self) -> Arrays | None:
-        """The last step's gradients after the all-reduce, which are the same on every replica."""
-        first = [self.strategy.experimental_local_results(gradient)[0] for gradient in self.last[1]]
-        return weights.parameters(dict(zip(self.variables, first, strict=True)))
 
     def export(self) -> list[Arrays]:
         """The parameters of each replica of this process."""

@@ -23,15 +23,14 @@ class SeveralSteps(Program):
 
     def steps(self, batches: Sequence[Any]) -> list[Any]:
         """One update for each placed batch, all in one call. Returns their losses as they are on the devices."""
-        losses, gradients = self.train_steps(tuple(batches))
-        self.last = losses[-1], gradients
+        losses = self.train_steps(tuple(batches))
+        self.last_loss = losses[-1]
         return losses
 
     @tf.function
-    def train_steps(self, batches: tuple[Any, ...]) -> tuple[list[Any], Any]:
-        """`train_step` on each batch in turn. Returns the loss of each, and what the last one returns as gradients."""
+    def train_steps(self, batches: tuple[Any, ...]) -> list[Any]:
+        """`train_step` on each batch in turn. Returns the loss of each."""
         # Its Python code, traced into this graph for each batch. A call of its graph would be one operation, and no
         # device could begin it before all devices have ended the previous call.
         train_step: Any = type(self).train_step
-        made = [train_step.python_function(self, parts) for parts in batches]
-        return [loss for loss, _ in made], made[-1][1]
+        return [train_step.python_function(self, parts) for parts in batches]

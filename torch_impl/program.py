@@ -177,9 +177,6 @@ class Program:
                 buffer.copy_(torch.from_numpy(state[name]))
         optim.load_state(self.trained, self.optimizer, self.lr_schedule, self.job.optimizer, state)
 
-    def gradients(self) -> Arrays | None:
-        return weights.canonical(self.job.workload, self.to_host(weights.gradients(self.model)))
-
     def export(self) -> list[Arrays]:
         return [weights.canonical(self.job.workload, self.to_host(dict(self.trained.named_parameters())))]
 
@@ -190,7 +187,16 @@ class Program:
 
 def initial_model(job: Job) -> nn.Sequential:
     """The job's network with its initial weights, on the host."""
-    model = models.build(job.workload)
-    model.to(runtime.DTYPES[job.precision])  # before loading: float64 weights must not pass through float32
+    model = untrained_model(job)
     weights.load(model, job.workload, job.params)
+    return model
+
+
+def untrained_model(job: Job) -> nn.Sequential:
+    """The job's network in its number format, with PyTorch's own initial weights."""
+    model = models.build(job.workload)
+    model.to(runtime.DTYPES[job.precision])  # before weights are loaded: float64 must not pass through float32
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1 - job.statistics_momentum  # torch's momentum is the share of what is new
     return model

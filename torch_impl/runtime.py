@@ -29,6 +29,8 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     torch.backends.cuda.matmul.fp32_precision = float32
     torch.backends.cudnn.conv.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
     torch.backends.cudnn.rnn.fp32_precision = float32  # pyright: ignore[reportAttributeAccessIssue]
+    # Products of bfloat16 are summed in float32, as XLA sums them; by default cuBLAS may add partial sums in bfloat16.
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cudnn.benchmark = settings.get("cudnn_benchmark", False)
     if world.platform == "gpu":
         if torch.cuda.device_count() < world.host_devices:

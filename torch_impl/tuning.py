@@ -71,7 +71,7 @@ class Graphed:
 
     A graph may also hold several steps, one for each of several batches; then one launch makes all of them. It reads
     its batches from its own tensors, so each batch is copied to them. It writes its losses to tensors that the next
-    replay overwrites, so the losses are copied out. Each number and shape of batches has its own graph.
+    replay overwrites, so the losses are copied out. Each number and form of batches has its own graph.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Graphed:
 
     def several(self, batches: Sequence[list[Batch]]) -> list[torch.Tensor]:
         """One step for each batch, all in one replay. Returns their losses."""
-        key = tuple(tuple(tensor.shape for part in placed for tensor in part) for placed in batches)
+        key = tuple(tuple(_form(tensor) for part in placed for tensor in part) for placed in batches)
         if key not in self.graphs:
             self.graphs[key] = self.capture([[(x.clone(), y.clone()) for x, y in placed] for placed in batches])
         graph, inputs, losses = self.graphs[key]
@@ -105,6 +105,11 @@ class Graphed:
                     self.step(placed)
         graph, losses = captured(lambda: [self.step(placed) for placed in inputs])
         return graph, inputs, losses
+
+
+def _form(tensor: torch.Tensor) -> tuple:
+    """What two tensors share that one graph can read."""
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def copy_parts(given: list[Batch], held: list[Batch]) -> None:
@@ -149,14 +154,17 @@ def building_stream(job: Job) -> AbstractContextManager:
 
 @contextmanager
 def undone(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Restores parameters, buffers and the optimizer's state at the end, whatever steps were made inside.
+    """Restores parameters, buffers, the optimizer's state and the generators of random numbers at the end, whatever
+    steps were made inside.
 
     Optimizer state created inside stays, as zeros. For SGD's momentum this equals no state: in the first step torch
     takes the gradient itself as momentum, and zeros plus the gradient are the same.
     """
     before = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
     state = {id(tensor): tensor.clone() for tensor in _state(optimizer)}
-    yield
+    generators = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
+    with torch.random.fork_rng(devices=sorted(generators, key=str)):
+        yield
     with torch.no_grad():
         for tensor, value in before:
             tensor.copy_(value)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -31,9 +30,19 @@ def like(held: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if held.is_meta:
         return held
     if isinstance(held, DTensor):
-        # No source rank: every rank cuts its shard out of its own copy, and nothing is sent.
-        return distribute_tensor(tensor.to(held.device), held.device_mesh, held.placements, src_data_rank=None)
+        # No source rank: every rank cuts its shard out of its own copy, and nothing is sent. One tensor at a time is
+        # whole on the device.
+        return distribute_tensor(
+            tensor.to(held.device, held.dtype), held.device_mesh, held.placements, src_data_rank=None
+        )
     return tensor
+
+
+def reset_statistics(model: nn.Module) -> None:
+    """BatchNorm's running statistics as they begin, in a model that got memory without values."""
+    for module in model.modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.SyncBatchNorm)):
+            module.reset_running_stats()
 
 
 def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -49,19 +58,6 @@ def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
 def parameters(model: nn.Module, workload: Workload) -> Arrays:
     """The model's parameters, canonical."""
     return canonical(workload, to_host(dict(model.named_parameters())))
-
-
-def gradients(model: nn.Module, *, ranks: int = 1) -> dict[str, torch.Tensor]:
-    """The model's gradients by torch's names; zero for a parameter without one.
-
-    With `ranks` > 1, their mean over all ranks: a collective.
-    """
-    found = {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
-    if ranks > 1:
-        for gradient in found.values():
-            dist.all_reduce(gradient)
-            gradient /= ranks
-    return found
 
 
 def to_host(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

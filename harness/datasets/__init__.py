@@ -166,9 +166,12 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
     Targets get a last column, by which a sample's loss is multiplied before the mean over all rows. It is `factor` for
     true samples and 0 for padding. The default is rows / true samples, which makes the mean over all rows that over the
     true samples, also where it is computed as a mean over devices' means. Labels become floating-point numbers in the
-    first column, which is exact for small integers.
+    first column, which is exact for small integers. Raises ValueError for inputs that are not floating-point numbers,
+    whose format would cut the factors, and for targets of more than two axes.
     """
     count, dtype = len(batch["x"]), batch["x"].dtype
+    if dtype.kind != "f" or batch["y"].ndim > 2:
+        raise ValueError(f"cannot pad inputs of {dtype} with targets of {batch['y'].ndim} axes")
     y = batch["y"].astype(dtype)
     column = np.full((count, 1), rows / count if factor is None else factor, dtype)
     found = {"x": batch["x"], "y": np.concatenate([y[:, None] if y.ndim == 1 else y, column], axis=1)}

@@ -7,6 +7,7 @@ compared with it. `train_locally` and `replay` define the two algorithms that tr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,39 +21,51 @@ from harness.spec.optimizers import update
 from harness.spec.partition import shares
 from harness.workloads import Loss, Workload
 
+FIRST = "after_first."
+"""Begins the names of the groups of Golden.after_first in a file; the worker's number follows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """What a training computes. `losses[k]`: loss of step k, before its update. `gradients`: those of step 0. `params`:
-    parameters after the last step.
+    """What a training computes. `losses[k]`: loss of step k, before its update. `params`: after the last step.
+
+    `after_first`: parameters after the first step. Workers that train on their own have different parameters then, so
+    there is one mapping for each of them; otherwise there is a single one.
 
     `noise`: how much each quantity changes when the initial weights are rounded once more (harness/gate/parity.py).
     """
 
     initial: Arrays
     losses: np.ndarray
-    gradients: Arrays
+    after_first: tuple[Arrays, ...]
     params: Arrays
     noise: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write to one .npz file."""
         noise = {name: np.array(value) for name, value in self.noise.items()}
-        named = {"initial": self.initial, "gradients": self.gradients, "params": self.params, "noise": noise}
+        named = {"initial": self.initial, "params": self.params, "noise": noise}
+        named |= {f"{FIRST}{worker}": params for worker, params in enumerate(self.after_first)}
         flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
         np.savez(path, losses=self.losses, **flat)  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def load(cls, path: Path) -> Golden:
         """Read what `save` wrote; nothing is unpickled."""
-        groups: dict[str, Arrays] = {"initial": {}, "gradients": {}, "params": {}, "noise": {}}
+        groups: defaultdict[str, Arrays] = defaultdict(dict)
         with np.load(path, allow_pickle=False) as archive:
             for key in archive.files:
                 group, _, name = key.partition("/")
                 if name:
                     groups[group][name] = archive[key]
-            noise = {name: float(value) for name, value in groups.pop("noise").items()}
-            return cls(losses=archive["losses"], noise=noise, **groups)
+            workers = sum(name.startswith(FIRST) for name in groups)
+            return cls(
+                initial=groups["initial"],
+                losses=archive["losses"],
+                after_first=tuple(groups[f"{FIRST}{worker}"] for worker in range(workers)),
+                params=groups["params"],
+                noise={name: float(value) for name, value in groups["noise"].items()},
+            )
 
 
 def train(
@@ -69,15 +82,15 @@ def train(
     is the whole batch. The loss is the mean over all samples, whatever the groups. Raises ValueError if the parts do
     not add up to the batch.
     """
-    initial, losses, first_gradients, state = dict(params), [], {}, {}
+    initial, losses, after_first, state = dict(params), [], {}, {}
     for step, batch in enumerate(batches):
         parts = None if groups is None else groups(len(batch["x"]))
         loss, gradients = loss_and_gradients(workload, params, batch, groups=parts)
         losses.append(loss)
-        if step == 0:
-            first_gradients = gradients
         params = update(optimizer, params, gradients, state, step=step)
-    return Golden(initial=initial, losses=np.array(losses), gradients=first_gradients, params=params)
+        if step == 0:
+            after_first = params
+    return Golden(initial=initial, losses=np.array(losses), after_first=(after_first,), params=params)
 
 
 def train_locally(
@@ -98,20 +111,20 @@ def train_locally(
     lies within one worker's share. The returned parameters are the mean over the workers.
     """
     replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
-    losses, first_gradients = [], {}
+    losses, after_first = [], ()
     for step, batch in enumerate(batches):
         of_all = None if groups is None else groups(len(batch["x"]))
         own_groups = [None if of_all is None else of_all[w::workers] for w in range(workers)]
         own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
         found = [loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w]) for w in range(workers)]
         losses.append(np.mean([loss for loss, _ in found]))
-        if step == 0:
-            first_gradients = _mean([gradients for _, gradients in found])
         for w, (_, gradients) in enumerate(found):
             replicas[w] = update(optimizer, replicas[w], gradients, states[w], step=step)
         if (step + 1) % sync_every == 0:
             replicas = [_mean(replicas)] * workers
-    return Golden(initial=dict(params), losses=np.array(losses), gradients=first_gradients, params=_mean(replicas))
+        if step == 0:
+            after_first = tuple(replicas)
+    return Golden(initial=dict(params), losses=np.array(losses), after_first=after_first, params=_mean(replicas))
 
 
 @dataclass(frozen=True)
@@ -136,28 +149,28 @@ def replay(
 ) -> Golden:
     """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), in the order in which it happened.
 
-    Each push is one update of the shared parameters by one worker's gradient. The loss of a step and the gradients of
-    the first step are means over the workers, each with the parameters that it saw. Raises ValueError for an impossible
-    history: a version from the future, or a push that is missing or repeated.
+    Each push is one update of the shared parameters by one worker's gradient. The loss of a step is the mean over the
+    workers, each with the parameters that it saw. The first step ends with as many pushes as there are workers. Raises
+    ValueError for an impossible history: a version from the future, or a push that is missing or repeated.
     """
     batches = list(batches)
     workers = len({push.rank for push in pushes})
     expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
     if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
         raise ValueError(f"{len(pushes)} pushes are not one for each worker and step")
-    versions, state, losses, first_gradients = {0: dict(params)}, {}, np.zeros(len(batches)), []
+    versions, state, losses, after_first = {0: dict(params)}, {}, np.zeros(len(batches)), {}
     for number, push in enumerate(pushes):
         if push.version > number:
             raise ValueError(f"push {number} saw version {push.version}, which did not exist yet")
         share = shares(batches[push.step], rank=push.rank, ranks=workers)[0]
         loss, gradients = loss_and_gradients(workload, versions[push.version], share)
         losses[push.step] += loss / workers
-        if push.step == 0:
-            first_gradients.append(gradients)
         versions[number + 1] = update(optimizer, versions[number], gradients, state, step=number)
+        if number + 1 == workers:
+            after_first = versions[number + 1]
         needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # frees the others
         versions = {version: kept for version, kept in versions.items() if version in needed}
-    return Golden(initial=dict(params), losses=losses, gradients=_mean(first_gradients), params=versions[len(pushes)])
+    return Golden(initial=dict(params), losses=losses, after_first=(after_first,), params=versions[len(pushes)])
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

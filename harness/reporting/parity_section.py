@@ -11,7 +11,13 @@ from harness.reporting.formatting import from_to
 from harness.reporting.model import List, Node, Section, Table, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind, OfTolerance, Value
-from harness.spec import Check, Parity
+from harness.spec import Check, Parity, Quantity
+
+EARLIER: dict[Quantity, float] = {"gradients": 1e-10}
+"""The tolerance of what records of earlier versions have."""
+
+FIRST_STEP: dict[Quantity, str] = {"gradients": "gradient", "first update": "change"}
+"""What was compared after the first step."""
 
 
 def section(cells: Sequence[Cell]) -> Section:
@@ -23,13 +29,19 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     judged = [cell.first.parity for cell in cells if cell.first.parity]
     if not judged:
         return (paragraph("No cell reached the parity gate."),)
-    limits = ", ".join(f"{limit:.0e} for {quantity}" for quantity, limit in EXACT.items())
+    compared = {check.quantity for parity in judged for check in parity.checks}
+    limits = ", ".join(
+        f"{limit:.0e} for {name}"
+        for name, limit in sorted((EXACT | EARLIER).items(), key=lambda item: item[1])
+        if name in compared
+    )
+    of_first_step = " and ".join(text for name, text in FIRST_STEP.items() if name in compared)
     what = (
         f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
         f"{from_to([parity.batch for parity in judged])} samples in float64 with the optimizer named above; split_size "
         "and learning rate were scaled with the batch. The golden reference is the same steps in NumPy, computed "
-        "independently of all frameworks. The gate compares the losses, every parameter's gradient in the first step, "
-        "and every parameter after the last step, on every replica."
+        "independently of all frameworks. The gate compares the losses, every parameter's "
+        f"{of_first_step} in the first step, and every parameter after the last step, on every replica."
     )
     how = (
         "Errors are relative to the largest value in the tensor; for parameters, to the largest change. The tolerances "

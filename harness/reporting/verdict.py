@@ -9,7 +9,7 @@ from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
 from harness.results.condition_rules import differences
-from harness.spec import FAILURES, TrialResult, optimizers
+from harness.spec import FAILURES, Parity, TrialResult, optimizers
 
 CPU_NOTE = (
     "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
@@ -64,6 +64,12 @@ def _not_run(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def _compared(judged: Sequence[Parity]) -> str:
+    """What the gate compared. Earlier versions compared the gradients of the first step, too."""
+    earlier = any(check.quantity == "gradients" for parity in judged for check in parity.checks)
+    return "losses, gradients and updated weights" if earlier else "losses and updated weights"
+
+
 def _proved(ran: Sequence[Cell]) -> list[str]:
     """What the gate showed about the cells that ran: the same training, nearly the same, or another algorithm."""
     same = [cell for cell in ran if naming.same_training(cell.spec)]
@@ -75,7 +81,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
         judged = [cell.first.parity for cell in exact if cell.first.parity]
         lines.append(
             f"{count(len(exact), 'cell')} passed the gate: in float64, over {from_to([each.steps for each in judged])} "
-            f"steps of {from_to([each.batch for each in judged])} samples, losses, gradients and updated weights agree "
+            f"steps of {from_to([each.batch for each in judged])} samples, {_compared(judged)} agree "
             f"with the NumPy reference (worst relative error {at_most(_worst(exact))}). {_beyond_the_gate(exact)}"
         )
     apart = [cell for cell in exact if cell.first.described.normalizes and cell.spec.normalization != "global"]

@@ -21,7 +21,7 @@ CauseKind = Literal[
     "no_progress",  # {"seconds": 300.0}
     "time_limit",  # {"seconds": 600.0}
     "loss",  # it is not finite, exploded, or left the golden curve
-    "gate",  # losses, gradients or parameters are off: {"quantities": ["gradients"]}
+    "gate",  # losses, the first update or parameters are off: {"quantities": ["first update"]}
     "precision",  # products have another precision than the one asked for
 ]
 

@@ -41,7 +41,8 @@ Track = Literal["defaults", "tuned"]
 # whether the compile cache held what was needed; "none": nothing was compiled; "": unknown
 CompileCache = Literal["cold", "warm", "none", ""]
 Quantity = Literal[
-    "losses", "gradients", "parameters",  # of the parity phase
+    "losses", "first update", "parameters",  # of the parity phase
+    "gradients",  # of the parity phase, in records of earlier versions
     # of the timed program's first steps
     "timed losses", "timed parameters", "timed movement", "timed tensor movement",
     # of the timed program after its last block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from harness.spec.kinds import Role, ToleranceSet
 
 COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval")  # roles of whole numbers
-AVERAGINGS_IN_PARITY = 3  # local training averages at least this often in the parity phase
+AVERAGINGS_IN_PARITY = 2  # local training averages at least this often in the parity phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,9 @@ class Option:
     each device gets, if it is more than one.
 
     `not_applicable(value, cell)`: why a cell cannot have the value, or "".
-    `in_parity(value, phase)`: the value in the parity phase. Without it, a micro_batch_size keeps its share of the
-    batch, an averaging_interval becomes short enough for several averagings, and all others keep their value.
+    `in_parity(value, phase)`: the value in the parity phase. Without it, a micro_batch_size keeps the number of
+    micro-batches and a short last one, an averaging_interval becomes short enough for several averagings if the phase
+    has too few steps for its own value, and all others keep their value.
 
     Raises ValueError for a declaration that contradicts itself.
     """
@@ -94,11 +96,18 @@ class Option:
         if self.in_parity:
             return self.in_parity(value, phase)
         if self.role == "micro_batch_size":
-            share = round(value * phase.parity_batch / phase.global_batch)
-            return min(max(share, 1), phase.parity_batch)
+            return self._size_in_parity(value, phase)
         if self.role == "averaging_interval":
             return min(value, max(1, phase.steps // AVERAGINGS_IN_PARITY))
         return value
+
+    def _size_in_parity(self, size: int, phase: ParityPhase) -> int:
+        """The size of micro-batches that cuts the phase's batch as `size` cuts the global batch: see
+        harness/planning/parity_phase.py, which chooses that batch."""
+        if size < 1 or phase.parity_batch == phase.global_batch:  # a cell that is skipped may have any size
+            return size
+        count, ends_short = math.ceil(phase.global_batch / size), phase.global_batch % size != 0
+        return max(math.ceil(phase.parity_batch / count), 2 if ends_short else 1)
 
     @property
     def is_free_text(self) -> bool:

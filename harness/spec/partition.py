@@ -41,6 +41,12 @@ def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, A
     return (batch // parts,) * parts
 
 
+def statistics_updates(spec: TrialSpec, *, batch: int, options: Mapping[str, Any]) -> int:
+    """How often each of a trial's devices updates BatchNorm's running statistics in a step, one after another."""
+    parts = len(normalization_groups(spec, batch=batch, options=options))
+    return parts // spec.devices if spec.normalization == "per_device" else parts
+
+
 def micro_batches(batch: int, size: int) -> tuple[int, ...]:
     """Sizes of the micro-batches: `size` each; the last one has what is left. Raises UsageError."""
     if not 1 <= size <= batch:

@@ -31,7 +31,7 @@ def make_reference(context: Context) -> None:
     other = _train(context, start)
     # parameters are judged by how far they moved from where each training began
     moved = {name: params[name] + (other.params[name] - start[name]) for name in params}
-    noise = Golden(initial=exact.initial, losses=other.losses, gradients={}, params=moved)
+    noise = Golden(initial=exact.initial, losses=other.losses, after_first=(), params=moved)
     timed_curve.with_noise(exact, noise).save(order.output)
 
 
@@ -42,4 +42,4 @@ def _train(context: Context, start: Arrays) -> Golden:
         context.program.step(place(context, step))
         losses.append(context.program.loss())
     (params,) = context.program.export()
-    return Golden(initial=dict(start), losses=np.array(losses), gradients={}, params=params)
+    return Golden(initial=dict(start), losses=np.array(losses), after_first=(), params=params)

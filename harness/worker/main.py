@@ -28,7 +28,7 @@ from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.messages import ORDER, Order
-from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, run_options
+from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, partition, run_options
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
 from harness.worker import compile_cache, libraries, memory
@@ -138,17 +138,18 @@ def start_framework(order: Order, world: World, precision: Precision, draft: Dra
 def make_job(spec: TrialSpec, world: World, precision: Precision, *, small: bool) -> Job:
     """What the strategy is asked to build: the timed program, or for `small` the parity phase's float64 twin."""
     workload = workloads.get(spec.workload, spec.size)
+    batch, options = (spec.parity_batch, spec.parity_options) if small else (spec.global_batch, spec.options)
     return Job(
         world=world,
         workload=workload,
         params=workload.init_params(spec.seed),
         optimizer=spec.parity_optimizer if small else spec.optimizer,
         precision=precision,
-        global_batch=spec.parity_batch if small else spec.global_batch,
-        options=spec.parity_options if small else spec.options,
+        global_batch=batch,
+        options=options,
         normalization=spec.normalization,
         settings=spec.settings,
-        keep_gradients=small,
+        statistics_updates=partition.statistics_updates(spec, batch=batch, options=options),
         **run_options.values(spec),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
 from harness.reference.loops import replay
+from harness.spec.arrays import Arrays
 from harness.worker.calls import in_calls, make_steps, read_losses
 from harness.worker.context import Context
 
@@ -18,24 +19,27 @@ def prove(context: Context) -> None:
     """Train `parity_steps` steps and note this rank's gate result. Saves the draft: a wrong result counts even if
     another rank fails before the end.
 
-    The first step is a call of its own, because its gradients are compared. The others are made in calls as the timed
-    or trained program makes them.
+    The first step is a call of its own, because the parameters after it are compared: with SGD, their change is the
+    gradient times the rate. The other steps are made in calls as the timed or trained program makes them. Only a
+    program that cannot record the order of its asynchronous updates makes its steps in another way (`step_in_turn`).
     """
     program, spec, job, draft = context.program, context.spec, context.job, context.draft
     assert context.golden is not None
     golden = context.golden
-    losses, gradients = [], None
+    losses, after_first = [], []
     epochs = epochs_of(spec, context.batches, batch=spec.parity_batch)
     steps = parity_steps(spec, epochs, normalizes=job.workload.normalizes)
     samples = [epochs.whole(step, dtype=np.float64) for step in steps]
     waiting = iter(samples)
+    in_turn = getattr(program, "step_in_turn", None)
     for call in [steps[:1], *in_calls(steps[1:], of=spec.steps_per_call)]:
         draft.progress("parity step", len(losses) + len(call), spec.parity_steps)
-        handles = make_steps(program, [program.place(batch) for batch in islice(waiting, len(call))])
+        placed = [program.place(batch) for batch in islice(waiting, len(call))]
+        handles = [in_turn(each) for each in placed] if in_turn else make_steps(program, placed)
         program.sync()
         losses += read_losses(program, handles)
         if len(losses) == 1:
-            gradients = program.gradients()
+            after_first = [copied(replica) for replica in program.export()]
     replicas = list(program.export())
     pushes = getattr(program, "pushes", None)
     if pushes is not None:
@@ -45,11 +49,17 @@ def prove(context: Context) -> None:
     found = parity.compare(
         golden,
         losses=losses,
-        gradients=gradients,
+        after_first=after_first,
         replicas=replicas,
         batch=spec.parity_batch,
+        first_replica=job.world.rank * job.world.local_devices,
         groups=context.order.groups,
         tolerances=spec.tolerances,
     )
     draft.note(parity=found)
     draft.save()
+
+
+def copied(replica: Arrays) -> Arrays:
+    """Arrays that do not change when training goes on: a framework may hand out views of its own memory."""
+    return {name: np.array(array) for name, array in replica.items()}

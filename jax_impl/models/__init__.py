@@ -20,12 +20,14 @@ class Network(nn.Module, kw_only=True):
     """Layers compute in `dtype`; parameters and the output are in `param_dtype`.
 
     `axis_name`: the mapped axis over which BatchNorm shares its statistics; None to use only the samples it sees.
-    `inference`: BatchNorm normalizes with its running statistics.
+    `momentum`: what BatchNorm's running statistics keep of themselves in an update. `inference`: BatchNorm normalizes
+    with its running statistics.
     """
 
     dtype: DTypeLike
     param_dtype: DTypeLike
     axis_name: str | None = None
+    momentum: float = 0.9
     inference: bool = False
 
     def blocks(self) -> dict[str, Block]:
@@ -41,9 +43,15 @@ class Network(nn.Module, kw_only=True):
 
 
 def build(
-    workload: Workload, *, precision: Precision, axis_name: str | None = None, inference: bool = False
+    workload: Workload,
+    *,
+    precision: Precision,
+    axis_name: str | None = None,
+    momentum: float = 0.9,
+    inference: bool = False,
 ) -> Network:
     """The network of `workload` in the number formats of `precision`; for the other keywords see Network."""
     model = importlib.import_module(f"{__name__}.{workload.name}").Model
     dtype, param_dtype = runtime.COMPUTE_DTYPES[precision], runtime.DTYPES[precision]
-    return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, axis_name=axis_name, inference=inference)
+    known = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
+    return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, **known)

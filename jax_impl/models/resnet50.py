@@ -32,8 +32,7 @@ class Model(Network):
             return nn.Conv(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
 
         def norm(name: str) -> nn.BatchNorm:
-            # Flax's momentum 0.9 is torch's 0.1
-            known = kinds | {"momentum": 0.9, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
+            known = kinds | {"momentum": self.momentum, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
             return nn.BatchNorm(use_running_average=self.inference, **known)
 
         def bottleneck(name: str, planes: int, stride: int) -> Block:

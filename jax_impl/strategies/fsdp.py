@@ -29,11 +29,11 @@ from jax_impl import optim, per_device, placement, weights
 from jax_impl.objective import Objective, make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Metrics, Step, TrainState
+from jax_impl.train_state import Step, TrainState
 
 
 def make_step(job: Job, mesh: Mesh, cuts: Any) -> Step:
-    """(state, x, y) to the updated state, and the metrics. `cuts`: the sharding of each parameter."""
+    """(state, x, y) to the updated state, and the loss. `cuts`: the sharding of each parameter."""
     objective, optimizer = make_objective(job), optim.build(job.optimizer)
     if job.normalization == "per_device":
         objective = per_device.with_own_statistics(objective, mesh.size)
@@ -41,12 +41,12 @@ def make_step(job: Job, mesh: Mesh, cuts: Any) -> Step:
     if job.accumulation_steps > 1:
         value_and_grad = per_device.accumulation(job, mesh)  # it takes whole tensors, so XLA gathers them before it
 
-    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
         # gradients and optimizer state are cut like the parameters: each device updates its own parts
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        return TrainState(params, opt_state, batch_stats), Metrics(loss, gradients if job.keep_gradients else None)
+        return TrainState(params, opt_state, batch_stats), loss
 
     return step
 
@@ -98,9 +98,7 @@ class FSDP(SeveralSteps):
         step = make_step(job, self.mesh, cuts.params)
         # without out_shardings XLA might cut the new state in another way
         self.compiled = jax.jit(step, out_shardings=(self.shardings, replicated), donate_argnums=0)
-        self.compiled_steps = jax.jit(
-            scanned(step), out_shardings=(self.shardings, replicated, replicated), donate_argnums=0
-        )
+        self.compiled_steps = jax.jit(scanned(step), out_shardings=(self.shardings, replicated), donate_argnums=0)
         evaluate = make_evaluation(job, own_statistics=self.own_statistics)
         self.evaluation = jax.jit(
             lambda params, *others: evaluate(jax.tree.map(gather, params, cuts.params), *others),

@@ -21,11 +21,11 @@ from jax_impl import optim, per_device, placement, weights
 from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Metrics, Step, TrainState
+from jax_impl.train_state import Step, TrainState
 
 
 def make_step(job: Job, mesh: Mesh) -> Step:
-    """(state, x, y) to the updated state, and the metrics. All arrays are global."""
+    """(state, x, y) to the updated state, and the loss. All arrays are global."""
     objective, optimizer = make_objective(job), optim.build(job.optimizer)
     if job.normalization == "per_device":
         objective = per_device.with_own_statistics(objective, mesh.size)
@@ -33,11 +33,11 @@ def make_step(job: Job, mesh: Mesh) -> Step:
     if job.accumulation_steps > 1:
         value_and_grad = per_device.accumulation(job, mesh)
 
-    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        return TrainState(params, opt_state, batch_stats), Metrics(loss, gradients if job.keep_gradients else None)
+        return TrainState(params, opt_state, batch_stats), loss
 
     return step
 
@@ -55,9 +55,7 @@ class JitSharding(SeveralSteps):
         step = make_step(job, self.mesh)
         # without out_shardings XLA might shard the new state differently
         self.compiled = jax.jit(step, out_shardings=(self.shardings, replicated), donate_argnums=0)
-        self.compiled_steps = jax.jit(
-            scanned(step), out_shardings=(self.shardings, replicated, replicated), donate_argnums=0
-        )
+        self.compiled_steps = jax.jit(scanned(step), out_shardings=(self.shardings, replicated), donate_argnums=0)
         evaluate = make_evaluation(job, own_statistics=self.own_statistics)
         self.evaluation = jax.jit(evaluate, out_shardings=replicated)
 

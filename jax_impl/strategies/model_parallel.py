@@ -25,7 +25,7 @@ from harness.contract import Arrays, Job
 from harness.spec import Span, partition
 from jax_impl import losses, placement, runtime, stages, timeline
 from jax_impl.program import Program
-from jax_impl.train_state import Metrics, TrainState
+from jax_impl.train_state import TrainState
 
 
 class ModelParallel(Program):
@@ -76,7 +76,7 @@ class ModelParallel(Program):
             params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
             self.held[index] = held._replace(params=params, opt_state=opt_state)
 
-        self.metrics = Metrics(loss, stages.joined(*gradients) if self.job.keep_gradients else None)
+        self.last_loss = loss
         return loss
 
     def evaluate(self, placed: tuple[jax.Array, jax.Array]) -> tuple[float, float]:

@@ -36,10 +36,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
 from harness.spec import partition
-from jax_impl import optim, placement, stages, weights
+from jax_impl import optim, placement, stages
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Metrics, Step, TrainState
+from jax_impl.train_state import Step, TrainState
 from jax_impl.uniform_stages import UniformStages
 
 
@@ -57,20 +57,19 @@ class Pipeline(SeveralSteps):
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
         step = self.make_step()
         self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
-        self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None, None), donate_argnums=0)
+        self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None), donate_argnums=0)
         self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
 
     def make_step(self) -> Step:
-        """(state, x, y) to the updated state, and the metrics. Parameters are rows, one per stage."""
+        """(state, x, y) to the updated state, and the loss. Parameters are rows, one per stage."""
         value_and_grad = jax.value_and_grad(self.through_all, has_aux=True)
         optimizer = optim.build(self.job.optimizer)
 
-        def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+        def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
             (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
             updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
             params = optax.apply_updates(state.params, updates)
-            kept = gradients if self.job.keep_gradients else None
-            return TrainState(params, opt_state, batch_stats), Metrics(loss, kept)
+            return TrainState(params, opt_state, batch_stats), loss
 
         return step
 
@@ -124,9 +123,6 @@ class Pipeline(SeveralSteps):
         count = self.job.options["micro_batches"]
         x, y = (a.reshape(count, -1, *a.shape[1:]) for a in placement.on_host(batch, self.job))
         return jax.device_put((x, y), self.replicated)
-
-    def gradients(self) -> Arrays | None:
-        return weights.parameters(self.stages.params.tree(jax.device_get(self.metrics.gradients)))
 
 
 def busy(micro_batch: jax.Array, count: int) -> jax.Array:

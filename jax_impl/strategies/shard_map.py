@@ -23,24 +23,23 @@ from jax_impl import optim, placement, weights
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Metrics, Step, TrainState
+from jax_impl.train_state import Step, TrainState
 
 
 def make_step(job: Job) -> Step:
-    """(state, x, y) of one device to its updated state, and the metrics, which are equal on all devices."""
+    """(state, x, y) of one device to its updated state, and the loss, which is equal on all devices."""
     # per_device: BatchNorm sees the device's own samples; global: it shares its statistics over the axis
     objective = make_objective(job, axis_name=AXIS if job.normalization == "global" else None)
     value_and_grad = with_accumulation(jax.value_and_grad(objective, has_aux=True), job)
     optimizer = optim.build(job.optimizer)
 
-    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         batch_stats = placement.entry(state.batch_stats)
         (loss, batch_stats), gradients = value_and_grad(state.params, batch_stats, x, y)
         loss, gradients = jax.lax.pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        new = TrainState(params, opt_state, placement.as_entry(batch_stats))
-        return new, Metrics(loss, gradients if job.keep_gradients else None)
+        return TrainState(params, opt_state, placement.as_entry(batch_stats)), loss
 
     return step
 

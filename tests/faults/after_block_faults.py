@@ -388,7 +388,7 @@ def tf_works_no_more_after_the_curve():
     """A step returns the last loss at once."""
     from tf_impl import program
 
-    _later_in_tf(program.Program, lambda original, self, number, placed: self.last[0])
+    _later_in_tf(program.Program, lambda original, self, number, placed: self.last_loss)
 
 
 @planted_when_timed("tf single", by="further loss")

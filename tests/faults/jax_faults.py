@@ -119,9 +119,9 @@ def schedule_stands_still_in_a_scan():
                     opt_state = tree_utils.tree_set(state.opt_state, count=count)
                     return step(state._replace(opt_state=opt_state), x, y)
 
-                state, losses, last = original(at_the_first_count)(state, batches)
+                state, losses = original(at_the_first_count)(state, batches)
                 opt_state = tree_utils.tree_set(state.opt_state, count=count + len(batches))
-                return state._replace(opt_state=opt_state), losses, last
+                return state._replace(opt_state=opt_state), losses
 
             return steps
 

@@ -33,9 +33,9 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reference/loops.py",
-                        "            first_gradients = gradients\n        params = update(",
-                        '            first_gradients = gradients\n        __import__("".join(["j", "ax"]))\n'
-                        "        params = update(",
+                        "            after_first = params\n    return Golden(",
+                        '            after_first = params\n        __import__("".join(["j", "ax"]))\n'
+                        "    return Golden(",
                     ),
                 ),
                 tests=("test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",),
@@ -183,9 +183,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="parameters are judged by their size, not by how they moved",
-                edits=(
-                    ("harness/gate/parity.py", "golden.params[name] - golden.initial[name]", "golden.params[name]"),
-                ),
+                edits=(("harness/gate/parity.py", "np.abs(expected[name] - start)", "np.abs(expected[name])"),),
                 tests=("test_parity::test_parameters_are_judged_by_their_movement",),
             ),
             Break(

@@ -11,6 +11,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from harness import layers, workloads
 from harness.contract import Job, World
 from harness.datasets import Batches, Epochs, padded
 from harness.reference import loops
-from harness.spec import Precision, registry
+from harness.spec import Precision, partition, registry
 from harness.spec.optimizers import parse
 from torch_impl import runtime, weights
 from torch_impl.loader import make_loader
@@ -29,6 +30,7 @@ BATCH, SAMPLES = 8, 21  # so an epoch has two whole batches and one of 5
 MOMENTUM = "sgd:momentum=0.9,nesterov=true,weight_decay=0.01,schedule=step,step_size=2,gamma=0.5,warmup_steps=1"
 OPTIMIZERS = {"fsdp": "adamw:weight_decay=0.1", "async_sgd": "adamw", "pipeline_schedules": "adagrad"}
 OPTIONS = {"cut": "parameters", "micro_batches": 4, "split_size": 3, "sync_every": 3, "reshard_after_forward": False}
+HISTORIES = ("single", "ddp", "average_gradients", "fsdp", "pipeline", "pipeline_schedules")
 folder, rank, ranks = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 known = {"rank": rank, "local_rank": rank, "processes": ranks, "platform": "cpu", "cores": 1}
 known |= {"rendezvous": f"file://{folder}/meet"}
@@ -103,18 +105,31 @@ def relative(found, right):
     return float(np.abs(np.asarray(found) - right).max() / np.abs(right).max())
 
 
+def reference(strategy, job, program, batch):
+    """The same step in NumPy."""
+    known = {"optimizer": job.optimizer}
+    if strategy.algorithm == "asynchronous":
+        return loops.replay(job.workload, job.params, [batch], pushes=program.pushes(), **known)
+    if strategy.algorithm == "local":
+        known |= {"workers": ranks, "sync_every": job.options["sync_every"]}
+        return loops.train_locally(job.workload, job.params, [batch], **known)
+    return loops.train(job.workload, job.params, [batch], **known)
+
+
 def errors(strategy, workload, options=()):
     """Errors of a step on a short batch, of a loss that was kept, of evaluation, and of running statistics."""
     data = epochs(workload, strategy)
     whole, _, short = (data.whole(taken, dtype=np.float64) for taken in data.steps(0))
-    program, _ = built(strategy, workload, options=options)
+    program, job = built(strategy, workload, options=options)
     kept = step(program, short)  # first: no program may rely on the size of its first batch
-    loss, gradients = loops.loss_and_gradients(workload, workload.init_params(0), short)
     read, found = program.loss(), {}
     if not workload.normalizes:
-        mine = program.gradients()
+        right, (mine,) = reference(strategy, job, program, short), program.export()
+        loss, expected = right.losses[0], right.after_first[rank % len(right.after_first)]
         found["loss"] = relative(read, loss)
-        found["gradients"] = max(relative(mine[name], gradients[name]) for name in gradients)
+        found["update"] = max(
+            relative(mine[name] - job.params[name], expected[name] - job.params[name]) for name in mine
+        )
     step(program, whole)
     found["kept"] = abs(program.loss(kept) - read)
 
@@ -219,6 +234,43 @@ def raised(strategy, workload, *, workers):
         loader.close()
 
 
+def history(strategy, workload, *, parts=1):
+    """How far the running statistics of the first BatchNorm layer are, after two steps, from those by hand: the mean of
+    the ranks' own histories. In whatever number of parts a step is made, it keeps 0.9 of what was there before."""
+    data = epochs(workload, strategy, parts=parts)
+    cut_up: dict[str, Any] = {"options": {"micro_batches": parts, "split_size": BATCH // parts}}
+    if strategy.parallelism != "pipeline":
+        cut_up = {"accumulation_steps": parts}
+    program, _ = built(strategy, workload, statistics_updates=parts, **cut_up)
+    kept, histories = 0.9 ** (1 / parts), [{"mean": 0.0, "var": 1.0} for _ in range(program.share[1])]
+    for taken in data.steps(0)[:2]:
+        batch, (params,) = data.whole(taken, dtype=np.float64), program.export()
+        for number, own in enumerate(histories):
+            for part in partition.shares(batch, steps=parts, rank=number, ranks=len(histories)):
+                y, _ = workload.layers[0].forward(params, part["x"])
+                for name, seen in (("mean", y.mean((0, 1, 2))), ("var", y.var((0, 1, 2), ddof=1))):
+                    own[name] = kept * own[name] + (1 - kept) * seen
+        step(program, batch)
+    now = state(program)
+    right = {name: np.mean([own[name] for own in histories], axis=0) for name in ("mean", "var")}
+    return {name: relative(now[f"running/bn1.{name}"], right[name]) for name in right}
+
+
+def whole_on_a_device(strategy, workload):
+    """Where parameters lie that fully_shard is about to shard, beside the meta device, which has no memory."""
+    module: Any = importlib.import_module(f"torch_impl.strategies.{strategy.name}")
+    original, seen = module.fully_shard, set()
+
+    def fully_shard(block, **known):
+        seen.update(parameter.device.type for parameter in block.parameters())
+        return original(block, **known)
+
+    module.fully_shard = fully_shard
+    built(strategy, workload)
+    module.fully_shard = original
+    return sorted(seen - {"meta"}) if seen else ["fully_shard was not called"]
+
+
 def visit():
     """All rows."""
     cnn, deep = workloads.get("mnist_cnn", "tiny"), workloads.get("resnet50", "tiny")
@@ -231,6 +283,11 @@ def visit():
             row = {"strategy": f"{strategy.name} {chosen}".strip()}
             yield row | {"errors": errors(strategy, cnn, options) | {"deep": errors(strategy, deep, options)}}
             yield row | {"different": resumed(strategy, cnn, options)}
+        if strategy.name in HISTORIES:
+            parts = 4 if strategy.parallelism == "pipeline" else 1 if strategy.name == "ddp" else 2
+            yield {"strategy": strategy.name, "errors": history(strategy, deep, parts=parts)}
+        if strategy.name == "fsdp":
+            yield {"strategy": strategy.name, "different": {"built on": whole_on_a_device(strategy, deep)}}
         yield {"strategy": strategy.name, "loader": loaded(strategy, cnn)}
         if strategy.name in ("single", "ddp"):
             yield {"strategy": strategy.name, "loader": loaded(strategy, cnn, workers=2, parts=2)}

@@ -11,7 +11,9 @@ from torch_impl import tuning
 def weights(*, rehearse_before: int | None, **options) -> list[list[float]]:
     """The model's state after three steps, optionally with four other steps rehearsed before one of them."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.LazyLinear(2)).double()
+    # dropout: what the rehearsed steps drew must be drawn again
+    layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.LazyLinear(2)
+    model = nn.Sequential(*layers).double()
     batches = torch.randn(7, 5, 2, 6, 6, dtype=torch.float64)
     model(batches[0])
     optimizer = torch.optim.SGD(model.parameters(), 0.1, **options)

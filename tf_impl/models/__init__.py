@@ -20,18 +20,19 @@ from harness.workloads import Workload
 Blocks = dict[str, Callable[[Any], Any]]
 
 
-def build(workload: Workload, *, synchronized: bool = False) -> keras.Model:
+def build(workload: Workload, *, synchronized: bool = False, momentum: float = 0.9) -> keras.Model:
     """The network of `workload`. Its output has the parameters' dtype.
 
     `synchronized`: BatchNorm computes its statistics over the samples of all replicas, by its own all-reduces.
+    `momentum`: what its running statistics keep of themselves in an update.
     """
-    found = _blocks(workload, synchronized)
+    found = _blocks(workload, synchronized, momentum)
     return _model(list(found.values()), workload.input_shape, last=True)
 
 
 def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[str]) -> list[keras.Model]:
     """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device."""
-    functions, shape = list(_blocks(workload, synchronized=False).values()), workload.input_shape
+    functions, shape = list(_blocks(workload, synchronized=False, momentum=0.9).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
         with tf.device(device):
@@ -40,9 +41,10 @@ def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[st
     return stages
 
 
-def _blocks(workload: Workload, synchronized: bool) -> Blocks:
+def _blocks(workload: Workload, synchronized: bool, momentum: float) -> Blocks:
     module = importlib.import_module(f"{__name__}.{workload.name}")
-    return module.blocks(**workload.dims, **({"synchronized": synchronized} if workload.normalizes else {}))
+    of_batch_norm = {"synchronized": synchronized, "momentum": momentum} if workload.normalizes else {}
+    return module.blocks(**workload.dims, **of_batch_norm)
 
 
 def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:

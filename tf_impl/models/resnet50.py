@@ -12,10 +12,11 @@ from tf_impl.models import Blocks
 EXPANSION = 4
 
 
-def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Blocks:
+def blocks(*, classes: int, width: int, synchronized: bool, momentum: float, **depths: int) -> Blocks:
     """(batch, height, width, 3) to logits (batch, classes). `depths`: bottlenecks in each of the four stages.
 
-    `synchronized`: BatchNorm computes its statistics over the samples of all replicas.
+    `synchronized`: BatchNorm computes its statistics over the samples of all replicas. `momentum`: what its running
+    statistics keep of themselves in an update.
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
@@ -25,8 +26,8 @@ def blocks(*, classes: int, width: int, synchronized: bool, **depths: int) -> Bl
         return layers.Conv2D(channels, kernel, stride, padding, use_bias=False, name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
-        # torchvision's values; Keras has other defaults
-        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, synchronized=synchronized, name=name)(x)
+        # torchvision's epsilon; Keras has another default
+        return layers.BatchNormalization(momentum=momentum, epsilon=1e-5, synchronized=synchronized, name=name)(x)
 
     def bottleneck(x: Any, name: str, planes: int, stride: int) -> Any:
         y = layers.ReLU()(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))

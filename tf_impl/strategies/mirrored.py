@@ -49,20 +49,21 @@ class Mirrored(ReplicatedProgram):
         # variable.
         self.loss_share = 1 / strategy.num_replicas_in_sync
         with strategy.scope():
-            self.model = models.build(job.workload, synchronized=job.normalization == "global")
+            known = {"synchronized": job.normalization == "global", "momentum": job.statistics_momentum}
+            self.model = models.build(job.workload, **known)
             super().__init__(job, strategy, self.model, devices)
 
     @tf.function
-    def train_step(self, parts: Any) -> tuple[Any, Any]:
+    def train_step(self, parts: Any) -> Any:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
         return self.strategy.run(self.replica_step, args=(parts,))
 
-    def replica_step(self, parts: placement.Parts) -> LossAndGradients:
+    def replica_step(self, parts: placement.Parts) -> tf.Tensor:
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
         replica = tf.distribute.get_replica_context()
         gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self.optimizer.apply(gradients)
-        return loss, gradients if self.job.keep_gradients else []
+        return loss
 
     @xla_if_set
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:

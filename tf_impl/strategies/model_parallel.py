@@ -22,7 +22,6 @@ import tensorflow as tf
 from harness.contract import Job
 from harness.spec import partition
 from tf_impl import models, placement, runtime, stages, weights
-from tf_impl.program import LossAndGradients
 from tf_impl.several_steps import SeveralSteps
 
 
@@ -33,12 +32,12 @@ class ModelParallel(SeveralSteps):
         super().__init__(job, models.build_stages(job.workload, points, devices), devices)
 
     @tf.function
-    def train_step(self, parts: placement.Parts) -> LossAndGradients:
+    def train_step(self, parts: placement.Parts) -> tf.Tensor:
         ((x, y),) = parts  # the whole batch at once: there is nothing to accumulate
         loss, passes = self.forward(x, y)
         gradients = self.backward(passes)
         self.optimizer.apply(gradients)  # updates each variable on its own device
-        return loss, gradients if self.job.keep_gradients else []
+        return loss
 
     def forward(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tuple]]:
         """The loss, and what the backward pass needs of each stage: its tape, its input and its output."""

@@ -35,12 +35,12 @@ class ParameterServer(Coordinator):
             self.turn = tf.CriticalSection()
 
     @tf.function
-    def train_step(self, parts: placement.Parts) -> LossAndGradients:
+    def train_step(self, parts: placement.Parts) -> tf.Tensor:
         """One push: each worker runs it on its own device, with its share of the batch."""
         ((x, y),) = parts  # nothing to accumulate: every push is an update of its own
         loss, gradients = self.loss_and_gradients(x, y)
         self.push(gradients)
-        return loss, gradients if self.job.keep_gradients else []
+        return loss
 
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
         """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server."""

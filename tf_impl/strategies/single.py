@@ -22,15 +22,15 @@ class SingleDevice(SeveralSteps):
     def __init__(self, job: Job) -> None:
         (device,) = runtime.devices(job.world)
         with tf.device(device):
-            self.model = models.build(job.workload)
+            self.model = models.build(job.workload, momentum=job.statistics_momentum)
             super().__init__(job, [self.model], [device])
 
     @tf.function
-    def train_step(self, parts: placement.Parts) -> LossAndGradients:
+    def train_step(self, parts: placement.Parts) -> tf.Tensor:
         # With accumulation the batch comes in several parts, and the gradient is the mean of theirs.
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
         self.optimizer.apply(gradients)
-        return loss, gradients if self.job.keep_gradients else []
+        return loss
 
     @xla_if_set
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:

@@ -13,8 +13,8 @@ While a rank computed, others may have updated the shared parameters, so its gra
 stale. How stale depends on who came when.
 
 It is a different algorithm (Dean et al. 2012, "Large scale distributed deep networks"): N ranks make N updates in the
-time of one, each from 1/N of the samples, some of them stale. The gate proves it all the same: in the parity phase each
-push records which version of the parameters its gradient belongs to, and the golden reference repeats that history.
+time of one, each from 1/N of the samples, some of them stale. The gate proves it all the same: each push records which
+version of the parameters its gradient belongs to, and in the parity phase the golden reference repeats that history.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torch import nn
 
 from harness.contract import Arrays, Job
 from harness.reference.loops import Push
-from torch_impl import models, optim, tuning, weights
+from torch_impl import models, optim, tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 from torch_impl.shared_memory import SharedMemory
 
-MOST_PUSHES = 4096  # that the parity phase can record
+MOST_PUSHES = 4096  # that are recorded; each one takes the place of the one this many before
 
 
 class AsyncSGD(Program):
@@ -73,8 +73,7 @@ class AsyncSGD(Program):
             # The schedule counts the updates of all ranks.
             group["lr"] = self.job.optimizer.learning_rate * optim.rate_factor(self.job.optimizer, update)
         self.optimizer.step()
-        if self.job.keep_gradients:
-            self.history[update] = torch.tensor([self.job.world.rank, self.steps_made, self.seen])
+        self.history[update % MOST_PUSHES] = torch.tensor([self.job.world.rank, self.steps_made, self.seen])
         self.updates += 1
 
     @torch.no_grad()
@@ -100,9 +99,15 @@ class AsyncSGD(Program):
         dist.barrier()  # no rank pushes before all have pulled
 
     def pushes(self) -> list[Push]:
-        """All updates in the order in which they came. A collective."""
+        """All updates in the order in which they came, in a program that began anew. A collective.
+
+        Raises RuntimeError if there were more than are recorded.
+        """
         dist.barrier()
-        return [Push(*row) for row in self.history[: int(self.updates.item())].tolist()]
+        count = int(self.updates.item())
+        if count > MOST_PUSHES:
+            raise RuntimeError(f"{count} updates were made, and the first {count - MOST_PUSHES} are no longer recorded")
+        return [Push(*row) for row in self.history[:count].tolist()]
 
     def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
         """Loss and accuracy of the shared parameters."""
@@ -120,16 +125,15 @@ class AsyncSGD(Program):
         dist.barrier()
         super().load_state(state)  # all ranks write the same values to the same memory
         self.updates.copy_(torch.as_tensor(state.get("optimizer/updates", 0)))
+        self.steps_made = int(self.updates.item()) // self.job.world.processes
         self.meet()
 
-    def gradients(self) -> Arrays | None:
-        """The mean of the ranks' gradients: in the first step that of the global batch."""
-        mean = weights.gradients(self.model, ranks=self.job.world.processes)
-        return weights.canonical(self.job.workload, self.to_host(mean))
-
     def export(self) -> list[Arrays]:
+        """The shared parameters after all pushes so far. A collective."""
         dist.barrier()
-        return super().export()
+        exported = super().export()
+        dist.barrier()  # no rank pushes while others still read
+        return exported
 
 
 def build(job: Job) -> AsyncSGD:

@@ -11,8 +11,9 @@ it in the last all-reduce.
     links  |                          | all-reduce: last      | first    |
 
 Each rank's gradient is that of the mean loss over its share. Since the shares are equal, the mean of these gradients is
-the gradient of the global mean loss. BatchNorm's running statistics do not stay equal by themselves: by default DDP
-sends those of rank 0 to all ranks before each forward. Evaluation and checkpoints take their mean. DDP rebuilds its
+the gradient of the global mean loss. Each rank keeps its own running statistics of BatchNorm, from its own samples, and
+evaluation and checkpoints take their mean. (By default DDP would send those of rank 0 to all ranks before each forward,
+and the mean would hold little but rank 0's history.) DDP rebuilds its
 buckets after its first step, in the order in which gradients arrived. From three ranks on, a training resumed from a
 checkpoint therefore sums in another order in its first step, and is equal up to rounding.
 
@@ -26,7 +27,9 @@ quite the same.
 
 from __future__ import annotations
 
+import inspect
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +40,12 @@ from harness.contract import Job
 from torch_impl import optim, tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
+
+# Each rank keeps its own running statistics. `broadcast_buffers` is the name of this argument before PyTorch 2.15.
+NAMES = inspect.signature(DistributedDataParallel).parameters
+OWN_STATISTICS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers": False
+}
 
 
 class DDP(Program):
@@ -56,6 +65,7 @@ class DDP(Program):
                 gradient_as_bucket_view=job.options["gradient_as_bucket_view"],
                 static_graph=job.options["static_graph"],
                 find_unused_parameters=job.options["find_unused_parameters"],
+                **OWN_STATISTICS,
             )
         if job.options["compression"] == "bf16":
             self.network.register_comm_hook(None, default_hooks.bf16_compress_hook)

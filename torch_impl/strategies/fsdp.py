@@ -13,7 +13,7 @@ backward: the traffic is that of DDP, and whole parameters stay in memory betwee
 still holds only 1/n of the optimizer state.
 
 dim 0 need not be divisible: the shards are those of torch.chunk, and a rank with an empty shard still takes part in the
-collectives. gradients() and export() gather whole tensors too, so all ranks call them together.
+collectives. export() gathers whole tensors too, so all ranks call it together.
 
 bf16 is autocast over float32 parameters, as in every other strategy here, so that it is the same computation.
 MixedPrecisionPolicy(param_dtype=bfloat16) is FSDP's own way and another computation: BatchNorm and the loss would use
@@ -29,17 +29,19 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from harness.contract import Job
-from torch_impl import optim, stages, tuning
+from torch_impl import optim, stages, tuning, weights
 from torch_impl.placement import Batch
-from torch_impl.program import Program
+from torch_impl.program import Program, untrained_model
 
 
 class FSDP(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        # fully_shard accepts only contiguous parameters. Images in NHWC are enough: cuDNN then computes in NHWC, and
-        # converts the kernels in each step.
-        model = self.build_model(memory_format=torch.contiguous_format)
+        # On the meta device, which has shapes and no memory: no device ever holds the whole model. Parameters stay
+        # contiguous, as fully_shard wants them. Images in NHWC are enough: cuDNN then computes in NHWC, and converts
+        # the kernels in each step.
+        with torch.device("meta"):
+            model = untrained_model(job)
         if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
             nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # An explicit mesh: by default fully_shard makes one of GPUs whenever torch was built with GPU support.
@@ -50,6 +52,9 @@ class FSDP(Program):
                 tuning.compile_forward(block, job)
                 fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard)  # the root last: it orders the blocks' collectives
+        model.to_empty(device=self.device)  # memory for this rank's shards
+        weights.reset_statistics(model)
+        weights.load(model, job.workload, job.params)  # each rank cuts its shards out of the weights on the host
         self.model = self.network = model  # sharded in place
         self.optimizer = self.build_optimizer(model.parameters())  # over shards, so its state is sharded too
         self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)

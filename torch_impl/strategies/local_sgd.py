@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from harness.contract import Arrays, Job
-from torch_impl import optim, tuning, weights
+from torch_impl import optim, tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 
@@ -69,11 +69,6 @@ class LocalSGD(Program):
         vector /= self.job.world.processes
         for parameter, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
             parameter.copy_(part.view(parameter.shape))
-
-    def gradients(self) -> Arrays | None:
-        """The mean of the ranks' gradients. It is the global one as long as their parameters are equal."""
-        mean = weights.gradients(self.model, ranks=self.job.world.processes)
-        return weights.canonical(self.job.workload, self.to_host(mean))
 
     def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
         """Loss and accuracy of the mean of the ranks' parameters; training goes on with each rank's own."""

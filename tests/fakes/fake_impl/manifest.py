@@ -33,7 +33,7 @@ MEET_AFTER = Option(
     least=1,
     role="averaging_interval",
     always_shown=True,
-    in_parity=lambda interval, phase: min(interval, phase.steps // 2),
+    in_parity=lambda interval, phase: min(interval, 3),
 )
 HOW = Option(
     name="how",

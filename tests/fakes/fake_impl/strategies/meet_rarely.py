@@ -22,7 +22,6 @@ class Program(Fake):
             gradients, moments = found[-1][1], self.moments[rank]
             self.workers[rank] = optimizers.update(self.job.optimizer, params, gradients, moments, step=self.made)
         self.last_loss = float(np.mean([loss for loss, _ in found]))
-        self.last_gradients = mean([gradients for _, gradients in found])
         self.made += 1
         if self.made % self.job.options["meet_after"] == 0:
             self.workers = [self.met() for _ in self.workers]

@@ -9,10 +9,8 @@ class Program(Fake):
     def step(self, placed):
         batch = len(placed["x"])
         groups = partition.micro_batches(batch, self.job.options.get("piece") or batch // self.job.options["pieces"])
-        found = loops.loss_and_gradients(self.job.workload, self.params, placed, groups=groups)
-        self.last_loss, self.last_gradients = found
-        known = {"step": self.made}
-        self.params = optimizers.update(self.job.optimizer, self.params, self.last_gradients, self.moments, **known)
+        self.last_loss, gradients = loops.loss_and_gradients(self.job.workload, self.params, placed, groups=groups)
+        self.params = optimizers.update(self.job.optimizer, self.params, gradients, self.moments, step=self.made)
         self.made += 1
         return self.last_loss
 

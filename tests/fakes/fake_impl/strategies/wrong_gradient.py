@@ -4,9 +4,8 @@ from fake_impl.strategies.single import Fake
 
 
 class Program(Fake):
-    def step(self, placed):
-        super().step(placed)
-        self.last_gradients = {name: 2 * array for name, array in self.last_gradients.items()}
+    def changed(self, gradients):
+        return {name: 2 * array for name, array in gradients.items()}
 
 
 def build(job):
