@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,3 +32,11 @@ class Plan:
     def runnable(self) -> list[TrialSpec]:
         """The trials that will be launched, in order."""
         return [trial.spec for trial in self.trials if trial.status == "planned"]
+
+
+def first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    """The trials to prove: the launches of a cell share one proof."""
+    first: dict[str, TrialSpec] = {}
+    for spec in trials:
+        first.setdefault(spec.computation, spec)
+    return list(first.values())

@@ -19,6 +19,7 @@ from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
+from harness.planning.plan import first_of_each_computation
 from harness.reference.loops import Golden
 from harness.results import store
 from harness.results.judge import judge, timed, trained
@@ -82,7 +83,7 @@ class Session:
     def measure_all(self) -> list[TrialResult]:
         """Run all trials of the plan, in order. Always leaves a row for each; re-raises an interruption afterwards."""
         trials = [spec for spec in self.plan.runnable() if not self.rows.has(spec)]
-        self.display.start(len(_first_of_each_computation(trials)) + len(trials))
+        self.display.start(len(first_of_each_computation(trials)) + len(trials))
         try:
             self._prove_and_measure(trials)
         except Interrupted as interruption:
@@ -106,7 +107,7 @@ class Session:
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
             self.references.prepare(spec)
         possible = self._skip_impossible(trials)
-        unproved = [spec for spec in _first_of_each_computation(possible) if not self._reuse_proof(spec)]
+        unproved = [spec for spec in first_of_each_computation(possible) if not self._reuse_proof(spec)]
         self._compute_references(unproved, possible)
         ready = self._drop_without_reference(possible)
         self._record_idle()
@@ -247,11 +248,3 @@ class Session:
                 parity = proof.parity if proof else None
                 row = self.rows.without_launch(spec, status=status, reason=reason, cause=cause, parity=parity)
                 self.rows.add(row)
-
-
-def _first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-    """The trials to prove: the launches of a cell share one proof."""
-    first: dict[str, TrialSpec] = {}
-    for spec in trials:
-        first.setdefault(spec.computation, spec)
-    return list(first.values())

@@ -38,6 +38,13 @@ class Program(Fake):
     def export(self):
         return self.workers
 
+    def state(self):
+        return {f"model/{name}": a for name, a in self.met().items()} | {"optimizer/steps": np.array(self.made)}
+
+    def load_state(self, state):
+        super().load_state(state)
+        self.workers, self.moments = [self.params for _ in self.workers], [{} for _ in self.workers]
+
 
 def mean(trees):
     return {name: np.mean([tree[name] for tree in trees], axis=0) for name in trees[0]}
