@@ -158,8 +158,9 @@ class Reader:
             elif format_ and name in TRANSFERS:
                 note(found.transfers, format_, name)
         if name == "scan":
-            first = equation.params["num_consts"]
-            for var in equation.invars[first : first + equation.params["num_carry"]]:
+            # What it carries comes out first. JAX 0.11 no longer says how much that is; what else comes out has an axis
+            # for the steps, and hardly the shape of a parameter.
+            for var in equation.outvars[: equation.params.get("num_carry")]:
                 if _name(var) and var.aval.shape in self.shapes:
                     note(found.gradients, _name(var), f"carried by a scan, shape {var.aval.shape}")
 

@@ -106,7 +106,7 @@ def of_workers(program: Coordinator, placed: Any) -> tuple[DeviceShare, ...]:
         program.sync()
     finally:
         del program.submit
-    ran = {push.result()[0].device for push in program.last}
+    ran = {push.result().device for push in program.last}
     held, slots = program.variables.values(), [slot for slots in program.optimizer.slots for slot in slots]
     rows = [
         DeviceShare(
