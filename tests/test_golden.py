@@ -340,3 +340,36 @@ def test_a_history_that_cannot_be_is_refused(pushes, facts):
     workload = workloads.get("classifier", "base")
     with refused(*facts, kind=ValueError):
         loops.replay(workload, workload.init_params(0), classifier_batches(2), optimizer=SGD, pushes=pushes)
+
+
+def test_running_statistics_are_torchs_by_hand():
+    """Momentum 0.1 from mean 0 and variance 1, with the unbiased variance; of two devices, in two ways."""
+    workload = workloads.get("resnet50", "tiny")
+    params, rng = workload.init_params(0), np.random.default_rng(0)
+    batches = [
+        {"x": rng.standard_normal((6, 64, 64, 3)), "y": np.eye(10)[rng.integers(0, 10, 6)]} for _ in range(2)
+    ]  # fmt: skip
+    still = OptimizerSpec(name="sgd", learning_rate=0.0)
+    found = loops.train(workload, params, batches, optimizer=still, groups=lambda count: (count // 2,) * 2).running
+
+    def after(of_steps):
+        mean, var = np.zeros(4), np.ones(4)
+        for means, variances in of_steps:
+            mean, var = 0.9 * mean + 0.1 * means, 0.9 * var + 0.1 * variances
+        return mean, var
+
+    first_layer = workload.layers[0]
+    parts = []  # of each step, by device: mean and unbiased variance of the first convolution's outputs
+    for batch in batches:
+        y, _ = first_layer.forward(params, batch["x"])
+        halves = [half.reshape(-1, 4) for half in (y[:3], y[3:])]
+        parts.append([(half.mean(0), half.var(0, ddof=1)) for half in halves])
+    mean_of = [tuple(np.mean([device[index] for device in step], axis=0) for index in (0, 1)) for step in parts]
+    first = [step[0] for step in parts]
+    for history, of_steps in (("all", mean_of), ("first", first)):
+        mean, var = after(of_steps)
+        np.testing.assert_allclose(found[f"{history}/bn1.mean"], mean, rtol=1e-12)
+        np.testing.assert_allclose(found[f"{history}/bn1.var"], var, rtol=1e-12)
+    count = 3 * 32 * 32  # samples of a half, and positions
+    biased = (found["all/bn1.var"] - 0.81) * (count - 1) / count + 0.81
+    np.testing.assert_allclose(found["all/bn1.biased_var"], biased, rtol=1e-12)

@@ -153,3 +153,28 @@ def test_at_a_rate_at_which_rounding_moves_the_weights_as_far_noise_passes():
     assert parity.compare(golden, after_first=[rounded], replicas=[rounded], **known).passed
     wrong = {"a": initial["a"] + 1e-8}
     assert not parity.compare(golden, after_first=[wrong], replicas=[still], **known).passed
+
+
+RUNNING = {"mean": np.array([0.5, -0.25]), "var": np.array([1.5, 0.75])}
+OF_RUNNING = dataclasses.replace(
+    GOLDEN,
+    running={f"all/bn.{name}": array for name, array in RUNNING.items()} | {"all/bn.biased_var": RUNNING["var"] - 0.1},
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"),
+    [
+        ({"bn.mean": RUNNING["mean"], "bn.var": RUNNING["var"]}, True),
+        ({"bn.mean": RUNNING["mean"], "bn.var": RUNNING["var"] - 0.1}, True),  # biased, as Flax and Keras have it
+        ({"bn.mean": RUNNING["mean"] * (1 + 1e-6), "bn.var": RUNNING["var"]}, False),
+        ({"bn.mean": RUNNING["mean"], "bn.var": RUNNING["var"] - 0.05}, False),
+        ({"bn.mean": np.zeros(2), "bn.var": np.ones(2)}, False),  # never updated
+        ({"bn.mean": RUNNING["mean"]}, False),
+        ({}, False),
+    ],
+)
+def test_running_statistics_follow_one_of_two_definitions(found, passes):
+    right = {"losses": GOLDEN.losses, "after_first": GOLDEN.after_first, "replicas": [GOLDEN.params], "batch": 4}
+    result = parity.compare(OF_RUNNING, running=found, **right)
+    assert parity.merge([result, parity.compare(OF_RUNNING, **right)]).passed is passes

@@ -11,6 +11,7 @@ import numpy as np
 from harness.reference.loops import Golden
 from harness.spec import Check, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
+from harness.spec.kinds import StatisticsOf
 
 EXACT: dict[Quantity, float] = {"losses": 1e-11, "first update": 1e-10, "parameters": 1e-9}
 """The largest error of each quantity that passes, as `relative_error` defines it. Correct programs of small networks
@@ -23,6 +24,10 @@ TOLERANCES: dict[ToleranceSet, dict[Quantity, float]] = {
 }
 """The largest error of each quantity that passes, for each set of tolerances. "bf16_gradients" is for gradients that
 cross devices in bfloat16: before the sum, each is rounded to 8 bits, by at most 2^-9 of itself, and so is each sum."""
+
+RUNNING: dict[ToleranceSet, float] = {"exact": 1e-9, "bf16_gradients": 4e-2}
+"""The largest error of BatchNorm's running statistics, relative to how far they moved. Only networks with BatchNorm
+have any."""
 
 NOISE_FACTOR = 100
 """A deep network amplifies rounding: five steps of ResNet-50 turn 1e-16 into 1e-8 in some weights. The noise is
@@ -37,6 +42,8 @@ loss is rounding noise, and noise divided by noise is no measure of error."""
 STILL = 1e-9
 """Parameters are judged as if they moved at least this share of their largest value: at a rate so small that rounding
 moves them as far as training does, no error can be told from noise."""
+
+BIASED = ".biased_var"  # the end of the names of the reference's biased running variances
 
 MOST_ALLOWED = 1e-6
 """Noise raises no tolerance beyond this, because a check that everything passes proves nothing. A training that is too
@@ -63,8 +70,14 @@ def make_reference(
         # parameters are judged by how far they moved from where each run began
         return {name: params[name] + (to[name] - rounded[name]) for name in params}
 
-    after_first = [moved(worker) for worker in other.after_first]
-    found = compare(reference, losses=other.losses, after_first=after_first, replicas=[moved(other.params)], batch=0)
+    found = compare(
+        reference,
+        losses=other.losses,
+        after_first=[moved(worker) for worker in other.after_first],
+        replicas=[moved(other.params)],
+        running=_history(other.running, "all") or None,
+        batch=0,
+    )
     noise: dict[str, float] = {}
     for check in found.checks:
         noise[check.quantity] = max(check.error, noise.get(check.quantity, 0.0))
@@ -83,6 +96,8 @@ def compare(
     replicas: Iterable[Arrays],
     batch: int,
     first_replica: int = 0,
+    running: Arrays | None = None,
+    statistics_of: StatisticsOf = "all",
     groups: int = 1,
     tolerances: ToleranceSet = "exact",
 ) -> Parity:
@@ -90,11 +105,14 @@ def compare(
 
     `after_first` and `replicas`: parameters after the first step and after all steps, one mapping for each copy on this
     rank; each must be right. `first_replica`: the number of this rank's first copy among those of all ranks. Parameters
-    are judged by their movement, so that a small learning rate hides nothing.
+    are judged by their movement, so that a small learning rate hides nothing. `running`: BatchNorm's running
+    statistics, as "<layer>.mean" and "<layer>.var"; None where they are not compared. `statistics_of`: whose samples
+    they come from.
     """
+    limits: dict[Quantity, float] = {**TOLERANCES[tolerances], "running statistics": RUNNING[tolerances]}
     allowed: dict[Quantity, float] = {
         name: max(limit, min(MOST_ALLOWED, NOISE_FACTOR * golden.noise.get(name, 0.0)))
-        for name, limit in TOLERANCES[tolerances].items()
+        for name, limit in limits.items()
     }
     checks = [_check("losses", allowed, {"loss": np.array(list(losses))}, {"loss": golden.losses})]
     for index, replica in enumerate(after_first):
@@ -102,15 +120,41 @@ def compare(
         checks.append(_of_replica("first update", allowed, replica, expected, golden.initial, index=index))
     for index, replica in enumerate(replicas):
         checks.append(_of_replica("parameters", allowed, replica, golden.params, golden.initial, index=index))
+    if running is not None:
+        of_samples = _history(golden.running, statistics_of), _history(golden.running, statistics_of, biased=True)
+        # the program must follow one of the two definitions of the variance throughout
+        found = [_check("running statistics", allowed, running, right, _moved(right)) for right in of_samples]
+        checks.append(min(found, key=lambda check: check.error))
     return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks), tolerances=tolerances)
 
 
+def _history(running: Arrays, of: StatisticsOf, *, biased: bool = False) -> Arrays:
+    """One history of running statistics as "<layer>.mean" and "<layer>.var".
+
+    torch keeps the unbiased variance, Flax and Keras the biased one.
+    """
+    own = {name.removeprefix(f"{of}/"): array for name, array in running.items() if name.startswith(f"{of}/")}
+    found = {name: array for name, array in own.items() if not name.endswith(BIASED)}
+    if biased:
+        found |= {name.replace(BIASED, ".var"): array for name, array in own.items() if name.endswith(BIASED)}
+    return found
+
+
+def _moved(running: Arrays) -> Arrays:
+    """How far running statistics have moved: means begin at 0, variances at 1."""
+    return {name: array - (1.0 if name.endswith(".var") else 0.0) for name, array in running.items()}
+
+
 def merge(ranks: Iterable[Parity]) -> Parity:
-    """One result for all ranks: the worst check of each quantity. A quantity that no rank reported has failed."""
+    """One result for all ranks: the worst check of each quantity. A quantity that no rank reported has failed, but for
+    running statistics, which few networks have."""
     ranks = list(ranks)
     checks = []
     first = ranks[0]
-    for quantity, tolerance in TOLERANCES[first.tolerances].items():
+    limits = dict(TOLERANCES[first.tolerances])
+    if any(check.quantity == "running statistics" for rank in ranks for check in rank.checks):
+        limits["running statistics"] = RUNNING[first.tolerances]
+    for quantity, tolerance in limits.items():
         found = [check for rank in ranks for check in rank.checks if check.quantity == quantity]
         missing = Check(quantity=quantity, error=math.inf, tolerance=tolerance, worst="no rank reported it")
         checks.append(max(found, key=lambda check: check.error, default=missing))

@@ -14,8 +14,8 @@ from harness.spec.arrays import Arrays
 class BatchNorm:
     """Normalizes each channel by the mean and the biased variance over samples and positions, then scales and shifts.
 
-    Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1. Running statistics play no part in training,
-    so the reference keeps none.
+    Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1. This is BatchNorm in training; its running statistics are in
+    harness/layers/running_statistics.py.
     """
 
     name: str

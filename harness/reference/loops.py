@@ -1,8 +1,8 @@
 """The golden reference: the training that every cell must reproduce, in float64 with NumPy, without any framework.
 
-Losses and training loops are defined here, optimizers in harness/spec/optimizers.py, layers in harness/layers/. There
-is one loop for each algorithm. `train` is synchronous: all strategies that claim to train like a single device are
-compared with it. `train_locally` and `replay` define the two algorithms that train differently.
+Training loops are defined here, losses in losses.py, optimizers in harness/spec/optimizers.py, layers in
+harness/layers/. There is one loop for each algorithm. `train` is synchronous: all strategies that claim to train like
+a single device are compared with it. `train_locally` and `replay` define the two algorithms that train differently.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.layers import chain_forward, log_softmax
+from harness.layers import chain_forward, running_statistics
+from harness.reference.losses import classes_of, loss_and_gradient, split_targets
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 from harness.spec.optimizers import update
 from harness.spec.partition import shares
-from harness.workloads import Loss, Workload
+from harness.workloads import Workload
 
 FIRST = "after_first."
 """Begins the names of the groups of Golden.after_first in a file; the worker's number follows."""
@@ -30,7 +31,8 @@ class Golden:
     """What a training computes. `losses[k]`: loss of step k, before its update. `params`: after the last step.
 
     `after_first`: parameters after the first step. Workers that train on their own have different parameters then, so
-    there is one mapping for each of them; otherwise there is a single one.
+    there is one mapping for each of them; otherwise there is a single one. `running`: BatchNorm's running statistics
+    after the last step (running_statistics.Histories).
 
     `noise`: how much each quantity changes when the initial weights are rounded once more (harness/gate/parity.py).
     """
@@ -39,12 +41,13 @@ class Golden:
     losses: np.ndarray
     after_first: tuple[Arrays, ...]
     params: Arrays
+    running: Arrays = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write to one .npz file."""
         noise = {name: np.array(value) for name, value in self.noise.items()}
-        named = {"initial": self.initial, "params": self.params, "noise": noise}
+        named = {"initial": self.initial, "params": self.params, "running": self.running, "noise": noise}
         named |= {f"{FIRST}{worker}": params for worker, params in enumerate(self.after_first)}
         flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
         np.savez(path, losses=self.losses, **flat)  # pyright: ignore[reportArgumentType]
@@ -64,6 +67,7 @@ class Golden:
                 losses=archive["losses"],
                 after_first=tuple(groups[f"{FIRST}{worker}"] for worker in range(workers)),
                 params=groups["params"],
+                running=groups["running"],
                 noise={name: float(value) for name, value in groups["noise"].items()},
             )
 
@@ -83,14 +87,23 @@ def train(
     not add up to the batch.
     """
     initial, losses, after_first, state = dict(params), [], {}, {}
+    running = running_statistics.Histories(workload.layers)
     for step, batch in enumerate(batches):
         parts = None if groups is None else groups(len(batch["x"]))
-        loss, gradients = loss_and_gradients(workload, params, batch, groups=parts)
+        seen: list[Arrays] = []
+        loss, gradients = loss_and_gradients(workload, params, batch, groups=parts, seen=seen)
+        running.add(seen)
         losses.append(loss)
         params = update(optimizer, params, gradients, state, step=step)
         if step == 0:
             after_first = params
-    return Golden(initial=initial, losses=np.array(losses), after_first=(after_first,), params=params)
+    return Golden(
+        initial=initial,
+        losses=np.array(losses),
+        after_first=(after_first,),
+        params=params,
+        running=running.named(),
+    )
 
 
 def train_locally(
@@ -111,12 +124,16 @@ def train_locally(
     lies within one worker's share. The returned parameters are the mean over the workers.
     """
     replicas, states = [dict(params) for _ in range(workers)], [{} for _ in range(workers)]
-    losses, after_first = [], ()
+    losses, after_first, running = [], (), running_statistics.Histories(workload.layers)
     for step, batch in enumerate(batches):
+        seen: list[Arrays] = []  # of all workers
         of_all = None if groups is None else groups(len(batch["x"]))
         own_groups = [None if of_all is None else of_all[w::workers] for w in range(workers)]
         own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
-        found = [loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w]) for w in range(workers)]
+        found = [
+            loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w], seen=seen) for w in range(workers)
+        ]
+        running.add(seen)
         losses.append(np.mean([loss for loss, _ in found]))
         for w, (_, gradients) in enumerate(found):
             replicas[w] = update(optimizer, replicas[w], gradients, states[w], step=step)
@@ -124,7 +141,13 @@ def train_locally(
             replicas = [_mean(replicas)] * workers
         if step == 0:
             after_first = tuple(replicas)
-    return Golden(initial=dict(params), losses=np.array(losses), after_first=after_first, params=_mean(replicas))
+    return Golden(
+        initial=dict(params),
+        losses=np.array(losses),
+        after_first=after_first,
+        params=_mean(replicas),
+        running=running.named(),
+    )
 
 
 @dataclass(frozen=True)
@@ -182,9 +205,17 @@ def _mean(trees: Sequence[Arrays]) -> Arrays:
 
 
 def loss_and_gradients(
-    workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None
+    workload: Workload,
+    params: Arrays,
+    batch: Arrays,
+    *,
+    groups: Sequence[int] | None = None,
+    seen: list[Arrays] | None = None,
 ) -> tuple[float, Arrays]:
-    """The mean loss over the batch, and its gradient by parameter name."""
+    """The mean loss over the batch, and its gradient by parameter name.
+
+    `seen`: a list to which the statistics that BatchNorm saw in each group are added.
+    """
     count = len(batch["x"])
     groups = groups or (count,)
     if sum(groups) != count:
@@ -193,7 +224,11 @@ def loss_and_gradients(
     ends = np.cumsum(groups)
     for size, end in zip(groups, ends, strict=True):
         x, y = batch["x"][end - size : end], batch["y"][end - size : end]
-        outputs, pullback = chain_forward(workload.layers, params, x)
+        found: Arrays = {}
+        layers = workload.layers if seen is None else running_statistics.observed(workload.layers, found)
+        outputs, pullback = chain_forward(layers, params, x)
+        if seen is not None:
+            seen.append(found)
         loss, dy = loss_and_gradient(workload.loss, outputs, y)
         total += loss * size / count
         for name, gradient in pullback(dy * (size / count))[1].items():
@@ -211,38 +246,13 @@ def mean_loss(workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequ
     return total
 
 
-def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean loss of a batch, and its gradient with respect to the outputs.
-
-    "mse" averages over samples and output elements. "cross_entropy" takes logits, "nll" log-probabilities; both average
-    over samples. With the targets of harness.datasets.padded, each sample's loss is first multiplied by its factor.
-    """
-    targets, factors = split_targets(loss, outputs, targets)
-    if loss == "mse":
-        difference = outputs - targets
-        weighted = difference * factors[:, None]
-        return float(np.mean(weighted * difference)), 2 * weighted / difference.size
-    rows, count = np.arange(len(targets)), len(targets)
-    log_probabilities = log_softmax(outputs) if loss == "cross_entropy" else outputs
-    one_hot = np.zeros_like(outputs)
-    one_hot[rows, targets] = 1
-    gradient = np.exp(log_probabilities) - one_hot if loss == "cross_entropy" else -one_hot
-    return float(-np.mean(factors * log_probabilities[rows, targets])), factors[:, None] * gradient / count
-
-
-def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The targets as the loss takes them, and each sample's factor: 1, except in targets of harness.datasets.padded."""
-    labels = loss != "mse"
-    if targets.ndim == (1 if labels else outputs.ndim) and (labels or targets.shape == outputs.shape):
-        return targets, np.ones(len(targets), outputs.dtype)
-    known, factors = targets[:, :-1], targets[:, -1]
-    return (known[:, 0].astype(np.int64) if labels else known), factors
-
-
-def evaluate(workload: Workload, params: Arrays, batch: Arrays) -> tuple[float, float]:
-    """Mean loss and accuracy over a batch, for networks without BatchNorm: the reference has no running statistics."""
-    outputs, _ = chain_forward(workload.layers, params, batch["x"])
+def evaluate(
+    workload: Workload, params: Arrays, batch: Arrays, *, running: Arrays | None = None
+) -> tuple[float, float]:
+    """Mean loss and accuracy over a batch. `running`: BatchNorm's running statistics, without which a network that
+    normalizes would normalize over the batch."""
+    layers = workload.layers if running is None else running_statistics.frozen(workload.layers, running)
+    outputs, _ = chain_forward(layers, params, batch["x"])
     targets, factors = split_targets(workload.loss, outputs, batch["y"])
-    classes = targets if targets.ndim == 1 else targets.argmax(1)
     loss, _ = loss_and_gradient(workload.loss, outputs, batch["y"])
-    return loss, float(np.mean(factors * (outputs.argmax(1) == classes)))
+    return loss, float(np.mean(factors * (outputs.argmax(1) == classes_of(targets))))

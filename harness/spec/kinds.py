@@ -6,6 +6,7 @@ from typing import Literal
 
 Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
+StatisticsOf = Literal["all", "first"]  # of all devices' samples, or the first one's: harness/layers/running_statistics.py
 Algorithm = Literal["synchronous", "local", "asynchronous"]
 ToleranceSet = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/gate/parity.py
 # what crosses devices in a step: harness/gate/traffic.py
@@ -41,7 +42,7 @@ Track = Literal["defaults", "tuned"]
 # whether the compile cache held what was needed; "none": nothing was compiled; "": unknown
 CompileCache = Literal["cold", "warm", "none", ""]
 Quantity = Literal[
-    "losses", "first update", "parameters",  # of the parity phase
+    "losses", "first update", "parameters", "running statistics",  # of the parity phase; the last one with BatchNorm
     "gradients",  # of the parity phase, in records of earlier versions
     # of the timed program's first steps
     "timed losses", "timed parameters", "timed movement", "timed tensor movement",
@@ -51,6 +52,11 @@ Quantity = Literal[
     "movement after the blocks", "tensor movement after the blocks",
     "pace of the blocks", "share of the matrix rate",
     "number formats",  # of the running program
+    # of a training
+    "samples",  # that the input pipeline delivered
+    "step losses", "updates",  # of single steps, at the weights before them
+    "evaluated losses", "evaluated accuracies",
+    "resumed training",  # from its own saved state
     "work after sync",  # that the devices still had to do when the program said that they were idle
     "exported parameters",  # against those that lie on the devices
     "devices at work", "parameters held", "optimizer state held", "batch held", "samples taken",

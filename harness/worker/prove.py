@@ -51,6 +51,8 @@ def prove(context: Context) -> None:
         losses=losses,
         after_first=after_first,
         replicas=replicas,
+        running=running_statistics(context),
+        statistics_of=getattr(program, "statistics_of", "all"),
         batch=spec.parity_batch,
         first_replica=job.world.rank * job.world.local_devices,
         groups=context.order.groups,
@@ -63,3 +65,20 @@ def prove(context: Context) -> None:
 def copied(replica: Arrays) -> Arrays:
     """Arrays that do not change when training goes on: a framework may hand out views of its own memory."""
     return {name: np.array(array) for name, array in replica.items()}
+
+
+def running_statistics(context: Context) -> Arrays | None:
+    """BatchNorm's running statistics as the program would save them. None on ranks that do not hold the state, and
+    where it is not defined which statistics those are.
+
+    It is not where a device updates them several times in a step (micro-batches, accumulation), and where workers do
+    not wait for each other.
+    """
+    program, spec = context.program, context.spec
+    once = spec.normalization != "per_microbatch" and spec.accumulation_steps == 1 and spec.algorithm != "asynchronous"
+    if not (context.job.workload.normalizes and once):
+        return None
+    state = program.state()
+    if state is None:
+        return None
+    return {name.removeprefix("running/"): array for name, array in state.items() if name.startswith("running/")}

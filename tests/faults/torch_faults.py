@@ -711,3 +711,24 @@ def gradients_in_another_order_of_memory():
             parameter.grad = part.view(parameter.shape)
 
     replaced(average_gradients, "set_gradients", lambda _: firing(set_gradients))
+
+
+@planted("torch single deep")
+def running_momentum_of_nine_tenths_when_proved():
+    """BatchNorm's momentum is 0.9."""
+    from torch import nn
+
+    from torch_impl import models
+
+    def change(original):
+        def build(workload):
+            model = original(workload)
+            for module in model.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    fired()
+                    module.momentum = 0.9
+            return model
+
+        return build
+
+    replaced(models, "build", change)

@@ -55,7 +55,7 @@ GUARANTEES = (
                 fault="the gradient of the mean loss is that of the sum",
                 edits=(
                     (
-                        "harness/reference/loops.py",
+                        "harness/reference/losses.py",
                         "factors[:, None] * gradient / count",
                         "factors[:, None] * gradient",
                     ),

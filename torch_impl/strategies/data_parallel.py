@@ -40,6 +40,8 @@ class InBfloat16(nn.Module):
 
 
 class DataParallel(Program):
+    statistics_of = "first"
+
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.model = self.build_model()

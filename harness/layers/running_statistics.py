@@ -1,0 +1,116 @@
+"""BatchNorm's running statistics: those of a training, and the network that normalizes with them in evaluation.
+
+Defined as in torch.nn.BatchNorm2d: a running mean begins at 0 and a running variance at 1, and each step moves them by
+`MOMENTUM` towards the mean and the unbiased variance of the batch. Flax and Keras take the biased variance, so that one
+is kept as well. Statistics have the names "<layer>.mean", "<layer>.var" and "<layer>.biased_var".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.layers.base import Layer, Pullback
+from harness.layers.chains import Residual
+from harness.layers.normalization import BatchNorm
+from harness.spec.arrays import Arrays
+from harness.spec.kinds import StatisticsOf
+
+MOMENTUM = 0.1
+
+
+@dataclass(frozen=True)
+class Observed(BatchNorm):
+    """A BatchNorm that writes the statistics of each batch into `found`."""
+
+    found: Arrays | None = None
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        assert self.found is not None
+        axes = tuple(range(x.ndim - 1))
+        count = x.size // x.shape[-1]
+        biased = x.var(axes)
+        self.found[f"{self.name}.mean"] = x.mean(axes)
+        self.found[f"{self.name}.var"] = biased * (count / max(1, count - 1))
+        self.found[f"{self.name}.biased_var"] = biased
+        return super().forward(params, x)
+
+
+@dataclass(frozen=True)
+class Frozen(BatchNorm):
+    """A BatchNorm in evaluation: it normalizes with running statistics."""
+
+    running: Arrays | None = None
+
+    def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
+        assert self.running is not None
+        scale = params[f"{self.name}.weight"] / np.sqrt(self.running[f"{self.name}.var"] + self.epsilon)
+        outputs = (x - self.running[f"{self.name}.mean"]) * scale + params[f"{self.name}.bias"]
+        return outputs, lambda dy: (dy * scale, {})
+
+
+def observed(layers: Sequence[Layer], found: Arrays) -> tuple[Layer, ...]:
+    """The layers, with BatchNorms that write their statistics into `found`."""
+    return _with(layers, lambda norm: Observed(norm.name, norm.channels, norm.epsilon, found=found))
+
+
+def frozen(layers: Sequence[Layer], running: Arrays) -> tuple[Layer, ...]:
+    """The layers in evaluation, with these running statistics."""
+    return _with(layers, lambda norm: Frozen(norm.name, norm.channels, norm.epsilon, running=running))
+
+
+def initial(layers: Sequence[Layer]) -> Arrays:
+    """The running statistics before the first step."""
+    found: Arrays = {}
+
+    def begin(norm: BatchNorm) -> BatchNorm:
+        found[f"{norm.name}.mean"] = np.zeros(norm.channels)
+        found[f"{norm.name}.var"] = np.ones(norm.channels)
+        found[f"{norm.name}.biased_var"] = np.ones(norm.channels)
+        return norm
+
+    _with(layers, begin)
+    return found
+
+
+def advanced(running: Arrays, groups: Sequence[Arrays]) -> Arrays:
+    """The running statistics after a step. `groups`: the statistics of each equal part that normalizes by itself.
+
+    Parts that lie on different devices have running statistics of their own, and this is their mean.
+    """
+    return {
+        name: (1 - MOMENTUM) * array + MOMENTUM * np.mean([group[name] for group in groups], axis=0)
+        for name, array in running.items()
+    }
+
+
+class Histories:
+    """The running statistics of a training, as programs keep them.
+
+    "all": the mean over all devices. "first": those of the first device.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        start = initial(layers)
+        self.of: dict[StatisticsOf, Arrays] = {"all": start, "first": start}
+
+    def add(self, groups: Sequence[Arrays]) -> None:
+        """A step has seen these statistics."""
+        self.of = {"all": advanced(self.of["all"], groups), "first": advanced(self.of["first"], groups[:1])}
+
+    def named(self) -> Arrays:
+        """All of them, as "<history>/<layer>.mean" and so on."""
+        return {f"{history}/{name}": array for history, arrays in self.of.items() for name, array in arrays.items()}
+
+
+def _with(layers: Sequence[Layer], change: Callable[[BatchNorm], BatchNorm]) -> tuple[Layer, ...]:
+    """The layers, with each BatchNorm replaced, also in residual blocks."""
+
+    def one(layer: Layer) -> Layer:
+        if isinstance(layer, Residual):
+            return Residual(_with(layer.body, change), _with(layer.shortcut, change))
+        return change(layer) if isinstance(layer, BatchNorm) else layer
+
+    return tuple(one(layer) for layer in layers)
