@@ -47,6 +47,7 @@ class Order:
     output: Path | None = None  # reference: the file that it is written to
     rounding: Precision = "fp64"  # reference: the precision of the programs that it judges
     compile_cache: Path | None = None  # where the framework keeps what it has compiled
+    validation: Path | None = None  # training: the samples that the target is judged on
     test: Path | None = None  # training: the test samples
     run_folder: Path | None = None  # training: where checkpoints go
     checkpoint: Path | None = None  # training: the checkpoint to resume from

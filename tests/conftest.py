@@ -263,7 +263,8 @@ def make_ranks(spec: TrialSpec, block_seconds: Any, losses: Any, known: dict[str
         own |= {"bare_block_seconds": bare[rank]} if rank < len(bare) else {}
         phase: Any = {"timing": Timing(**own)}
         if spec.training:
-            phase = {"training": Training(losses=losses, epochs=known.get("epochs", ()))} if rank == 0 else {}
+            trained = {name: known[name] for name in ("epochs", "checks", "unchecked") if name in known}
+            phase = {"training": Training(losses=losses, **trained)} if rank == 0 else {}
         found: Any = {"build_seconds": 0.1, "peak_kind": known.get("peak_kind", "process"), **phase}
         found |= {"peak_bytes": peaks[rank]} if rank < len(peaks) else {}
         found |= {name: known[name] for name in ("compile_cache", "precision_errors") if name in known}

@@ -229,21 +229,51 @@ def epochs(*rows: tuple[float, float], samples: int = 800, wait: float = 0.0) ->
         Epoch(
             number=number, steps=10 if number else 0, samples=samples * number, seconds=seconds,
             first_step_seconds=2.0 if number == 1 else 0.0, wait_seconds=wait * seconds, evaluation_seconds=0.5,
-            report_seconds=0.01 * seconds, train_loss=1.0 / number if number else None, test_loss=1.0 - accuracy / 2,
-            test_accuracy=accuracy,
+            report_seconds=0.01 * seconds, train_loss=1.0 / number if number else None,
+            validation_loss=1.0 - accuracy / 2, validation_accuracy=accuracy,
+            test_loss=1.0 - accuracy / 2 if number == len(rows) else None,
+            test_accuracy=accuracy - 0.01 if number == len(rows) else None,
         )
         for number, (seconds, accuracy) in enumerate([(0.0, 0.1), *rows])
     )  # fmt: skip
 
 
+def without_validation(*found: Epoch) -> tuple[Epoch, ...]:
+    """The same as records had it before there were validation samples: the test set was evaluated after each epoch."""
+    return tuple(
+        replace(
+            each, validation_loss=None, validation_accuracy=None, test_loss=each.validation_loss,
+            test_accuracy=each.validation_accuracy,
+        )
+        for each in found
+    )  # fmt: skip
+
+
 def training(framework: str, strategy: str, devices: int = 1, seed: int = 0, **known: Any) -> TrialResult:
     """One training of the classifier with this seed."""
-    how = TrainingSpec(**({"epochs": 3, "target_accuracy": 0.9} | known.pop("training", {})))
+    how = TrainingSpec(**({"epochs": 3, "target_accuracy": 0.9, "validation_share": 0.1} | known.pop("training", {})))
     spec = {"workload": "classifier", "seed": seed, "training": how} | known.pop("spec", {})
     base: Any = {"block_seconds": (), "first_step_seconds": 2.0, "spec": spec, "launch": seed}
     base["run"] = RUN | {"command": "python -m harness train --seeds 3"}
     return cell(framework, strategy, devices, **(base | known))
 
+
+CHECKS: Any = {
+    "checks": (
+        Check(quantity="samples", error=0.0, tolerance=0.0, worst=""),
+        Check(quantity="updates", error=0.0, tolerance=0.0, worst=""),
+        Check(quantity="step losses", error=1e-7, tolerance=1e-4, worst="step 30, in epoch 1"),
+        Check(quantity="evaluated losses", error=2e-7, tolerance=1e-4, worst="batch 0"),
+        Check(quantity="evaluated accuracies", error=0.0, tolerance=0.02, worst="batch 0"),
+        Check(quantity="resumed training", error=0.0, tolerance=0.05, worst="weights, replica 0"),
+    )
+}
+"""What a training says about its checks."""
+NO_STEPS: Any = {
+    "checks": tuple(check for check in CHECKS["checks"] if check.quantity not in ("step losses", "resumed training")),
+    "unchecked": {"step losses": "a reason", "resumed training": "another"},
+}
+"""The same of an asynchronous one."""
 
 GOOD = epochs((4.0, 0.8), (1.5, 0.92), (1.5, 0.95))
 SLOW = epochs((4.0, 0.5), (1.5, 0.6), (1.5, 0.7))
@@ -256,26 +286,27 @@ def trainings() -> list[TrialResult]:
     resumed = (*GOOD[:3], replace(GOOD[3], first_step_seconds=7.0, seconds=9.0, number=3))
     missing: Any = {"epochs": (), "losses": (), "parity": None, "first_step_seconds": None}
     return [
-        *(training("torch", "single", seed=seed, epochs=GOOD) for seed in range(3)),
+        *(training("torch", "single", seed=seed, epochs=GOOD, **CHECKS) for seed in range(3)),
         training("torch", "single", epochs=epochs((5.0, 0.8), (3.0, 0.92), (3.0, 0.95), wait=0.5), training=loader),
-        training("torch", "ddp", 2, 0, epochs=GOOD),
+        training("torch", "ddp", 2, 0, epochs=GOOD, **CHECKS),
         training("torch", "ddp", 2, 1, epochs=SLOW),
         training("torch", "ddp", 2, 2, epochs=GOOD[:1], status="diverged", reason="loss nan at step 3"),
         training("torch", "data_parallel", 2, status="skipped", reason="only on GPUs", **missing),
         *(training("jax", "pmap", 2, seed, epochs=resumed) for seed in range(3)),
         training("tf", "single", status="killed", reason="rank 0: ended by SIGKILL", **missing),
-        training("tf", "parameter_server", 2, epochs=SLOW, spec={"algorithm": "asynchronous"}),
+        training("tf", "parameter_server", 2, epochs=SLOW, spec={"algorithm": "asynchronous"}, **NO_STEPS),
     ]  # fmt: skip
 
 
 @scene
 def a_run_and_a_training() -> list[TrialResult]:
-    """Several folders, merged: launches of two runs on GPUs, and trainings with padded last batches."""
+    """Several folders, merged: launches of two runs on GPUs, and old trainings, which had no validation samples."""
     spec: Any = {"platform": "gpu", "workload": "classifier"}
-    pad = {"last_batch": "pad"}
+    pad = {"last_batch": "pad", "validation_share": 0.0}
     runs = [list(launches("torch", "single", seconds=(1.0, 1.2), spec=spec))]
     runs.append(list(launches("torch", "single", seconds=(1.1, 1.4), spec=spec)))
-    known: Any = {"spec": {"platform": "gpu"}, "training": pad, "epochs": GOOD, "machine": GPUS}
+    known: Any = {"spec": {"platform": "gpu"}, "training": pad, "machine": GPUS}
+    known["epochs"] = without_validation(*GOOD)
     runs.append([training("torch", "single", **known), training("torch", "ddp", 2, **known)])
     return merging.merge(runs)
 

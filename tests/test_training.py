@@ -282,6 +282,11 @@ def train(tmp_path, *arguments, name="run", code=0, workload="classifier"):
     return store.read(out)
 
 
+def curve(result) -> list[tuple]:
+    """All losses of a training's evaluations."""
+    return [(one.validation_loss, one.test_loss) for one in result.epochs]
+
+
 def states(folder) -> dict[str, dict[str, np.ndarray]]:
     return {
         f"{path.parent.name}/{path.name}": checkpoints.read(path)[0] for path in sorted(folder.rglob("*.safetensors"))
@@ -297,23 +302,56 @@ def assert_same_states(one, other):
 
 
 def test_train_to_a_target_with_seeds(tmp_path):
-    # 800 samples in batches of 24: the last has 8
+    # 720 samples, without the 80 for validation, in batches of 26: the last has 18
     results = train(
-        tmp_path, "--strategy", "single,replicated", "--target-accuracy", "0.9", "--seeds", "2", "--global-batch", "24"
+        tmp_path, "--strategy", "single,replicated", "--target-accuracy", "0.9", "--seeds", "2", "--global-batch", "26"
     )
     assert [result.status for result in results] == ["ok"] * 4
     assert {result.spec.seed for result in results} == {0, 1}
     for result in results:
         assert result.parity is not None and result.parity.passed
         assert [one.number for one in result.epochs] == list(range(len(result.epochs)))
-        assert result.epochs[-1].test_accuracy >= 0.9 > result.epochs[-2].test_accuracy
-        assert result.epochs[-1].samples == 800 * result.epochs[-1].number
+        assert result.epochs[-1].judged_accuracy >= 0.9 > result.epochs[-2].judged_accuracy
+        # the target is judged on validation samples; the test set is evaluated once, at the end
+        assert all(one.validation_accuracy is not None for one in result.epochs)
+        assert [one.test_accuracy is None for one in result.epochs] == [True] * (len(result.epochs) - 1) + [False]
+        assert result.epochs[-1].samples == 720 * result.epochs[-1].number
         np.testing.assert_allclose(result.losses, result.golden_losses, rtol=1e-6)
     assert len({result.epochs[-1].test_loss for result in results}) == 2  # seeds differ, strategies do not
     assert "learning-classifier-base.png" in (tmp_path / "run" / "report.md").read_text()
     table = pd.read_csv(tmp_path / "run" / "epochs.csv")
     assert len(table) == sum(len(result.epochs) for result in results)
-    assert set(table["test_accuracy"]) == {one.test_accuracy for result in results for one in result.epochs}
+    accuracies = {one.validation_accuracy for result in results for one in result.epochs}
+    assert set(table["validation_accuracy"]) == accuracies
+
+
+def test_a_target_that_is_met_before_the_first_step_is_a_usage_error(tmp_path):
+    out = tmp_path / "run"
+    done = harness(
+        "train", "--framework", "fake", "--workload", "classifier", "--platform", "cpu", "--out", str(out),
+        "--strategy", "single,replicated", "--target-accuracy", "0.2",
+    )  # fmt: skip
+    assert done.returncode == 2
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("harness: error")]
+    names(said, "--target-accuracy 0.2")
+    for result in store.read(out):
+        assert (result.status, result.cause and result.cause.kind) == ("skipped", "target_met")
+        names(result.reason, "--target-accuracy 0.2")
+
+
+def test_every_training_says_how_it_was_checked(tmp_path):
+    results = train(tmp_path, "--strategy", "single,replicated", "--epochs", "2")
+    for result in results:
+        for own_part in (rank.training for rank in result.ranks):
+            assert own_part is not None
+            assert {check.quantity for check in own_part.checks} >= {"updates", "resumed training"}
+            assert all(check.passed for check in own_part.checks)
+            assert len(own_part.sample_digests) == 2
+        first = result.ranks[0].training
+        assert first is not None
+        found = {check.quantity for check in first.checks}
+        assert found >= {"samples", "step losses", "evaluated losses", "evaluated accuracies"}
+        assert first.unchecked == {}
 
 
 def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):
@@ -348,7 +386,7 @@ def test_killed_at_a_random_moment_and_resumed_it_is_the_same_training(tmp_path)
     assert_same_states(states(tmp_path / "whole"), states(out))
     whole = {result.spec.cell: result for result in store.read(tmp_path / "whole")}
     for result in results:
-        assert [one.test_loss for one in result.epochs] == [one.test_loss for one in whole[result.spec.cell].epochs]
+        assert curve(result) == curve(whole[result.spec.cell])
 
 
 def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_path):
@@ -371,7 +409,7 @@ def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_pa
     (out / "results.jsonl").unlink()
     assert harness("train", "--resume", str(out)).returncode == 0
     (result,) = store.read(out)
-    assert [one.test_loss for one in result.epochs] == [one.test_loss for one in whole.epochs]
+    assert curve(result) == curve(whole)
     assert_same_states(right, states(out))
 
 
@@ -463,7 +501,7 @@ def test_nothing_is_ever_unpickled():
         (["--resume", "/nonexistent", "--epochs", "3"], ["--resume", "--epochs 3"]),
         (
             ["--last-batch", "drop", "--global-batch", "1000", "--workload", "classifier"],
-            ["drop", "800", "1000"],
+            ["drop", "720", "1000"],
         ),
     ],
 )

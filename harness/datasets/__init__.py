@@ -18,6 +18,8 @@ from harness.spec import LastBatch, TrialSpec
 from harness.spec.arrays import Arrays
 from harness.spec.partition import share_rows
 
+VALIDATION_SEED = 0x7A11D
+
 
 class DataError(ValueError):
     """The requested data are missing or not what they should be. The message is for the user."""
@@ -28,6 +30,20 @@ def split_arrays(arrays: Arrays, split: Literal["train", "test"], *, test: int, 
     order = np.random.default_rng([seed, 0x5B117]).permutation(len(arrays["y"]))
     chosen = order[:-test] if split == "train" else order[-test:]
     return {name: array[chosen] for name, array in arrays.items()}
+
+
+def held_out(arrays: Arrays, *, share: float) -> tuple[Arrays, Arrays]:
+    """The samples that `train` trains on, and those that it holds out to judge the target by: `share` of them.
+
+    Which ones does not depend on the seed of a training.
+    """
+    count = round(share * len(arrays["y"]))
+    if not count:
+        return arrays, {name: array[:0] for name, array in arrays.items()}
+    return (
+        split_arrays(arrays, "train", test=count, seed=VALIDATION_SEED),
+        split_arrays(arrays, "test", test=count, seed=VALIDATION_SEED),
+    )
 
 
 @lru_cache(maxsize=2)
@@ -182,12 +198,14 @@ def padded(batch: Arrays, rows: int, *, factor: float | None = None) -> Arrays:
 
 
 def evaluation_batches(
-    batches: Batches, global_batch: int, *, dtype: DTypeLike = np.float32
+    batches: Batches, global_batch: int, *, dtype: DTypeLike = np.float32, first: int | None = None
 ) -> Iterator[tuple[int, Arrays]]:
     """All samples, each once and in order, as (number of true samples, batch).
 
     Every batch has `global_batch` rows and the targets of `padded`, so that one compiled program serves all of them.
+    `first`: a single batch with so many of its samples instead.
     """
     epochs = Epochs(batches=batches, global_batch=global_batch, last_batch="pad", shuffle=False)
-    for step in epochs.steps(0):
-        yield len(step.chosen), padded(batches.gather(step.chosen, dtype=dtype), global_batch)
+    for step in epochs.steps(0) if first is None else epochs.steps(0)[:1]:
+        chosen = step.chosen[:first]
+        yield len(chosen), padded(batches.gather(chosen, dtype=dtype), global_batch)

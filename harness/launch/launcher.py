@@ -31,6 +31,7 @@ class Launch:
     groups: int = 1
     output: Path | None = None  # reference: the file that it is written to
     rounding: Precision = "fp64"  # reference: the precision of the programs that it judges
+    validation: Path | None = None  # training: the samples that the target is judged on
     test: Path | None = None  # training: the test set
     run_folder: Path | None = None  # training: where checkpoints are saved
     checkpoint: Path | None = None  # training: the checkpoint to resume from

@@ -147,6 +147,7 @@ def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: i
         output=launch.output,
         rounding=launch.rounding,
         compile_cache=launch.compile_cache,
+        validation=launch.validation,
         test=launch.test,
         run_folder=launch.run_folder,
         checkpoint=launch.checkpoint,

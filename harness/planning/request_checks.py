@@ -142,6 +142,7 @@ def training_of(
         workers=workers,
         save_every=asked.save_every,
         init_from=init_from,
+        validation_share=workload.validation_share,
     )
 
 

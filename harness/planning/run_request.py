@@ -105,8 +105,8 @@ class TrainingRequest:
     )
     target_accuracy: float | None = None
     (
-        "Stop at this test accuracy, e.g. 0.97. Default: train all epochs, and report the time to the workload's own "
-        "target."
+        "Stop at this accuracy on the validation samples, e.g. 0.97. They are held out of the training samples. "
+        "Default: train all epochs, and report the time to the workload's own target."
     )
     seeds: Annotated[int | None, Limits(least=1, most=MAX_LAUNCHES)] = None
     "How many times to train each cell, with seeds SEED, SEED + 1, ... Default: the preset's number of launches."

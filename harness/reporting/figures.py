@@ -107,7 +107,7 @@ def _loss_caption(cells: Sequence[Cell]) -> str:
 
 
 def learning(file: str, cells: Sequence[Cell]) -> Figure:
-    """The test accuracies of trainings of one workload."""
+    """The accuracies of trainings of one workload, on the samples that the target is judged on."""
     curves = tuple(
         LearningCurve(
             label=label,
@@ -117,15 +117,17 @@ def learning(file: str, cells: Sequence[Cell]) -> Figure:
         for cell, label in zip(cells, labels(cells), strict=True)
     )
     training = cells[0].spec.training
+    judged = "validation" if training and training.validation_share else "test"
     data = LearningCurves(
         title=title(cells),
         unit=cells[0].first.unit,
+        judged=judged,
         target_percent=100 * training.target_accuracy if training else 0,
         cells=curves,
     )
     caption = (
-        f"Test accuracy of {cells[0].spec.workload} after each epoch, over samples and over seconds. One line per "
-        "seed; the grey line is the target."
+        f"{judged.capitalize()} accuracy of {cells[0].spec.workload} after each epoch, over samples and over seconds. "
+        "One line per seed; the grey line is the target."
     )
     return Figure(file=file, caption=caption, data=data)
 
@@ -133,6 +135,6 @@ def learning(file: str, cells: Sequence[Cell]) -> Figure:
 def _accuracies(result: TrialResult) -> tuple[Accuracy, ...]:
     seconds = itertools.accumulate(epoch.seconds for epoch in result.epochs)
     return tuple(
-        Accuracy(samples=epoch.samples, seconds=after, percent=100 * epoch.test_accuracy)
+        Accuracy(samples=epoch.samples, seconds=after, percent=100 * epoch.judged_accuracy)
         for epoch, after in zip(result.epochs, seconds, strict=True)
     )

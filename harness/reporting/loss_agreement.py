@@ -46,10 +46,13 @@ def disagreements(cells: Sequence[Cell]) -> list[str]:
             others = f"the median of the {found.peers} cells that take"
             if found.peers == 2:
                 others = "that of the other cell that takes"
+            which = f"its timed loss {found.step + 1}"
+            if found.of == "epoch":
+                which = f"the mean loss of its epoch {found.step + 1}"
             lines.append(
-                f"{cell.title} disagrees with its peers: its timed loss {found.step + 1} is {found.distance:.0e} away "
+                f"{cell.title} disagrees with its peers: {which} is {found.distance:.0e} away "
                 f"from {others} the same steps (tolerance in {cell.spec.precision}: {found.tolerance:.0e}). It has no "
-                "speed until the cause is known."
+                f"{'accuracy' if cell.spec.training else 'speed'} until the cause is known."
             )
     return lines
 

@@ -72,6 +72,7 @@ class LearningCurves:
 
     title: str
     unit: str
+    judged: str  # the samples of the accuracies: "validation", or "test" in old records
     target_percent: float
     cells: tuple[LearningCurve, ...]
 

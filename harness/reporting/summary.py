@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from harness.reporting import naming
 from harness.reporting.cell_order import manifest_order
-from harness.results import agreement, rates
+from harness.results import agreement, epoch_agreement, rates
 from harness.results.agreement import Disagreement
 from harness.results.comparison import Estimate, by_median
 from harness.results.condition_rules import Difference, differences
@@ -34,7 +34,7 @@ class Cell:
     same_machines: bool = True  # whether the cell and that single were launched on the same machines
     speedup_same_machines: float | None = None  # from the launches on machines that both were launched on
     over_bare: float | None = None  # see over_bare_loop
-    disagreement: Disagreement | None = None  # of its timed losses, with those of cells that take the same steps
+    disagreement: Disagreement | None = None  # of its losses, with those of cells that take the same steps
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
     @property
@@ -133,7 +133,8 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     cells = [_cell(pool) for pool in pools(results)]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
-    wrong = agreement.disagreements([cell.good if cell.status == "ok" else () for cell in cells])
+    good = [cell.good if cell.status == "ok" else () for cell in cells]
+    wrong = agreement.disagreements(good) | epoch_agreement.disagreements(good)
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
     singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
     cells = [_with_speedup(cell, singles) for cell in cells]

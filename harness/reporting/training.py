@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from harness.reporting import training_proof
 from harness.reporting.summary import Cell
 from harness.spec import Epoch, TrialResult
 
@@ -31,7 +32,7 @@ def to_target(result: TrialResult) -> tuple[float, float]:
     seconds = 0.0
     for epoch in result.epochs:
         seconds += epoch.seconds
-        if epoch.test_accuracy >= result.spec.training.target_accuracy:
+        if epoch.judged_accuracy >= result.spec.training.target_accuracy:
             return seconds, epoch.samples
     return math.inf, math.inf
 
@@ -66,18 +67,19 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
-        tried = [cell for cell in group if cell.status != "skipped"]
+        tried = [cell for cell in group if cell.status not in ("skipped", "disagrees")]
         if not tried or not (training := tried[0].spec.training):
             continue
         target = f"{100 * training.target_accuracy:g}%"
         never = [cell for cell in tried if any(math.isinf(to_target(result)[0]) for result in cell.launches)]
-        line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a test "
+        judged = "validation" if training.validation_share else "test"
+        line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a {judged} "
         line += f"accuracy of {target} with every seed"
         if never:
             listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
             line += f". In the other cells, fewer seeds did: {listed}"
         lines.append(line + ".")
-        lines += _resumed(tried)
+        lines += _resumed(tried) + training_proof.sentences(tried)
     return lines
 
 

@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.results.judge import LOSS_TOLERANCES
 from harness.spec import CHECKED_LOSSES, TrialResult, TrialSpec
@@ -34,6 +35,7 @@ class Disagreement:
     distance: float
     tolerance: float
     peers: int  # cells that take the same steps, this one included
+    of: Literal["step", "epoch"] = "step"  # whether it is the loss of a step, or the mean loss of an epoch
 
 
 def peers(cells: Sequence[Launches]) -> list[list[int]]:

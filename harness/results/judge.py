@@ -121,6 +121,9 @@ def _checked(result: TrialResult) -> TrialResult:
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if wrong:
         return _void(result, wrong)
+    wrong = [check for rank in result.ranks if rank.training for check in rank.training.checks if not check.passed]
+    if wrong:
+        return _void_training(result, wrong)
     if off := off_golden(result.losses, result.golden_losses, result.spec):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
@@ -137,6 +140,20 @@ def _void(result: TrialResult, wrong: Sequence[Check]) -> TrialResult:
         status="diverged" if curve else "parity_failed",
         reason=f"the timed program is not the one that was proved: {worst}",
         cause=Cause(kind="loss" if curve else "gate", data={"quantities": sorted({check.quantity for check in wrong})}),
+    )
+
+
+def _void_training(result: TrialResult, wrong: Sequence[Check]) -> TrialResult:
+    """The result of a training with failed checks. Nobody may take its accuracy or its time to the target."""
+    ranks = (
+        replace(rank, training=replace(rank.training, epochs=())) if rank.training else rank for rank in result.ranks
+    )
+    return replace(
+        result,
+        status="parity_failed",
+        reason=f"the training is not what it says: {'; '.join(dict.fromkeys(map(str, wrong)))}",
+        cause=Cause(kind="gate", data={"quantities": sorted({check.quantity for check in wrong})}),
+        ranks=tuple(ranks),
     )
 
 

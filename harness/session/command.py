@@ -36,8 +36,17 @@ class Finished:
 
     @property
     def exit_code(self) -> int:
-        """0 if every trial ran, is pending or was rightly skipped, and no cell's losses disagree; else 1."""
+        """0 if every trial ran, is pending or was rightly skipped, and no cell's losses disagree; 2 if a target was met
+        before the first step; else 1."""
+        if self.usage_error:
+            return 2
         return 1 if any(cell.failed for cell in summary.summarize(self.results)) else 0
+
+    @property
+    def usage_error(self) -> str:
+        """What was asked for and makes no sense, which only a launch could find out; "" if nothing."""
+        wrong = [result for result in self.results if result.cause is not None and result.cause.kind == "target_met"]
+        return wrong[0].reason if wrong else ""
 
 
 def start_run(

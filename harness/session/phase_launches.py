@@ -90,6 +90,7 @@ class PhaseLaunches:
             folder=self._work / f"{name}-{time.monotonic_ns()}",
             inputs=inputs.train,
             golden=reference,
+            validation=inputs.validation,
             test=inputs.test,
             run_folder=self._run_folder,
             checkpoint=checkpoints.newest(self._run_folder, spec.cell, spec.launch) if phase == "training" else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import workloads
-from harness.datasets import Batches, DataError, digest, epochs_of
+from harness.datasets import Batches, DataError, digest, epochs_of, held_out
 from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
@@ -29,7 +29,8 @@ class Inputs:
 
     arrays: Arrays
     train: Path
-    test: Path | None  # only for `train`
+    validation: Path | None  # only for `train`
+    test: Path | None  # likewise
     digests: tuple[str, ...]  # of the samples of each
 
 
@@ -56,11 +57,16 @@ class References:
                 arrays[split] = workload.load(split, source)
             except DataError as error:
                 raise UsageError(str(error)) from error
-            np.savez(self.work / f"{key}-{split}.npz", **arrays[split])  # pyright: ignore[reportArgumentType]
-        train, test = (self.work / f"{key}-{split}.npz" for split in ("train", "test"))
+        if spec.training:
+            share = spec.training.validation_share
+            arrays["train"], arrays["validation"] = held_out(arrays["train"], share=share)
+        for split, held in arrays.items():
+            np.savez(self.work / f"{key}-{split}.npz", **held)  # pyright: ignore[reportArgumentType]
+        train, validation, test = (self.work / f"{key}-{split}.npz" for split in ("train", "validation", "test"))
         self.inputs[key] = Inputs(
             arrays=arrays["train"],
             train=train,
+            validation=validation if spec.training else None,
             test=test if spec.training else None,
             digests=tuple(digest(split) for split in arrays.values()),
         )

@@ -20,6 +20,7 @@ CauseKind = Literal[
     "no_answer",  # a rank ended without an answer: {"rank": 1, "code": 3}
     "no_progress",  # {"seconds": 300.0}
     "time_limit",  # {"seconds": 600.0}
+    "target_met",  # the target of --target-accuracy was met before the first step
     "loss",  # it is not finite, exploded, or left the golden curve
     "gate",  # losses, the first update or parameters are off: {"quantities": ["first update"]}
     "precision",  # products have another precision than the one asked for

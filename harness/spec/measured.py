@@ -59,8 +59,17 @@ class Epoch:
     evaluation_seconds: float
     report_seconds: float  # reporting overhead: reading losses and writing progress
     train_loss: float | None  # the mean over the epoch's samples, each at the weights of its step
-    test_loss: float
-    test_accuracy: float
+    validation_loss: float | None = None  # None in records of trainings without validation samples
+    validation_accuracy: float | None = None
+    test_loss: float | None = None  # after the last epoch; without validation samples, after each one
+    test_accuracy: float | None = None
+
+    @property
+    def judged_accuracy(self) -> float:
+        """The accuracy that is held against the target: on the validation samples, or in old records the test set."""
+        judged = self.test_accuracy if self.validation_accuracy is None else self.validation_accuracy
+        assert judged is not None, "every epoch was evaluated"
+        return judged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +97,10 @@ class Training:
 
     losses: tuple[float, ...] = ()  # of the first steps
     epochs: tuple[Epoch, ...] = ()
+    checks: tuple[Check, ...] = ()  # the worst of each quantity
+    unchecked: dict[str, str] = field(default_factory=dict)  # quantities that were not compared, and why
+    # of each epoch of this process: CRC-32 of the numbers of the samples that this rank took in the steps read back
+    sample_digests: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

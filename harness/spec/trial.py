@@ -53,7 +53,7 @@ class TrainingSpec:
     """What `train` does with a cell instead of timing blocks of steps."""
 
     epochs: int  # at most
-    target_accuracy: float  # on the test set; the time to it is reported
+    target_accuracy: float  # on the validation samples; the time to it is reported
     stop_at_target: bool = False  # after the first epoch that reaches it
     last_batch: LastBatch = "exact"
     batch_unit: int = 1  # every batch size must be a multiple of it; 0: all batches have the size of the first
@@ -61,6 +61,7 @@ class TrainingSpec:
     workers: int = 0  # of the loader: processes or threads that read ahead
     save_every: int = 0  # epochs between checkpoints; 0: none
     init_from: str = ""  # a checkpoint whose weights training begins from
+    validation_share: float = 0.0  # of the training samples, held out; 0: records in which the test set was judged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""When a loss is so wrong that the speed of the training means nothing."""
+"""When a training means nothing: its loss is far too large, or it has nothing to learn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ EXPLODED = 10.0  # a loss this many times the first one counts as diverged
 
 class Diverged(Exception):
     """The loss left the range in which a speed means anything."""
+
+
+class TargetMet(Exception):
+    """The target was met before the first step."""
+
+    def __init__(self, *, target: float, accuracy: float) -> None:
+        super().__init__(
+            f"--target-accuracy {target:g}: the accuracy before the first step is {accuracy:.4g}; choose a higher one"
+        )
+        self.data = {"target": target, "accuracy": accuracy}
 
 
 def check_loss(losses: list[float], step: int) -> None:

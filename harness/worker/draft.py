@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.messages import Answer, Progress, answer_file, draft_file, progress_file, write
-from harness.spec import Timing, codec
+from harness.spec import Timing, Training, codec
 
 
 class Draft:
@@ -28,6 +28,10 @@ class Draft:
     def note_timing(self, **found: Any) -> None:
         """Set fields of the answer's Timing, which begins empty."""
         self.note(timing=replace(self.answer.timing or Timing(), **found))
+
+    def note_training(self, **found: Any) -> None:
+        """Set fields of the answer's Training, which begins empty."""
+        self.note(training=replace(self.answer.training or Training(), **found))
 
     def progress(self, activity: str, done: int = 0, total: int = 0, *, detail: str = "") -> None:
         """Say what this rank is doing; `done` of `total`, if there is something to count."""

@@ -33,7 +33,7 @@ from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
 from harness.worker import compile_cache, libraries, memory
 from harness.worker.context import Context
-from harness.worker.divergence import Diverged
+from harness.worker.divergence import Diverged, TargetMet
 from harness.worker.draft import Draft
 from harness.worker.phases import PHASES
 from harness.worker.rank_agreement import Agreement
@@ -67,6 +67,8 @@ def run(draft: Draft) -> None:
         work(draft)
     except Diverged as error:
         draft.note(status="diverged", reason=str(error), cause=Cause(kind="loss", data={"rank": draft.rank}))
+    except TargetMet as error:
+        draft.note(status="skipped", reason=str(error), cause=Cause(kind="target_met", data=error.data))
     except BaseException as error:
         status, kind = classify(error)
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
@@ -109,7 +111,7 @@ def work(draft: Draft) -> None:
             build=build,
             program=program,
             batches=batches,
-            agree=Agreement(draft.folder, draft.rank, partial(runtime.barrier, world)),
+            agree=Agreement(draft.folder, draft.rank, partial(runtime.barrier, world), ranks=world.processes),
             draft=draft,
             runtime=runtime,
         )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class Agreement:
-    """A barrier over all ranks, and a number that rank 0 decides for all of them.
+    """A barrier over all ranks, a number that rank 0 decides for all of them, and values that it gathers.
 
-    `folder`: where rank 0 writes the number. All ranks see the same file system.
+    `folder`: where ranks write them. All ranks see the same file system.
     """
 
-    def __init__(self, folder: Path, rank: int, barrier: Callable[[], None]) -> None:
-        self.folder, self.rank, self.barrier = folder, rank, barrier
+    def __init__(self, folder: Path, rank: int, barrier: Callable[[], None], *, ranks: int = 1) -> None:
+        self.folder, self.rank, self.barrier, self.ranks = folder, rank, barrier, ranks
 
     def on(self, name: str, value: float) -> float:
         """Rank 0's `value` on every rank. A collective: every rank calls it with the same `name`."""
@@ -22,3 +24,15 @@ class Agreement:
             path.write_text(repr(value))
         self.barrier()
         return float(path.read_text())
+
+    def gather(self, name: str, value: Any) -> list[Any] | None:
+        """The value of every rank, which JSON can hold, on rank 0; None on the others. A collective, as `on` is."""
+
+        def path(rank: int) -> Path:
+            return self.folder / f"gathered-{name}-{rank}"
+
+        path(self.rank).write_text(json.dumps(value))
+        self.barrier()
+        if self.rank != 0:
+            return None
+        return [json.loads(path(rank).read_text()) for rank in range(self.ranks)]

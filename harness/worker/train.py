@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from harness.contract import Loader
 from harness.datasets import Batches
 from harness.spec import codec
 from harness.worker.context import Context
+from harness.worker.training_checks import TrainingChecks
 from harness.worker.training_loop import Position, Trainer
 
 
@@ -18,7 +20,11 @@ def train(context: Context) -> None:
     """Train, from a checkpoint if there is one. Raises ValueError if the checkpoint saw other samples."""
     spec = context.spec
     assert spec.training is not None
-    trainer = Trainer(context, test=test_samples(context), position=resume(context))
+    samples = {
+        "validation": samples_of(context, context.order.validation),
+        "test": samples_of(context, context.order.test),
+    }
+    trainer = Trainer(context, **samples, position=resume(context), checks=TrainingChecks(context))
     folder = context.order.run_folder if spec.training.save_every else None
     loader = None if spec.training.input == "resident" else open_loader(context, trainer)
     try:
@@ -43,10 +49,10 @@ def resume(context: Context) -> Position:
     return Position()
 
 
-def test_samples(context: Context) -> Batches:
-    """The test set that the order names."""
-    assert context.order.test is not None
-    with np.load(context.order.test, allow_pickle=False) as held:
+def samples_of(context: Context, file: Path | None) -> Batches:
+    """The samples in one of the order's files."""
+    assert file is not None
+    with np.load(file, allow_pickle=False) as held:
         return Batches(dict(held), seed=context.spec.seed, transform=context.job.workload.transform)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,14 @@ import numpy as np
 
 from harness import checkpoints
 from harness.contract import Loader
-from harness.datasets import Batches, Step, epochs_of, evaluation_batches
-from harness.spec import CHECKED_LOSSES, Epoch, Training, codec
-from harness.worker import timing
+from harness.datasets import Batches, Step, epochs_of
+from harness.spec import CHECKED_LOSSES, Epoch, codec
 from harness.worker.calls import in_calls, make_steps
+from harness.worker.chunks import Chunks, Totals, keeping
 from harness.worker.context import Context
-from harness.worker.divergence import check_loss
-
-CHUNK_SECONDS = 1.0  # of training between two readings of the losses
-LEAST_STEPS = 10  # of a chunk, so that the wait for its last step hardly counts
-CHUNK_BYTES = 2**30  # at most for a chunk's inputs, which wait on the devices if there is no loader
+from harness.worker.divergence import TargetMet, check_loss
+from harness.worker.evaluation import evaluate_samples, mean
+from harness.worker.training_checks import TrainingChecks
 
 
 @dataclass
@@ -45,19 +43,25 @@ class Position:
 class Trainer:
     """Trains one program on one rank. All ranks do the same in the same order."""
 
-    def __init__(self, context: Context, *, test: Batches, position: Position) -> None:
-        """`position`: where the training whose state the program holds left off."""
+    def __init__(
+        self, context: Context, *, validation: Batches, test: Batches, position: Position, checks: TrainingChecks
+    ) -> None:
+        """`validation`: the samples that the target is judged on; if there are none (in runs that began before there
+        were any), it is judged on the test set. `position`: where the training whose state the program holds left off.
+        """
         spec = context.spec
         assert spec.training is not None
         self.program, self.spec, self.training = context.program, spec, spec.training
         self.unit = context.job.workload.unit
-        self.epochs, self.test = epochs_of(spec, context.batches, batch=spec.global_batch), test
+        self.context = context
+        self.epochs = epochs_of(spec, context.batches, batch=spec.global_batch)
+        self.validation, self.test = validation, test
+        self.checks = checks
         self.agree, self.draft = context.agree, context.draft
         self.dtype = context.dtype
         self.position = position
-        self.chunks_here = 0  # of this process
-        self.chunk_steps = spec.steps_per_call  # the first call compiles
-        self.steps_here, self.seconds_here = 0, 0.0  # of this process: they predict the time that is left
+        sample = context.batches.gather(np.zeros(1, np.int64), dtype=context.dtype)["x"].nbytes
+        self.chunks = Chunks(context.agree, per_call=spec.steps_per_call, step_bytes=sample * spec.global_batch)
 
     def run(self, *, loader: Loader | None, folder: Path | None) -> None:
         """Train all epochs that are left, and note each one. Checkpoints go to `folder`, if given."""
@@ -66,52 +70,89 @@ class Trainer:
         if not position.epochs:
             nothing = dict.fromkeys(("seconds", "first_step_seconds", "wait_seconds", "report_seconds"), 0.0)
             self.finish_epoch(steps=0, samples=0, train_loss=None, **nothing)
+            self.check_start()
         while not self.over():
             self.train_epoch(loader)
+            self.finish_training()
             self.draft.save()
             number = position.epochs[-1].number
             if folder and (number % self.training.save_every == 0 or self.over()):
                 self.save(folder, number)
+        self.finish_training()
+        if position.steps:
+            self.checks.resume(self.epochs.steps(position.epochs[-1].number), made=position.steps)
+            self.checks.note()
 
     def over(self) -> bool:
         """Whether all epochs are done, or the target is reached and the training was asked to stop there."""
         last = self.position.epochs[-1]
-        reached = last.test_accuracy >= self.training.target_accuracy
+        reached = last.judged_accuracy >= self.training.target_accuracy
         return last.number >= self.training.epochs or (self.training.stop_at_target and reached)
+
+    def check_start(self) -> None:
+        """Raises TargetMet if there is nothing to train, although epochs were asked for."""
+        if self.over() and self.training.epochs:
+            raise TargetMet(target=self.training.target_accuracy, accuracy=self.position.epochs[0].judged_accuracy)
+
+    def finish_training(self) -> None:
+        """After the last epoch, evaluate the test set, once."""
+        epochs = self.position.epochs
+        if self.over() and epochs[-1].test_accuracy is None:
+            seconds = epochs[-1].evaluation_seconds
+            found = self.evaluate(self.test, "test set", last=True)
+            found["evaluation_seconds"] += seconds
+            epochs[-1] = replace(epochs[-1], **found)
+            self.note()
 
     def train_epoch(self, loader: Loader | None) -> None:
         """One epoch, and the evaluation after it."""
         number = len(self.position.epochs) - 1
         steps = self.epochs.steps(number)
+        checked, read_back = self.checks.choose(number, steps)
         feed = loader.epoch(number) if loader else None
-        seconds = first_step = waited = reporting = total = 0.0
-        done = samples = 0
+        totals, done = Totals(), 0
         while done < len(steps):
-            chunk = steps[done : done + self.chunk_steps]
-            took, wait, losses = self.train_chunk(chunk, islice(feed, len(chunk)) if feed else self.resident(chunk))
+            chunk = steps[done : self.chunks.end(done, checked)]
+            if done == checked:
+                self.checks.before_step(steps[checked])
+            placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
+            kept: dict[int, Any] = {}
+            took, wait, losses = self.train_chunk(chunk, keeping(placed, kept, at=done, wanted=read_back))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
-            before = time.perf_counter()
-            seconds, waited = seconds + took, waited + wait
-            first_step += took if not self.steps_here else 0.0
-            self.adapt_chunk(took, len(chunk))
-            for index, (step, handle) in enumerate(zip(chunk, losses, strict=True)):
-                loss = self.program.loss(handle)
-                self.check(loss, self.position.steps + done + index)
-                total += loss * len(step.chosen)
-                samples += len(step.chosen)
+            totals.first_step_seconds += took if not self.chunks.steps else 0.0
+            totals.seconds, totals.wait_seconds = totals.seconds + took, totals.wait_seconds + wait
+            self.chunks.add(took, len(chunk), counts=done != checked)
+            self.read_losses(chunk, losses, totals, done=done, steps=len(steps))
+            self.checks.took(kept)
+            if done == checked:
+                loss = self.program.loss(losses[0])
+                self.checks.after_step(steps[checked], loss, number=number, made=self.position.steps + checked)
             done += len(chunk)
-            self.report(done, steps=len(steps), loss=total / samples, rate=samples / seconds)
-            reporting += time.perf_counter() - before
+        self.checks.compare_samples(number, steps)
         self.finish_epoch(
             steps=len(steps),
-            samples=samples,
-            seconds=seconds,
-            first_step_seconds=first_step,
-            wait_seconds=waited,
-            report_seconds=reporting,
-            train_loss=total / samples,
+            samples=totals.samples,
+            seconds=totals.seconds,
+            first_step_seconds=totals.first_step_seconds,
+            wait_seconds=totals.wait_seconds,
+            report_seconds=totals.report_seconds,
+            train_loss=totals.loss / totals.samples,
         )
+
+    def read_losses(
+        self, chunk: Sequence[Step], losses: Sequence[Any], totals: Totals, *, done: int, steps: int
+    ) -> None:
+        """Read the losses of a chunk, check them, and report progress. `done`: the epoch's steps before it."""
+        before = time.perf_counter()
+        for index, (step, handle) in enumerate(zip(chunk, losses, strict=True)):
+            loss = self.program.loss(handle)
+            self.check(loss, self.position.steps + done + index)
+            totals.loss += loss * len(step.chosen)
+            totals.samples += len(step.chosen)
+        rate = totals.samples / totals.seconds
+        self.report(done + len(chunk), steps=steps, loss=totals.loss / totals.samples, rate=rate)
+        totals.report_seconds += time.perf_counter() - before
 
     def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:
         """The chunk's batches, all put on the devices before its clock starts."""
@@ -138,25 +179,6 @@ class Trainer:
         self.agree.barrier()  # the chunk ends when the slowest rank's devices are idle
         return time.perf_counter() - start, waited, losses
 
-    def adapt_chunk(self, seconds: float, steps: int) -> None:
-        """The first chunk is the call that compiles, the second is short, and its time sets the length of all others.
-
-        The length is the same on every rank.
-        """
-        self.steps_here, self.seconds_here = self.steps_here + steps, self.seconds_here + seconds
-        self.chunks_here += 1
-        if self.chunks_here == 1:
-            self.chunk_steps = self.most_steps(LEAST_STEPS)
-        elif self.chunks_here == 2:
-            wanted = timing.steps_for(CHUNK_SECONDS, step_seconds=seconds / steps, at_least=LEAST_STEPS)
-            self.chunk_steps = int(self.agree.on("chunk_steps", self.most_steps(wanted)))
-
-    def most_steps(self, wanted: int) -> int:
-        """`wanted` steps, or as many as fit into CHUNK_BYTES, but no fewer than two, and whole calls."""
-        sample = self.epochs.batches.gather(np.zeros(1, np.int64), dtype=self.dtype)["x"].nbytes
-        fitting = min(wanted, max(2, CHUNK_BYTES // (sample * self.spec.global_batch)))
-        return timing.whole_rounds(fitting, of=self.spec.steps_per_call)
-
     def check(self, loss: float, step: int) -> None:
         """Raises Diverged, with the step, for a loss that is not finite or has exploded."""
         losses = self.position.losses
@@ -169,45 +191,47 @@ class Trainer:
         """Write a progress message."""
         epoch = len(self.position.epochs)
         left = (self.training.epochs - epoch) * steps + steps - done
-        seconds = left * self.seconds_here / self.steps_here
+        seconds = left * self.chunks.seconds / self.chunks.steps
         detail = f"loss {loss:.4g}, {rate:,.0f} {self.unit}s/s, {seconds:.0f} s left"
         self.draft.progress(f"epoch {epoch}/{self.training.epochs}, step", done, steps, detail=detail)
 
     def finish_epoch(self, *, samples: int, **found: Any) -> None:
         """Evaluate, and record the epoch."""
         epochs = self.position.epochs
-        start = time.perf_counter()
-        loss, accuracy = self.evaluate()
-        check_loss([epochs[0].test_loss if epochs else loss, loss], self.position.steps + found["steps"])
+        if len(self.validation):
+            found |= self.evaluate(self.validation, "validation samples")
+        else:
+            found |= self.evaluate(self.test, "test set")
         whole = Epoch(
             number=len(epochs),
             samples=samples + (epochs[-1].samples if epochs else 0),
-            test_loss=loss,
-            # rank 0's value on all ranks: it decides whether training goes on
-            test_accuracy=self.agree.on(f"accuracy{len(epochs)}", accuracy),
-            evaluation_seconds=time.perf_counter() - start,
             **found,
         )
         epochs.append(whole)
         self.note()
+        self.checks.note()
 
     def note(self) -> None:
         """Note the epochs and the first losses so far."""
-        self.draft.note(training=Training(losses=tuple(self.position.losses), epochs=tuple(self.position.epochs)))
+        self.draft.note_training(losses=tuple(self.position.losses), epochs=tuple(self.position.epochs))
 
-    def evaluate(self) -> tuple[float, float]:
-        """Mean loss and accuracy over the test set: every sample once, shared by all devices."""
-        loss, right, seen = 0.0, 0, 0
-        for count, batch in evaluation_batches(self.test, self.spec.global_batch, dtype=self.dtype):
-            detail = f"sample {seen}"
-            self.draft.progress(
-                "evaluating after epoch", len(self.position.epochs), self.training.epochs, detail=detail
-            )
-            mean_loss, accuracy = self.program.evaluate(self.program.place(batch))
-            loss += count * mean_loss
-            right += round(count * accuracy)  # a whole number again, although a float32 mean is rounded
-            seen += count
-        return loss / seen, right / seen
+    def evaluate(self, samples: Batches, what: str, *, last: bool = False) -> dict[str, float]:
+        """Loss and accuracy as fields of an Epoch. `last`: no other evaluation of these samples follows.
+
+        Raises Diverged for a loss that has exploded.
+        """
+        epochs = self.position.epochs
+        start = time.perf_counter()
+        batches = evaluate_samples(self.context, samples)
+        seconds = time.perf_counter() - start
+        loss, accuracy = mean(batches)
+        first = (epochs[0].validation_loss or epochs[0].test_loss or loss) if epochs else loss
+        check_loss([first, loss], self.position.steps)
+        self.checks.evaluated(samples, batches, what=what, last=last)
+        of = "test" if what == "test set" else "validation"
+        # rank 0's value on all ranks: it decides whether training goes on
+        agreed = self.agree.on(f"{of}{len(epochs)}", accuracy)
+        return {f"{of}_loss": loss, f"{of}_accuracy": agreed, "evaluation_seconds": seconds}
 
     def save(self, folder: Path, number: int) -> None:
         """Rank 0 writes a checkpoint; the other ranks wait until it exists."""

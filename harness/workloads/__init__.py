@@ -55,7 +55,8 @@ class Workload:
     curve_steps: int = 50  # longest loss curve before the timed blocks; large batches take time
     blocks: tuple[str, ...] = ()  # model-parallel strategies may cut after any of these but the last
     default_cut: str = ""  # for two stages: the last block of the first stage
-    target_accuracy: float | None = None  # for `train`, on the test set; None if there are no classes
+    target_accuracy: float | None = None  # for `train`, on validation samples; None if there are no classes
+    validation_share: float = 0.1  # of the training samples, which `train` holds out
     epochs: int = 10  # at most, in `train`, unless the command says otherwise
 
     def parameters(self) -> tuple[Parameter, ...]:

@@ -123,6 +123,7 @@ SIZES = {
     "tiny": _sized(
         "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",
         image=64, classes=10, width=4, depths=(1, 1, 1, 1), samples=48, loss="mse", global_batch=12,
-        parity_batch=12, target_accuracy=0.5, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+        parity_batch=12, target_accuracy=0.5, validation_share=0.25,
+        optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),
 }  # fmt: skip

@@ -38,6 +38,7 @@ SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,ste
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 TIMED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults that spare the parity phase
 CAUGHT_BY: dict[str, str] = {}  # what must catch those: see planted_when_timed
+TRAINED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults of a training
 
 
 def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -64,6 +65,16 @@ def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[]
     return register
 
 
+def planted_when_trained(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a fault of a program that trains under its function's name."""
+
+    def register(plant: Callable[[], None]) -> Callable[[], None]:
+        TRAINED[plant.__name__] = (cell, plant)
+        return plant
+
+    return register
+
+
 def register_all() -> dict[str, Cell]:
     """Fill the register from every file of faults beside this one. Returns the cells of the timed ones."""
     cells: dict[str, Cell] = {}
@@ -82,7 +93,7 @@ def plant(fault: str, folder: Path) -> None:
     """In a worker: plant a fault that leaves its mark in `folder`, the trial's, when it fires."""
     global _mark
     _mark = mark(fault, folder)
-    (FAULTS | TIMED)[fault][1]()
+    (FAULTS | TIMED | TRAINED)[fault][1]()
 
 
 def mark(fault: str, folder: Path) -> Path:

@@ -18,6 +18,7 @@ from harness.cli.arguments import (
     given,
     request_of,
 )
+from harness.cli.output import fail
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
@@ -228,4 +229,6 @@ def show_finished(finished: Finished) -> int:
     from harness.cli.screen import show
 
     show(finished.results, finished.folder)
+    if finished.usage_error:
+        fail(finished.usage_error, finished.exit_code)
     return finished.exit_code

@@ -1,4 +1,4 @@
-"""The picture of test accuracy over samples and over time."""
+"""The picture of accuracy over samples and over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.reporting.plots.style import MARKERS, colour_of, finish, plt
 
 
 def draw(path: Path, data: LearningCurves) -> None:
-    """Draw the test accuracy after each epoch into `path`, one line per seed."""
+    """Draw the accuracy after each epoch into `path`, one line per seed."""
     figure, panels = plt.subplots(1, 2, figsize=(11, 5.5), sharey=True)
     for index, cell in enumerate(data.cells):
         colour = colour_of(cell.framework)
@@ -25,7 +25,7 @@ def draw(path: Path, data: LearningCurves) -> None:
         axes.axhline(data.target_percent, color="0.7", linewidth=1)
         axes.set_xlabel(name)
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("test accuracy, %")
+    panels[0].set_ylabel(f"{data.judged} accuracy, %")
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     figure.set_layout_engine("constrained")
     finish(figure, path, data.title)

@@ -31,6 +31,11 @@ def _loads(cells: Sequence[Cell]) -> bool:
     return any(_training(cell).input == "loader" for cell in cells)
 
 
+def _validates(cells: Sequence[Cell]) -> bool:
+    """Whether any cell has validation samples."""
+    return any(_training(cell).validation_share for cell in cells)
+
+
 def _input(cell: Cell) -> Value:
     training = _training(cell)
     return "resident" if training.input == "resident" else f"loader, {training.workers} workers"
@@ -43,6 +48,8 @@ def _seen(cell: Cell) -> list[TrialResult]:
 
 def _tried(cell: Cell) -> list[TrialResult]:
     """The launches that count for the time to target. One that failed before it reached the target never did."""
+    if cell.disagreement:
+        return []
     return [result for result in cell.launches if result.status != "skipped"]
 
 
@@ -50,7 +57,7 @@ def _median_of(value_of: Callable[[TrialResult], float | None]) -> Callable[[Cel
     """The median of a value over the successful seeds that have it; None if there are none."""
 
     def value(cell: Cell) -> float | None:
-        good = [result for result in _seen(cell) if result.status == "ok"]
+        good = [result for result in _seen(cell) if result.status == "ok" and not cell.disagreement]
         return _median([found for result in good if (found := value_of(result)) is not None])
 
     return value
@@ -95,6 +102,18 @@ COLUMNS = (
         value=_percent(_median_of(lambda result: result.epochs[-1].test_accuracy)),
         unit="%",
         meaning="on the test set after the last epoch; median over seeds. Every test sample counts once.",
+    ),
+    ColumnOf[Cell](
+        name="validation",
+        kind=Kind.HUNDREDTHS,
+        value=_percent(_median_of(lambda result: result.epochs[-1].validation_accuracy)),
+        unit="%",
+        shown=_validates,
+        meaning=(
+            "accuracy after the last epoch on samples that were held out of the training samples; median over seeds. "
+            "The target is judged on them, so that nothing is chosen by the test set."
+        ),
+        on_screen=False,
     ),
     ColumnOf[Cell](
         name="test loss",

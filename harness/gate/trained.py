@@ -1,0 +1,180 @@
+"""Does a training do what it says? Single steps and evaluations of the program in training, computed again in NumPy.
+
+The parity phase proves a program in float64 and on small batches. Here the program that trains is looked at, in its own
+precision and batch: the loss of a step at the weights before it, BatchNorm's running statistics after the step, and the
+loss and accuracy of evaluated batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.layers import chain_forward, running_statistics
+from harness.reference.losses import classes_of, loss_and_gradient, split_targets
+from harness.spec import Check, Precision
+from harness.spec.arrays import Arrays
+from harness.workloads import Workload
+
+LOSSES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2}
+"""How far a loss may be off, as a relative error of the network's outputs (`Computed.scale`). Right programs on CPU
+devices were measured to be off by up to 6e-7 in fp32 and 5e-3 in bf16."""
+
+STATISTICS: dict[Precision, float] = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 5e-2, "bf16": 0.2}
+"""How far running statistics may be off after a step, relative to the largest update that the step could have made."""
+
+RESUMED: dict[Precision, float] = {"fp64": 1e-6, "fp32": 5e-2, "tf32": 0.1, "bf16": 0.1}
+"""How far the weights may be off after a few steps from a saved and loaded state, relative to their movement. It is 0
+on CPU devices. On GPUs, sums in another order may change the last digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computed:
+    """A loss and an accuracy as NumPy computes them, and how far rounding may move them."""
+
+    loss: float
+    scale: float  # the change of the loss if every output is off by its own size, in the worst direction
+    right: int  # samples whose largest output is that of their class
+    near: int  # samples for which this depends on rounding
+    count: int
+    statistics: tuple[Arrays, ...] = ()  # that BatchNorm saw, by group
+
+
+def compute(
+    workload: Workload,
+    params: Mapping[str, np.ndarray],
+    samples: Arrays,
+    *,
+    precision: Precision,
+    running: Arrays | None = None,
+    groups: Sequence[int] | None = None,
+) -> Computed:
+    """The loss and accuracy of true samples, without padding. With `running` the network is evaluated; else it trains,
+    with BatchNorm over each of the consecutive `groups`."""
+    exact = {name: array.astype(np.float64) for name, array in params.items()}
+    outputs, seen = [], []
+    ends = np.cumsum(groups or (len(samples["x"]),))
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        found: Arrays = {}
+        if running is None:
+            layers = running_statistics.observed(workload.layers, found)
+        else:
+            layers = running_statistics.frozen(workload.layers, running)
+        outputs.append(chain_forward(layers, exact, samples["x"][start:end].astype(np.float64))[0])
+        seen.append(found)
+    whole = np.concatenate(outputs)
+    targets, _ = split_targets(workload.loss, whole, samples["y"])
+    loss, gradient = loss_and_gradient(workload.loss, whole, samples["y"])
+    if workload.loss == "nll":  # the outputs are log-probabilities: what rounding acts on are the logits before
+        gradient = (np.exp(whole) / len(whole)) + gradient
+    size = np.max(np.abs(whole - (whole.mean(1, keepdims=True) if workload.loss == "nll" else 0)), axis=1)
+    classes, rows = classes_of(targets), np.arange(len(whole))
+    of_class, others = whole[rows, classes], whole.copy()
+    others[rows, classes] = -np.inf
+    margin = of_class - others.max(1)
+    return Computed(
+        loss=loss,
+        scale=max(float(np.sum(np.abs(gradient).sum(1) * size)), abs(loss) * 1e-2),
+        right=int(np.sum(margin > 0)),
+        near=int(np.sum(np.abs(margin) <= LOSSES[precision] * size)),
+        count=len(whole),
+        statistics=tuple(seen),
+    )
+
+
+def compare_loss(computed: Computed, loss: float, *, precision: Precision, where: str) -> Check:
+    """The loss of a step, at the weights before it."""
+    error = _finite(abs(loss - computed.loss) / computed.scale)
+    return Check(quantity="step losses", error=error, tolerance=LOSSES[precision], worst=where)
+
+
+def compare_evaluation(
+    computed: Computed, loss: float, accuracy: float, *, precision: Precision, where: str
+) -> tuple[Check, Check]:
+    """Loss and accuracy of an evaluated batch. The accuracy may be off by the samples for which it depends on
+    rounding, and by less than half a sample, because a float32 mean is rounded."""
+    error = _finite(abs(loss - computed.loss) / computed.scale)
+    off = _finite(abs(accuracy - computed.right / computed.count))
+    allowed = (computed.near + 0.25) / computed.count
+    return (
+        Check(quantity="evaluated losses", error=error, tolerance=LOSSES[precision], worst=where),
+        Check(quantity="evaluated accuracies", error=off, tolerance=allowed, worst=where),
+    )
+
+
+def compare_statistics(
+    computed: Computed, *, before: Arrays, after: Arrays, first_only: bool, precision: Precision, where: str
+) -> Check:
+    """BatchNorm's running statistics after a step. `first_only`: they are those of the first group alone."""
+    groups = computed.statistics[:1] if first_only else computed.statistics
+    errors = []
+    for biased in (False, True):
+        found: dict[str, float] = {}
+        for name, array in before.items():
+            key = name.replace(".var", ".biased_var") if biased else name
+            seen = np.mean([group[key] for group in groups], axis=0)
+            right = (1 - running_statistics.MOMENTUM) * array + running_statistics.MOMENTUM * seen
+            size = running_statistics.MOMENTUM * max(float(np.max(np.abs(seen))), float(np.max(np.abs(array))), 1e-6)
+            found[name] = _finite(float(np.max(np.abs(after[name] - right))) / size)
+        worst = max(found, key=lambda name: found[name])
+        errors.append((found[worst], worst))
+    error, worst = min(errors)
+    return Check(quantity="running statistics", error=error, tolerance=STATISTICS[precision], worst=f"{worst}, {where}")
+
+
+def compare_resumed(
+    before: Sequence[Arrays], straight: Sequence[Arrays], again: Sequence[Arrays], *, precision: Precision
+) -> list[Check]:
+    """The weights of each replica after steps that were made twice, the second time from the saved state."""
+    checks = []
+    for index, (start, one, other) in enumerate(zip(before, straight, again, strict=True)):
+        moved = max(_distance(one, start), 1e-6 * _distance(start, {}))
+        error = _finite(_distance(one, other) / moved) if moved else 0.0
+        checks.append(
+            Check(
+                quantity="resumed training",
+                error=error,
+                tolerance=RESUMED[precision],
+                worst=f"weights, replica {index}",
+            )
+        )
+    return checks
+
+
+def stood_still(before: Sequence[Arrays], after: Sequence[Arrays]) -> list[int]:
+    """The replicas of which no weight has changed."""
+    pairs = zip(before, after, strict=True)
+    return [
+        index
+        for index, (one, other) in enumerate(pairs)
+        if all(np.array_equal(array, other[name]) for name, array in one.items())
+    ]
+
+
+def worst_of_each(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The check of each quantity that is closest to its tolerance, or furthest beyond it."""
+
+    def share(check: Check) -> float:
+        if check.tolerance:
+            return check.error / check.tolerance
+        return math.inf if check.error else 0.0
+
+    found: dict[str, Check] = {}
+    for check in checks:
+        held = found.get(check.quantity)
+        if held is None or share(check) > share(held):
+            found[check.quantity] = check
+    return tuple(found.values())
+
+
+def _distance(one: Arrays, other: Arrays) -> float:
+    """The norm of the difference of all weights; missing ones count as 0."""
+    squares = [np.sum(np.square(array.astype(np.float64) - other.get(name, 0.0))) for name, array in one.items()]
+    return float(np.sqrt(np.sum(squares)))
+
+
+def _finite(error: float) -> float:
+    return error if math.isfinite(error) else math.inf

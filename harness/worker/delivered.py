@@ -1,0 +1,70 @@
+"""Which samples the input pipeline delivered: read from the batches on the devices, and not from the plan.
+
+A sample is known by its content, whatever the layout: the CRC-32 of its sorted values.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Fingerprints = tuple[int, ...]
+
+
+def fingerprints(x: np.ndarray, *, input_shape: Sequence[int]) -> Fingerprints:
+    """One number for each sample in `x`, which may be NHWC or NCHW, and may have further leading axes."""
+    rows = x.reshape(-1, int(np.prod(input_shape))).astype(np.float32)
+    return tuple(zlib.crc32(row.tobytes()) for row in np.sort(rows, axis=1))
+
+
+def read_back(placed: Any, *, input_shape: Sequence[int]) -> Fingerprints:
+    """The samples of a placed batch that this process holds, padding included."""
+    return tuple(number for x in inputs(placed) for number in fingerprints(x, input_shape=input_shape))
+
+
+def inputs(placed: Any) -> Iterator[np.ndarray]:
+    """The inputs in a placed batch, which is (x, y) or a nest of such pairs, or None if another rank placed it."""
+    if placed is None:
+        return
+    if isinstance(placed, Mapping):
+        yield placed["x"]
+        return
+    if len(placed) == 2 and all(_is_array(item) for item in placed):
+        yield from _on_host(placed[0])
+        return
+    for item in placed:
+        yield from inputs(item)
+
+
+def _is_array(item: Any) -> bool:
+    return not isinstance(item, tuple | list)
+
+
+def _on_host(array: Any) -> Iterator[np.ndarray]:
+    """Copies of an array, or, if it has a value for each replica (tf.distribute), of each of them."""
+    values = getattr(array, "values", None)
+    if isinstance(values, tuple):
+        for value in values:
+            yield from _on_host(value)
+    else:
+        yield np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+
+
+def wrong(expected: Fingerprints, taken: Sequence[Fingerprints], *, padding: int) -> str:
+    """How what all ranks took of a step differs from its samples, or "".
+
+    All samples must have been taken, each equally often (in a pipeline every rank takes the whole batch), and nothing
+    else but padding. `padding`: the fingerprint of a row of zeros.
+    """
+    of_all = Counter(number for rank in taken for number in rank)
+    right = Counter(expected)
+    missing = sum(1 for number in right if not of_all[number])
+    strange = sum(1 for number in of_all if number not in right and number != padding)
+    if missing or strange:
+        return f"{missing} of its {len(expected)} samples were not taken, and {strange} others were"
+    times = {of_all[number] / count for number, count in right.items()}
+    return "" if len(times) == 1 and min(times) >= 1 else "some of its samples were taken more often than others"

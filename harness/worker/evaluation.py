@@ -1,0 +1,45 @@
+"""Evaluation of samples by a program: every sample once, shared by all devices, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.datasets import Batches, evaluation_batches
+from harness.worker.context import Context
+
+
+@dataclass(frozen=True)
+class EvaluatedBatch:
+    """What the program said about a batch: mean loss and accuracy over its true samples."""
+
+    chosen: np.ndarray  # their numbers
+    loss: float
+    accuracy: float
+
+    @property
+    def count(self) -> int:
+        """True samples."""
+        return len(self.chosen)
+
+
+def evaluate_samples(context: Context, samples: Batches, *, first: int | None = None) -> list[EvaluatedBatch]:
+    """Evaluate all samples, or the `first` ones of the first batch alone."""
+    found: list[EvaluatedBatch] = []
+    seen = 0
+    for count, batch in evaluation_batches(samples, context.spec.global_batch, dtype=context.dtype, first=first):
+        context.draft.progress("evaluating, sample", seen, len(samples) if first is None else first)
+        loss, accuracy = context.program.evaluate(context.program.place(batch))
+        found.append(EvaluatedBatch(np.arange(seen, seen + count), loss, accuracy))
+        seen += count
+    return found
+
+
+def mean(batches: Sequence[EvaluatedBatch]) -> tuple[float, float]:
+    """Loss and accuracy over the samples of all batches."""
+    count = sum(batch.count for batch in batches)
+    # a whole number again, although a float32 mean is rounded
+    right = sum(round(batch.count * batch.accuracy) for batch in batches)
+    return sum(batch.count * batch.loss for batch in batches) / count, right / count

@@ -1,0 +1,232 @@
+"""Checks of a training while it runs: its samples, single steps, evaluations, and its saved state.
+
+They run between chunks of steps, when no clock runs, and on all ranks together, because they read the program's state.
+What NumPy computes again is bounded by FLOPs, so that it takes seconds at most; what is left out is noted with the
+reason. harness/gate/trained.py has the comparisons.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.datasets import Batches, Step, epochs_of
+from harness.gate import trained
+from harness.gate.runs import normalization
+from harness.spec import Check, Quantity
+from harness.spec.arrays import Arrays
+from harness.spec.checks import finding
+from harness.spec.optimizers import rate
+from harness.worker import delivered, timing
+from harness.worker.calls import in_calls, make_steps
+from harness.worker.context import Context
+from harness.worker.delivered import Fingerprints
+from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
+
+STEP_FLOPS = 1e9
+"""What one checked step or one batch of an evaluation between epochs may cost in NumPy: some tenths of a second."""
+WHOLE_FLOPS = 1e10
+"""The same for all checked steps of a process, and for the last evaluation of the validation samples and of the test
+set: a second or two each."""
+READ_BYTES = 2**21  # of inputs that are read back from the devices in an epoch, in whole steps, but at least two steps
+RESUMED_STEPS = 3
+LEAST_RATE = 1e-6  # at a lower learning rate a float32 weight may rightly stand still
+
+
+class TrainingChecks:
+    """The checks of one training on one rank. All ranks call the same methods in the same order."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.epochs = epochs_of(context.spec, context.batches, batch=context.spec.global_batch)
+        self.spec, self.workload, self.program = context.spec, context.job.workload, context.program
+        self.found: list[Check] = []
+        self.unchecked: dict[Quantity, str] = {}
+        self.digests: list[int] = []  # of each epoch
+        self.forward_flops = self.workload.flops_per_unit() / 3  # of one sample
+        self.flops_left = WHOLE_FLOPS  # for steps
+        self.taken: dict[int, Fingerprints] = {}  # of this epoch, by step
+        self.before: _Weights | None = None
+        self.steps_checked = 0
+        if self.spec.algorithm != "synchronous":
+            why = "each worker has weights of its own" if self.spec.algorithm == "local" else "workers do not wait"
+            self.unchecked["step losses"] = why
+
+    def note(self) -> None:
+        """Note what was found so far."""
+        found = trained.worst_of_each(self.found)
+        training = self.context.draft.answer.training
+        assert training is not None
+        self.found = list(found)
+        known: Any = {"checks": found, "unchecked": dict(self.unchecked), "sample_digests": tuple(self.digests)}
+        self.context.draft.note_training(**known)
+
+    # Which steps are looked at, and what they took.
+
+    def choose(self, number: int, steps: Sequence[Step]) -> tuple[int, set[int]]:
+        """For an epoch: the step that is checked, and those whose samples are read back, this one among them.
+
+        Any step may be chosen, but the same on every rank. In the first epoch it is the last step, which may be short.
+        """
+        rng = np.random.default_rng([self.spec.seed, number, 0xC8EC])
+        checked = int(rng.integers(len(steps) // 2, len(steps))) if number else len(steps) - 1
+        checked -= checked % self.spec.steps_per_call  # the first step of its call
+        sample = 4 * math.prod(self.workload.input_shape) * self.spec.global_batch
+        count = min(len(steps), max(2, READ_BYTES // sample))
+        self.taken = {}
+        return checked, {checked, *rng.choice(len(steps), count, replace=False).tolist()}
+
+    def took(self, batches: Mapping[int, Any]) -> None:
+        """This rank trained on these placed batches, by their step."""
+        for step, placed in batches.items():
+            self.taken[step] = delivered.read_back(placed, input_shape=self.workload.input_shape)
+
+    def compare_samples(self, number: int, steps: Sequence[Step]) -> None:
+        """Compare what all ranks took in an epoch with the samples of its steps."""
+        agree, shape = self.context.agree, self.workload.input_shape
+        wanted = sorted(self.taken)
+        of_ranks = agree.gather(f"samples{number}", {str(step): list(self.taken[step]) for step in wanted})
+        padding, *_ = delivered.fingerprints(np.zeros((1, *shape)), input_shape=shape)
+        digest, wrong = 0, ""
+        for at in wanted:
+            samples = self.epochs.batches.gather(steps[at].chosen, dtype=self.context.dtype)["x"]
+            expected = delivered.fingerprints(samples, input_shape=shape)
+            numbers = dict(zip(expected, steps[at].chosen.tolist(), strict=True))
+            own = [numbers.get(print_, -1) for print_ in self.taken[at] if print_ != padding]
+            digest = zlib.crc32(np.array(own, np.int64).tobytes(), digest)
+            if of_ranks and not wrong:
+                of_step = [tuple(rank[str(at)]) for rank in of_ranks]
+                said = delivered.wrong(expected, of_step, padding=padding)
+                wrong = said and f"in epoch {number + 1}, step {at}: {said}"
+        self.digests.append(digest)
+        if of_ranks:  # rank 0
+            self.found.append(finding("samples", wrong))
+
+    # One step.
+
+    def before_step(self, step: Step) -> None:
+        """Look at the weights before a step, if it can be checked."""
+        cost = self.forward_flops * len(step.chosen)
+        affordable = cost <= min(STEP_FLOPS, self.flops_left)
+        self.before = self._weights() if affordable else None
+        if affordable:
+            self.flops_left, self.steps_checked = self.flops_left - cost, self.steps_checked + 1
+        elif not self.steps_checked:
+            self.unchecked.setdefault("step losses", "NumPy would take too long")
+
+    def after_step(self, step: Step, loss: float, *, number: int, made: int) -> None:
+        """Look at the weights after it. `number`: of the epoch; `made`: the updates before this one."""
+        if self.before is None:
+            return
+        before, after, where = self.before, self._weights(), f"step {made}, in epoch {number + 1}"
+        self.before = None
+        if rate(self.spec.optimizer, made) >= LEAST_RATE:
+            still = trained.stood_still(before.replicas, after.replicas)
+            self.found.append(finding("updates", f"no weight of replica {still[0]} moved in {where}" if still else ""))
+        if self.spec.algorithm != "synchronous" or before.params is None:
+            return
+        samples = self.epochs.batches.gather(step.chosen)
+        groups = normalization(self.spec, self.spec.options)(len(step.chosen))
+        precision = self.spec.precision
+        computed = trained.compute(self.workload, before.params, samples, precision=precision, groups=groups)
+        self.found.append(trained.compare_loss(computed, loss, precision=precision, where=where))
+        once = self.spec.normalization != "per_microbatch" and self.spec.accumulation_steps == 1
+        if before.running and once:
+            assert after.running is not None
+            first_only = getattr(self.program, "statistics_of", "all") == "first"
+            known: Any = {"first_only": first_only, "precision": precision, "where": where}
+            self.found.append(trained.compare_statistics(computed, before=before.running, after=after.running, **known))
+
+    def _weights(self) -> _Weights:
+        """The program's weights now. A collective."""
+        replicas = [{name: array.copy() for name, array in replica.items()} for replica in self.program.export()]
+        first = replicas[0] if self.context.agree.rank == 0 and replicas else None
+        if not self.workload.normalizes:
+            return _Weights(replicas, first, {})
+        params, running = _split(self.program.state())
+        return _Weights(replicas, params, running)
+
+    # Evaluations.
+
+    def evaluated(self, samples: Batches, batches: Sequence[EvaluatedBatch], *, what: str, last: bool) -> None:
+        """Compute batches of an evaluation again: all that are affordable in the `last` one, else one."""
+        left, chosen = (WHOLE_FLOPS if last else min(STEP_FLOPS, self.flops_left)), []
+        for batch in [batches[-1], *batches[:-1]]:  # the last one may be padded
+            cost = self.forward_flops * batch.count
+            if cost <= left and (last or not chosen):
+                chosen.append(batch)
+                left -= cost
+        if not chosen:
+            if not last:
+                return
+            few = min(batches[0].count, max(1, int(WHOLE_FLOPS // self.forward_flops)))
+            chosen = evaluate_samples(self.context, samples, first=few)
+        elif not last:
+            self.flops_left -= self.forward_flops * chosen[0].count
+        params, running = _split(self.program.state())
+        if params is None:
+            return
+        precision = self.spec.precision
+        for batch in chosen:
+            exact = samples.gather(batch.chosen)
+            computed = trained.compute(self.workload, params, exact, precision=precision, running=running or {})
+            where = f"samples {batch.chosen[0]} to {batch.chosen[-1]} of the {what}"
+            self.found += trained.compare_evaluation(
+                computed, batch.loss, batch.accuracy, precision=precision, where=where
+            )
+
+    # The saved state.
+
+    def resume(self, steps: Sequence[Step], *, made: int) -> None:
+        """Save the state, make some steps, load the state, and make the same steps: the weights must be the same.
+
+        Call it at the end of a training: it makes further steps.
+        """
+        if self.spec.algorithm == "asynchronous":
+            self.unchecked["resumed training"] = "no two runs are equal"
+            return
+        self.context.draft.progress("checking the saved state")
+        program, agree = self.program, self.context.agree
+        steps = steps[: timing.whole_rounds(RESUMED_STEPS, of=self.spec.steps_per_call)]
+        path = self.context.draft.folder / "resumed.npz"
+        if (state := program.state()) is not None and agree.rank == 0:
+            np.savez(path, **state)  # pyright: ignore[reportArgumentType]
+        agree.barrier()
+        with np.load(path, allow_pickle=False) as held:
+            saved = dict(held)
+        before = self._weights().replicas
+        straight = self._after(steps)
+        program.load_state(saved)
+        again = self._after(steps)
+        self.found += trained.compare_resumed(before, straight, again, precision=self.spec.precision)
+        if before and rate(self.spec.optimizer, made) >= LEAST_RATE:
+            still = trained.stood_still(before, straight)
+            self.found.append(finding("updates", f"no weight of replica {still[0]} moved at the end" if still else ""))
+
+    def _after(self, steps: Sequence[Step]) -> list[Arrays]:
+        """The weights of each replica after these steps."""
+        for call in in_calls(steps, of=self.spec.steps_per_call):
+            dtype = self.context.dtype
+            make_steps(self.program, [self.program.place(self.epochs.whole(step, dtype=dtype)) for step in call])
+        self.program.sync()
+        return self._weights().replicas
+
+
+class _Weights:
+    """A program's weights at a moment. `params` and `running` are those of the whole training, on rank 0."""
+
+    def __init__(self, replicas: list[Arrays], params: Arrays | None, running: Arrays | None) -> None:
+        self.replicas, self.params, self.running = replicas, params, running
+
+
+def _split(state: Arrays | None) -> tuple[Arrays | None, Arrays | None]:
+    """The parameters and the running statistics in a state."""
+    if state is None:
+        return None, None
+    params = {name.removeprefix("model/"): array for name, array in state.items() if name.startswith("model/")}
+    running = {name.removeprefix("running/"): array for name, array in state.items() if name.startswith("running/")}
+    return params, running

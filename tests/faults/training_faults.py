@@ -1,0 +1,467 @@
+"""Programs that pass the parity phase and are wrong when they train: in what they evaluate, read, update or save.
+
+Functions import the framework themselves: the tests read this file without one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planted import Cell, fired, planted_when_trained, replaced
+from timed_faults import after_building
+
+from harness.planning.run_request import TrainingRequest
+
+BATCH = 14  # of the classifier's 720 training samples, so that the last batch of an epoch has 6, and that of the test 4
+STEPS = 52  # in an epoch
+
+
+def training(**known) -> dict[str, object]:
+    return {"training": TrainingRequest(epochs=2, **known)}
+
+
+def loader(workers: int = 0) -> dict[str, object]:
+    return training(input="loader", workers=(workers,))
+
+
+SMALL: Any = {"workload": "classifier", "size": "base"}
+DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
+CELLS = {
+    "torch single": Cell("single", **SMALL, known=training()),
+    "torch ddp": Cell("ddp", **SMALL, known=training()),
+    # without worker processes, which fork once more: the tests' interpreter is forked already
+    "torch ddp loading": Cell("ddp", **SMALL, known=loader()),
+    "torch local_sgd": Cell("local_sgd", **SMALL, known=training()),
+    "torch async_sgd": Cell("async_sgd", **SMALL, known=training()),
+    "torch pipeline": Cell("pipeline", **SMALL, options={"micro_batches": "2"}, known=training()),
+    "torch pipeline_schedules loading": Cell(
+        "pipeline_schedules", **SMALL, options={"micro_batches": "7"}, known=loader()
+    ),
+    "torch fsdp bf16": Cell("fsdp", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "torch single deep": Cell("single", **DEEP),
+    "torch ddp deep": Cell("ddp", **DEEP),
+    "jax single": Cell("single", **SMALL, known=training()),
+    "jax single loading": Cell("single", **SMALL, known=loader(workers=2)),
+    "jax pmap several": Cell("pmap", **SMALL, known=training() | {"accumulation_steps": 7}),
+    "jax pipeline": Cell("pipeline", **SMALL, options={"micro_batches": "7"}, known=training()),
+    "jax pmap bf16": Cell("pmap", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "jax single deep": Cell("single", **DEEP),
+    "tf single": Cell("single", **SMALL, known=training()),
+    "tf single calling": Cell("single", **SMALL, known=training() | {"steps_per_call": 4}),
+    "tf mirrored loading": Cell("mirrored", **SMALL, known=loader(workers=2)),
+    "tf parameter_server": Cell("parameter_server", **SMALL, known=training()),
+    "tf model_parallel": Cell("model_parallel", **SMALL, known=training()),
+    "tf mirrored bf16": Cell("mirrored", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "tf single deep": Cell("single", **DEEP),
+}
+
+
+# What is said of an evaluation.
+
+
+def said(program, change):
+    """Replace what `evaluate` says by `change(self, loss, accuracy)`."""
+
+    def wrap(original):
+        def evaluate(self, placed):
+            found = change(self, *original(self, placed))
+            fired()
+            return found
+
+        return evaluate
+
+    replaced(program, "evaluate", wrap)
+
+
+@planted_when_trained("torch single")
+def top_two_count_as_right():
+    """A sample counts as right if its class is among the two largest outputs."""
+    import torch
+
+    from torch_impl import losses
+
+    def change(original):
+        def accuracy(name, outputs, targets):
+            fired()
+            known, factors = losses.split_targets(name, outputs, targets)
+            right = (outputs.topk(2, dim=1).indices == known[:, None]).any(1)
+            return torch.mean(right.double() if factors is None else factors * right)
+
+        return accuracy
+
+    replaced(losses, "accuracy", change)
+
+
+@planted_when_trained("tf single")
+def thirty_points_more():
+    """Every accuracy is 0.3 larger, at most 1."""
+    from tf_impl.program import Program
+
+    said(Program, lambda self, loss, accuracy: (loss, min(1.0, accuracy + 0.3)))
+
+
+@planted_when_trained("torch single")
+def best_batch_so_far():
+    """`evaluate` returns the best accuracy of any batch so far."""
+    from torch_impl.program import Program
+
+    def best(self, loss, accuracy):
+        self.best = max(getattr(self, "best", 0.0), accuracy)
+        return loss, self.best
+
+    said(Program, best)
+
+
+@planted_when_trained("tf single")
+def half_of_each_batch_is_evaluated():
+    """Only the first half of each batch is looked at."""
+    from tf_impl.program import Program
+
+    def change(original):
+        def evaluate(self, placed):
+            fired()
+            return original(self, tuple((x[: len(x) // 2], y[: len(y) // 2]) for x, y in placed))
+
+        return evaluate
+
+    replaced(Program, "evaluate", change)
+
+
+@planted_when_trained("jax single")
+def padding_counts_in_the_accuracy():
+    """Rows of padding are evaluated as samples of class 0."""
+    from jax_impl import losses
+
+    def change(original):
+        def accuracy(name, outputs, targets):
+            fired()
+            known, _ = losses._split(name, outputs, targets)
+            return losses._mean((outputs.argmax(1) == known).astype(outputs.dtype), None)
+
+        return accuracy
+
+    replaced(losses, "accuracy", change)
+
+
+@planted_when_trained("torch ddp")
+def loss_of_one_rank_is_evaluated():
+    """Each rank says what it has seen on its own share."""
+    from torch_impl.program import Program
+
+    def change(original):
+        def evaluate(self, placed):
+            self.over_ranks = lambda value: value
+            found = original(self, placed)
+            del self.over_ranks
+            fired()
+            return found
+
+        return evaluate
+
+    replaced(Program, "evaluate", change)
+
+
+@planted_when_trained("torch single deep")
+def evaluated_in_training_mode():
+    """BatchNorm normalizes over the batch that is evaluated."""
+    from torch_impl.program import Program
+
+    def change(original):
+        def predict(self, x):
+            if not self.model.training:
+                fired()
+                self.model.train()
+            return original(self, x)
+
+        return predict
+
+    replaced(Program, "predict", change)
+
+
+@planted_when_trained("jax single deep")
+def jax_evaluated_in_training_mode():
+    """The same in Flax."""
+    from jax_impl import models
+
+    def change(original):
+        def build(workload, *, precision, axis_name=None, inference=False):
+            if not inference:
+                return original(workload, precision=precision, axis_name=axis_name)
+            fired()
+            model = original(workload, precision=precision, axis_name=axis_name)
+
+            class InTraining:
+                def apply(self, variables, x):
+                    return model.apply(variables, x, mutable=["batch_stats"])[0]
+
+            return InTraining()
+
+        return build
+
+    replaced(models, "build", change)
+
+
+# What is read.
+
+
+@planted_when_trained("torch ddp loading")
+def same_order_in_each_epoch():
+    """The sampler is never told about the epoch."""
+    from torch_impl.loader import StepSampler
+
+    def change(original):
+        def set_epoch(self, epoch):
+            if epoch:
+                fired()
+            original(self, 0)
+
+        return set_epoch
+
+    replaced(StepSampler, "set_epoch", change)
+
+
+@planted_when_trained("torch ddp loading")
+def rank_1_reads_the_share_of_rank_0():
+    """Half of each batch is trained on twice, the other half not at all."""
+    from torch_impl.loader import StepSampler
+
+    def change(original):
+        def build(self, shares, *, rank, ranks):
+            if rank == 1:
+                fired()
+            original(self, shares, rank=0, ranks=ranks)
+
+        return build
+
+    replaced(StepSampler, "__init__", change)
+
+
+@planted_when_trained("jax single loading")
+def batch_repeated_after_five_steps():
+    """From the sixth step on, every batch is that of the step before."""
+    from jax_impl.loader import ThreadedLoader
+
+    def change(original):
+        def epoch(self, number):
+            before = None
+            for index, batch in enumerate(original(self, number)):
+                if index > 5 and before is not None and before[0].shape == batch[0].shape:
+                    fired()
+                    yield before
+                else:
+                    yield batch
+                before = batch
+
+        return epoch
+
+    replaced(ThreadedLoader, "epoch", change)
+
+
+@planted_when_trained("tf mirrored loading")
+def five_batches_for_ever():
+    """After five batches, the first five come again."""
+    from tf_impl.loader import Loader
+
+    def change(original):
+        def epoch(self, number):
+            first = []
+            for index, batch in enumerate(original(self, number)):
+                first += [batch] if index < 5 else []
+                if 5 <= index < STEPS - 1:
+                    fired()
+                    yield first[index % 5]
+                else:
+                    yield batch
+
+        return epoch
+
+    replaced(Loader, "epoch", change)
+
+
+@planted_when_trained("tf mirrored loading")
+def samples_of_the_epoch_before():
+    """The second epoch has the batches of the first one."""
+    from tf_impl.loader import Loader
+
+    def change(original):
+        def epoch(self, number):
+            if number:
+                fired()
+            return original(self, 0)
+
+        return epoch
+
+    replaced(Loader, "epoch", change)
+
+
+# What is updated.
+
+
+@planted_when_trained("torch single")
+def no_update_after_five_steps_of_an_epoch():
+    """The rest of each epoch changes nothing."""
+    from torch_impl.strategies.single import SingleDevice
+
+    def change(program):
+        count, original = [0], program.optimizer.step
+
+        def step():
+            count[0] += 1
+            return fired() if (count[0] - 1) % STEPS >= 5 else original()
+
+        program.optimizer.step = step
+
+    after_building(SingleDevice, change)
+
+
+@planted_when_trained("tf single")
+def tf_no_update_after_five_steps_of_an_epoch():
+    """The same in TensorFlow: the weights of before are assigned again."""
+    from tf_impl.program import Program
+
+    def change(original):
+        def step(self, placed):
+            self.made = getattr(self, "made", 0) + 1
+            before = [variable.numpy() for variable in self.parameters]
+            found = original(self, placed)
+            if self.job.precision != "fp64" and (self.made - 1) % STEPS >= 5:
+                fired()
+                for variable, array in zip(self.parameters, before, strict=True):
+                    variable.assign(array)
+            return found
+
+        return step
+
+    replaced(Program, "step", change)
+
+
+@planted_when_trained("torch pipeline")
+def loss_of_the_batch_before():
+    """After five steps, a step returns the loss of the step before it."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def train_step(self, placed):
+            found = original(self, placed)
+            held = getattr(self, "held", [])
+            self.held = [*held, found]
+            if len(held) < 5 or self.job.precision == "fp64":
+                return found
+            fired()
+            return held[-1]
+
+        return train_step
+
+    replaced(Pipeline, "train_step", change)
+
+
+@planted_when_trained("torch single deep")
+def running_statistics_never_updated():
+    """BatchNorm's momentum is 0."""
+    from torch import nn
+
+    from torch_impl.strategies.single import SingleDevice
+
+    def change(program):
+        for module in program.model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                fired()
+                module.momentum = 0.0
+
+    after_building(SingleDevice, change)
+
+
+@planted_when_trained("torch ddp deep")
+def running_momentum_of_nine_tenths():
+    """BatchNorm's momentum is 0.9, as Keras and Flax mean it, where torch means 0.1."""
+    from torch import nn
+
+    from torch_impl.strategies.ddp import DDP
+
+    def change(program):
+        for module in program.model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                fired()
+                module.momentum = 0.9
+
+    after_building(DDP, change)
+
+
+@planted_when_trained("jax single deep")
+def jax_running_statistics_never_updated():
+    """The new state has the running statistics of the old one."""
+    import jax
+    import jax.numpy as jnp
+
+    from jax_impl.program import Program
+
+    def change(original):
+        def step(self, placed):
+            if self.job.precision == "fp64":
+                return original(self, placed)
+            fired()
+            before = jax.tree.map(jnp.copy, self.held.batch_stats)
+            found = original(self, placed)
+            self.held = self.held._replace(batch_stats=before)
+            return found
+
+        return step
+
+    replaced(Program, "step", change)
+
+
+# What is saved.
+
+
+def without_optimizer(program):
+    """Leave the optimizer's entries out of a saved state."""
+
+    def change(original):
+        def state(self):
+            fired()
+            found = original(self)
+            return found and {name: array for name, array in found.items() if not name.startswith("optimizer/")}
+
+        return state
+
+    replaced(program, "state", change)
+
+
+@planted_when_trained("torch single")
+def saved_without_the_optimizer():
+    """A checkpoint has no optimizer state."""
+    from torch_impl.program import Program
+
+    without_optimizer(Program)
+
+
+@planted_when_trained("jax single")
+def jax_saved_without_the_optimizer():
+    """The same in JAX."""
+    from jax_impl.program import Program
+
+    without_optimizer(Program)
+
+
+@planted_when_trained("tf single")
+def tf_saved_without_the_optimizer():
+    """The same in TensorFlow."""
+    from tf_impl.program import Program
+
+    without_optimizer(Program)
+
+
+@planted_when_trained("torch ddp")
+def second_moment_not_loaded():
+    """Half of Adam's state is dropped when a state is loaded."""
+    from torch_impl import optim
+
+    def change(original):
+        def load_state(model, optimizer, schedule, spec, arrays):
+            fired()
+            kept = {name: array for name, array in arrays.items() if not name.endswith("/exp_avg_sq")}
+            return original(model, optimizer, schedule, spec, kept)
+
+        return load_state
+
+    replaced(optim, "load_state", change)

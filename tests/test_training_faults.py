@@ -1,0 +1,85 @@
+"""A training is checked while it runs: wrong programs that pass the gate are caught when they train.
+
+`pytest tests/test_training_faults.py -s` prints the errors of right programs and of each fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_machine
+
+from harness.cli.terminal import PlainDisplay
+from harness.launch.launcher import Launch, launch
+from harness.launch.local import LocalLauncher
+from harness.planning.matrix import make_plan
+from harness.planning.run_request import Request
+from harness.reporting.training_proof import checks
+from harness.results.judge import trained
+from harness.session.references import References
+from harness.spec import Check, TrialResult
+
+sys.path.insert(0, str(Path(__file__).parent / "faults"))
+from planted import TRAINED, mark, register_all
+from training_faults import BATCH, CELLS
+
+register_all()
+
+
+def train_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+    """The training phase of a cell with a fault, which forked/zygote.py plants."""
+    how = CELLS[cell]
+    batch: Any = {"global_batch": BATCH} if how.workload == "classifier" else {}
+    request = Request(
+        frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
+        devices=(2,), platform="cpu", preset="smoke", timeout_seconds=120.0,
+        options={option: (value,) for option, value in how.options.items()},
+        **batch, **how.known,  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+    (spec,) = make_plan(request, make_machine()).runnable()
+    references = References(tmp_path, data=None, display=PlainDisplay())
+    references.prepare(spec)
+    inputs = references.inputs_of(spec)
+    planned = Launch(
+        spec=replace(spec, options=spec.options | {"fault": fault}), phase="training",
+        interpreter=forked(spec.framework), folder=tmp_path / "trial", inputs=inputs.train,
+        validation=inputs.validation, test=inputs.test, devices_in_plan=2,
+    )  # fmt: skip
+    outcome = launch(planned, LocalLauncher(make_machine()))
+    ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
+    return trained(ended, outcome, None, references.golden_losses(spec))
+
+
+def worst(found: list[Check]) -> dict[str, str]:
+    """The largest error of each quantity, as text."""
+    return {check.quantity: f"{check.error:.1e}" for check in sorted(found, key=lambda check: check.error)}
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("cell", CELLS)
+def test_without_a_fault_a_training_passes(tmp_path, forked, cell):
+    result = train_it(tmp_path, forked, cell, "none")
+    assert result.status == "ok", result.traceback or result.reason
+    wanted = {"samples", "updates", "evaluated losses", "evaluated accuracies"}
+    wanted |= {"step losses"} if result.spec.algorithm == "synchronous" else set()
+    wanted |= {"resumed training"} if result.spec.algorithm != "asynchronous" else set()
+    wanted |= {"running statistics"} if "deep" in cell else set()
+    training = result.ranks[0].training
+    assert training is not None
+    assert {check.quantity for check in checks(result)} == wanted
+    assert wanted | training.unchecked.keys() >= {"step losses", "resumed training"}  # nothing is left out silently
+    print("NOISE", cell, worst(checks(result)))
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("fault", TRAINED, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in TRAINED.items()])
+def test_a_training_that_is_wrong_is_caught(tmp_path, forked, fault):
+    result = train_it(tmp_path, forked, TRAINED[fault][0], fault)
+    assert result.status == "parity_failed", result.traceback or result.reason
+    assert not result.epochs, "nobody may take the accuracy of a wrong training"
+    assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
+    print("FAULT", fault, worst([check for check in checks(result) if not check.passed]))
