@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import of_definitions
 import of_processes
 import of_records
 import of_the_gate
@@ -17,7 +18,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 LAST_RUN = Path(__file__).parent / "last_run.json"
 
 SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
-    each.TITLE: each.GUARANTEES for each in (of_processes, of_records, of_the_gate, of_workers)
+    each.TITLE: each.GUARANTEES for each in (of_processes, of_records, of_the_gate, of_workers, of_definitions)
 }
 GUARANTEES = tuple(guarantee for part in SUBJECTS.values() for guarantee in part)
 

@@ -1,0 +1,128 @@
+"""Guarantees about what the reference and all programs share, and about the trainings that are judged by it."""
+
+from guarantee import Break, Guarantee
+
+TITLE = "Shared definitions, and trainings"
+
+DATASETS = "harness/datasets/__init__.py"
+
+GUARANTEES = (
+    Guarantee(
+        name="published-facts",
+        promise="What the reference and all programs share is held to published facts: transforms, initial weights, "
+        "rates, labels.",
+        breaks=(
+            Break(
+                fault="images of MNIST are normalized by another deviation",
+                edits=(("harness/workloads/mnist_cnn.py", "MEAN, STD = 0.1307, 0.3081", "MEAN, STD = 0.1307, 0.5"),),
+                tests=("test_definitions::test_mnist_is_normalized_by_its_published_mean_and_deviation",),
+            ),
+            Break(
+                fault="initial weights are a tenth of what their rule says",
+                edits=(
+                    (
+                        "harness/workloads/__init__.py",
+                        "bound = 1 / np.sqrt(parameter.fan)",
+                        "bound = 0.1 / np.sqrt(parameter.fan)",
+                    ),
+                ),
+                tests=("test_definitions::test_linear_layers_and_convolutions_begin_as_in_torch",),
+            ),
+            Break(
+                fault="convolutions of ResNet-50 begin with another spread",
+                edits=(
+                    (
+                        "harness/workloads/__init__.py",
+                        "rng.normal(0.0, np.sqrt(2 / parameter.fan)",
+                        "rng.normal(0.0, np.sqrt(1 / parameter.fan)",
+                    ),
+                ),
+                tests=("test_definitions::test_convolutions_of_resnet50_begin_as_in_torchvision",),
+            ),
+            Break(
+                fault="a workload's rate is ten times its recipe's",
+                edits=(
+                    (
+                        "harness/workloads/mnist_cnn.py",
+                        'optimizer=OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.5)',
+                        'optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.5)',
+                    ),
+                ),
+                tests=("test_definitions::test_rates_are_those_of_the_recipes",),
+            ),
+            Break(
+                fault="labels of MNIST are shifted by one",
+                edits=(
+                    (
+                        "harness/datasets/mnist.py",
+                        '"y": table[:, -1]}',
+                        '"y": (table[:, -1] + 1) % 10}',
+                    ),
+                ),
+                tests=("test_definitions::test_mnist_has_the_labels_of_its_source",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="samples",
+        promise="Training, validation and test samples are disjoint; each epoch has its own order; an evaluation "
+        "counts every sample once.",
+        breaks=(
+            Break(
+                fault="the test set is the training set",
+                edits=(
+                    (
+                        DATASETS,
+                        'chosen = order[:-test] if split == "train" else order[-test:]',
+                        "chosen = order[:-test]",
+                    ),
+                ),
+                tests=("test_definitions::test_training_validation_and_test_samples_are_disjoint",),
+            ),
+            Break(
+                fault="a training is tested on its training samples",
+                edits=(
+                    (
+                        "harness/session/references.py",
+                        "arrays[split] = workload.load(split, source)",
+                        'arrays[split] = workload.load("train", source)',
+                    ),
+                ),
+                tests=("test_definitions::test_a_training_gets_its_samples_from_the_parts_that_they_are_named_after",),
+            ),
+            Break(
+                fault="all epochs have the same order",
+                edits=((DATASETS, "np.random.default_rng([seed, epoch])", "np.random.default_rng([seed, 0])"),),
+                tests=(
+                    "test_data::test_epochs_differ_and_seeds_differ",
+                    "test_training::test_every_sample_is_trained_on_once_whoever_shares_the_work",
+                ),
+            ),
+            Break(
+                fault="every step has the first batch",
+                edits=(
+                    (
+                        DATASETS,
+                        "positions = np.arange(step * global_batch, (step + 1) * global_batch)",
+                        "positions = np.arange(global_batch)",
+                    ),
+                ),
+                tests=(
+                    "test_data::test_an_epoch_takes_every_sample_once_whatever_the_batch",
+                    "test_training::test_the_first_epoch_is_what_run_times",
+                ),
+            ),
+            Break(
+                fault="an evaluation leaves out the last batch",
+                edits=(
+                    (
+                        DATASETS,
+                        "for step in epochs.steps(0) if first is None else epochs.steps(0)[:1]:",
+                        "for step in epochs.steps(0)[:-1] if first is None else epochs.steps(0)[:1]:",
+                    ),
+                ),
+                tests=("test_training::test_every_test_sample_counts_once",),
+            ),
+        ),
+    ),
+)
