@@ -20,7 +20,7 @@ from refusals import names, refused, refused_command
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
-from harness.reference import loops
+from harness.reference import evaluation, loops
 from harness.reporting import document, markdown, summary, training
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
@@ -116,7 +116,7 @@ def test_evaluation_by_hand():
     )
     right = (logits.argmax(1) == whole["y"]).mean()
     found = [
-        (count, loops.evaluate(workload, params, batch))
+        (count, evaluation.evaluate(workload, params, batch))
         for count, batch in evaluation_batches(test, 48, dtype=np.float64)
     ]
     assert sum(count * accuracy for count, (_, accuracy) in found) / len(test) == pytest.approx(right)

@@ -19,7 +19,7 @@ from test_training import assert_same_states, states
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, evaluation_batches, held_out
-from harness.reference import loops
+from harness.reference import evaluation, loops
 from harness.results import store
 from harness.spec import TrialResult, registry
 
@@ -43,7 +43,7 @@ def evaluated(params, *, validation: bool = False) -> tuple[float, float]:
     test = Batches(arrays, seed=0, transform=workload.transform)
     sums = np.zeros(2)
     for count, batch in evaluation_batches(test, BATCH, dtype=np.float64):
-        sums += count * np.array(loops.evaluate(workload, params, batch))
+        sums += count * np.array(evaluation.evaluate(workload, params, batch))
     loss, accuracy = sums / len(test)
     return loss, accuracy
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.layers import chain_forward, running_statistics
-from harness.reference.losses import classes_of, loss_and_gradient, split_targets
+from harness.reference.evaluation import classes_of
+from harness.reference.losses import loss_and_gradient, split_targets
 from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.workloads import Workload

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.layers import chain_forward, running_statistics
-from harness.reference.losses import classes_of, loss_and_gradient, split_targets
+from harness.reference.losses import loss_and_gradient
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 from harness.spec.optimizers import update
@@ -244,15 +244,3 @@ def mean_loss(workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequ
         outputs, _ = chain_forward(workload.layers, params, batch["x"][start:end])
         total += loss_and_gradient(workload.loss, outputs, batch["y"][start:end])[0] * size / count
     return total
-
-
-def evaluate(
-    workload: Workload, params: Arrays, batch: Arrays, *, running: Arrays | None = None
-) -> tuple[float, float]:
-    """Mean loss and accuracy over a batch. `running`: BatchNorm's running statistics, without which a network that
-    normalizes would normalize over the batch."""
-    layers = workload.layers if running is None else running_statistics.frozen(workload.layers, running)
-    outputs, _ = chain_forward(layers, params, batch["x"])
-    targets, factors = split_targets(workload.loss, outputs, batch["y"])
-    loss, _ = loss_and_gradient(workload.loss, outputs, batch["y"])
-    return loss, float(np.mean(factors * (outputs.argmax(1) == classes_of(targets))))

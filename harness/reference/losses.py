@@ -34,8 +34,3 @@ def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple
         return targets, np.ones(len(targets), outputs.dtype)
     known, factors = targets[:, :-1], targets[:, -1]
     return (known[:, 0].astype(np.int64) if labels else known), factors
-
-
-def classes_of(targets: np.ndarray) -> np.ndarray:
-    """The class of each sample, whose targets are labels or one-hot rows."""
-    return targets if targets.ndim == 1 else targets.argmax(1)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from harness import layers
 from harness.contract import Job, World
 from harness.datasets import Batches, Epochs, padded
-from harness.reference import loops
+from harness.reference import evaluation
 from harness.spec import OptimizerSpec, Precision
 from harness.spec.partition import shares
 from harness.workloads import resnet50
@@ -95,7 +95,7 @@ def states(program, strategy, workload, batches):
         params = {name.partition("/")[2]: array.astype(float) for name, array in between.items()}
         frozen = replace(workload, layers=tuple(in_inference(workload.layers)))
         batch = padded(batches.batch(3, 11, dtype=np.float32), BATCH)
-        np.testing.assert_allclose(score, loops.evaluate(frozen, params, batch), rtol=1e-4)
+        np.testing.assert_allclose(score, evaluation.evaluate(frozen, params, batch), rtol=1e-4)
 
     def go_on():
         for batch in (short, whole[0]):
@@ -175,7 +175,7 @@ def losses_and_accuracy():
         for batch in ({"x": outputs[:5], "y": y}, padded({"x": outputs[:5], "y": y}, 8)):
             x, y = (tf.constant(batch[key]) for key in "xy")
             found = [losses.get(name)(x, y), losses.accuracy(name, x, y)]
-            np.testing.assert_allclose(found, loops.evaluate(workload, {}, batch), rtol=1e-12)
+            np.testing.assert_allclose(found, evaluation.evaluate(workload, {}, batch), rtol=1e-12)
 
 
 def one_bottleneck():

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from harness import layers, workloads
 from harness.contract import Job, World
 from harness.datasets import Batches, Epochs, padded
-from harness.reference import loops
+from harness.reference import evaluation, loops
 from harness.spec import Precision, partition, registry
 from harness.spec.optimizers import parse
 from torch_impl import runtime, weights
@@ -137,7 +137,7 @@ def errors(strategy, workload, options=()):
     shown = padded(data.batches.gather(data.steps(0)[2].chosen), BATCH)
     evaluated, now = program.evaluate(program.place(shown)), state(program)
     layers = tuple(frozen(layer, now) for layer in workload.layers)
-    right = loops.evaluate(replace(workload, layers=layers), canonical(now), shown)
+    right = evaluation.evaluate(replace(workload, layers=layers), canonical(now), shown)
     found["evaluation"] = max(abs(mine - its) for mine, its in zip(evaluated, right, strict=True))
     if own and program.share[1] > 1:
         every = [own for _ in range(ranks)]

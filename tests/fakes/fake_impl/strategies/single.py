@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.reference import loops
+from harness.reference import evaluation, loops
 from harness.spec import optimizers
 
 
@@ -36,7 +36,7 @@ class Fake:
         return self.last_loss if of is None else of
 
     def evaluate(self, placed):
-        return loops.evaluate(self.job.workload, self.params, placed)
+        return evaluation.evaluate(self.job.workload, self.params, placed)
 
     def state(self):
         moments = {f"optimizer/{slot}/{name}": a for (name, slot), a in self.moments.items()}
