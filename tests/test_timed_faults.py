@@ -62,7 +62,7 @@ def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
     assert result.status == "ok", result.traceback or result.reason
     judged = {check.quantity for check in checks_of(result)}
     assert judged >= {"replicas", "work after sync", "number formats", "exported parameters", "samples taken"}
-    assert "losses after the blocks" in judged or result.spec.algorithm == "asynchronous"
+    assert {quantity.split()[-1] for quantity in judged} >= {"blocks", "movement", "parameters"}
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in checks_of(result)})
 
 

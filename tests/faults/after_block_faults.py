@@ -288,7 +288,7 @@ def _later_in_jax(change, *, attribute="step"):
 @planted_when_timed("jax single", by="curve after")
 def jax_works_no_more_after_the_curve():
     """A step returns the last loss at once."""
-    _later_in_jax(lambda original, program, number, placed: program.metrics.loss)
+    _later_in_jax(lambda original, program, number, placed: program.last_loss)
 
 
 @planted_when_timed("jax single several", by="curve after")
@@ -329,7 +329,7 @@ def jax_device_1_drifts():
 def jax_skips_every_other_step():
     """Every other step is skipped after the curve."""
     _later_in_jax(
-        lambda original, program, number, placed: program.metrics.loss if number % 2 else original(program, placed)
+        lambda original, program, number, placed: program.last_loss if number % 2 else original(program, placed)
     )
 
 
