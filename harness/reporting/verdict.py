@@ -109,11 +109,13 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
 
 def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     """How the timed or trained programs themselves were checked, which have another precision and batch."""
-    golden = [cell for cell in cells if cell.first.golden_losses]
+    on_device = [cell for cell in cells if cell.first.golden_by == "device"]
+    golden = [cell for cell in cells if cell.first.golden_losses and cell not in on_device]
     compared = loss_agreement.compared(cells)
-    finite = len(cells) - len(golden) - len(compared)
+    finite = len(cells) - len(golden) - len(on_device) - len(compared)
     checks = [
         f"{count(len(golden), 'cell')} against the reference" if golden else "",
+        f"{count(len(on_device), 'cell')} against the same network in float64 on the device" if on_device else "",
         f"{count(len(compared), 'cell')} against other cells that take the same steps" if compared else "",
         f"{count(finite, 'cell')} only for finite values" if finite else "",
     ]
@@ -122,7 +124,24 @@ def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
     return (
         f"They were then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
-        f"runs, so their first losses were checked: {_and(listed)}."
+        f"runs, so their first losses were checked: {_and(listed)}.{_inspected(cells)}"
+    )
+
+
+def _inspected(cells: Sequence[Cell]) -> str:
+    """How many checks the timed programs passed beyond their first losses, as a sentence, or ""."""
+    passed = [
+        len({check.quantity for timing in cell.first.timings for check in timing.checks})
+        for cell in cells
+        if any(timing.checks for timing in cell.first.timings)
+    ]
+    if not passed:
+        return ""
+    least, most = min(passed), max(passed)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return (
+        f" {count(len(passed), 'timed program')} passed {number} kinds of checks each, of losses, weights, replicas, "
+        "number formats, and of what each device holds and sends (docs/parity.md)."
     )
 
 

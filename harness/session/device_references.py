@@ -17,7 +17,7 @@ from harness.launch.launcher import Outcome
 from harness.results.judge import judge
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.references import References
-from harness.spec import CHECKED_LOSSES, TrialResult, TrialSpec, registry
+from harness.spec import CHECKED_LOSSES, CurveReference, TrialResult, TrialSpec, registry
 from harness.spec.progress import Display
 
 CPU_FLOPS = 1e12
@@ -43,8 +43,14 @@ class DeviceReferences:
         self._found: dict[tuple, Path] = {}
         self._failed: set[tuple] = set()  # with the framework: that of another one may fit into memory
 
-    def curve(self, spec: TrialSpec) -> Path | None:
-        """The file with the reference of a cell's first timed steps; None where there cannot be one."""
+    def curve(self, spec: TrialSpec) -> tuple[Path | None, CurveReference]:
+        """The file with the reference of a cell's first timed steps, and who made it; None if there is none."""
+        if found := self._on_device(spec):
+            return found, "device"
+        found = self._references.curve(spec)
+        return found, "numpy" if found else ""
+
+    def _on_device(self, spec: TrialSpec) -> Path | None:
         twin = float64_twin(spec)
         if twin is None or not self._worth(spec):
             return None

@@ -217,7 +217,7 @@ class Session:
         launched = spec
         if spec.is_cut_by_time:  # every launch is cut where the proved program was
             launched = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
-        curve = self.device_references.curve(spec) or self.references.curve(spec)
+        curve, golden_by = self.device_references.curve(spec)
         self.display.phase(f"{'training' if spec.training else 'timing'} {spec.cell} launch {spec.launch + 1}")
         planned = self._conditions(spec)
         outcome = self.launches.run_measurement(launched, curve)
@@ -230,7 +230,7 @@ class Session:
                 return
         judge_measurement = trained if spec.training else timed
         losses = () if curve is None else tuple(Golden.load(curve).losses.tolist())
-        self.rows.add(judge_measurement(result, outcome, proof.parity, losses))
+        self.rows.add(replace(judge_measurement(result, outcome, proof.parity, losses), golden_by=golden_by))
 
     def _conditions(self, spec: TrialSpec) -> Conditions:
         """What a launch that begins now runs with."""

@@ -37,6 +37,8 @@ Input = Literal["resident", "loader"]
 BatchGrowth = Literal["fixed", "per_device"]  # whether the global batch is a multiple of the devices, by the workload
 Platform = Literal["cpu", "gpu"]
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
+# where the losses of the first timed steps come from: the NumPy reference, or the same network in float64 on the device
+CurveReference = Literal["", "numpy", "device"]
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
 Track = Literal["defaults", "tuned"]
 # whether the compile cache held what was needed; "none": nothing was compiled; "": unknown

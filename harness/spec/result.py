@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from harness.spec.causes import Cause
 from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, RunFacts
-from harness.spec.kinds import CompileCache, Status, ToleranceSet
+from harness.spec.kinds import CompileCache, CurveReference, Status, ToleranceSet
 from harness.spec.measured import Epoch, RankResult, Span, Timing
 from harness.spec.trial import TrialSpec
 
@@ -50,6 +50,7 @@ class TrialResult:
     traceback: str = ""  # of the first rank that failed
     parity: Parity | None = None
     golden_losses: tuple[float, ...] = ()
+    golden_by: CurveReference = ""  # "": there are none, or an earlier version wrote the row, where NumPy computed them
     ranks: tuple[RankResult, ...] = ()  # in rank order
     unit: str = "sample"
     conditions: Conditions = field(default_factory=Conditions)
