@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -132,9 +131,13 @@ def _checked(result: TrialResult) -> TrialResult:
 
 
 def _void(result: TrialResult, wrong: Sequence[Check]) -> TrialResult:
-    """The result of a timed program with failed checks. Its curve goes first: it says most about the training."""
+    """The result of a timed program with failed checks. Its curve goes first: it says most about the training.
+
+    Of the quantities that are wrong, the reason names the one that was checked first, where it is worst.
+    """
     curve = [check for check in wrong if check.quantity in CURVE]
-    worst = max(curve or wrong, key=lambda check: check.error / check.tolerance if check.tolerance else math.inf)
+    earliest = [check for check in curve or wrong if check.quantity == (curve or wrong)[0].quantity]
+    worst = max(earliest, key=lambda check: check.error)
     return replace(
         result,
         status="diverged" if curve else "parity_failed",

@@ -24,6 +24,7 @@ from harness.worker.divergence import check_loss
 from harness.worker.loss_curve import follow_curve, place
 
 BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
+LEAST_READINGS = 5  # of how much work is left after a block
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
 BareLoop = Callable[[Program, Sequence[Any]], Callable[[int], None]]
@@ -106,9 +107,10 @@ def time_blocks_in_turn(
     bare_seconds: list[float] = []
     left: list[float] = []
 
-    def suite_block() -> None:
-        seconds.extend(timed_block())
+    def suite_block() -> list[float]:
+        found = timed_block()
         left.append(timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier))
+        return found
 
     def bare_block() -> None:
         assert bare_steps is not None
@@ -116,19 +118,24 @@ def time_blocks_in_turn(
             timing.time_call(context.program, bare_steps, clock=time.perf_counter, barrier=context.agree.barrier)
         )
 
+    def timed_suite_block() -> None:
+        seconds.extend(suite_block())
+
     for block in range(spec.blocks):
         draft.progress("block", block + 1, spec.blocks)
-        pair = [suite_block] if bare_steps is None or block >= BARE_BLOCKS else [suite_block, bare_block]
+        alone = bare_steps is None or block >= BARE_BLOCKS
+        pair = [timed_suite_block] if alone else [timed_suite_block, bare_block]
         for run_block in reversed(pair) if block % 2 else pair:
             run_block()
         draft.note_timing(block_seconds=tuple(seconds), bare_block_seconds=tuple(bare_seconds))
+    # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
+    for _ in range(spec.blocks, LEAST_READINGS):
+        suite_block()
     assert draft.answer.timing is not None
-    timing_so_far = draft.answer.timing
-    context.made(timing_so_far.steps_per_block * (len(seconds) + len(bare_seconds)))
-    block = context.agree.on(
-        "block", median(seconds)
-    )  # rank 0's: a rank that only serves others has no work of its own
-    draft.note_timing(checks=(*timing_so_far.checks, timed_program.work_after_sync(left, block)))
+    found = draft.answer.timing
+    context.made(found.steps_per_block * (len(left) + len(bare_seconds)))
+    block = context.agree.on("block", median(seconds))  # rank 0's: other ranks may only serve it
+    draft.note_timing(checks=(*found.checks, timed_program.work_after_sync(left, block)))
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:

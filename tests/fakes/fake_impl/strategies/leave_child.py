@@ -9,7 +9,7 @@ class Program(Fake):
     def step(self, placed):
         if self.made == 0:
             subprocess.Popen(["sleep", self.job.options.get("seconds", "3601")], start_new_session=True)
-        super().step(placed)
+        return super().step(placed)
 
 
 def build(job):
