@@ -145,7 +145,7 @@ def adams_count_is_stuck():
 
 
 @planted_when_timed("torch ddp", by="replicas")
-def ranks_part_after_the_curve():
+def ddp_falls_silent_after_the_curve():
     """From step 21 on, DDP no longer communicates."""
 
     def change(original, number, placed):

@@ -58,6 +58,7 @@ def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[]
     """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
+        assert plant.__name__ not in TIMED, f"two faults are called {plant.__name__}"
         TIMED[plant.__name__] = (cell, plant)
         CAUGHT_BY[plant.__name__] = by
         return plant

@@ -10,6 +10,7 @@ import of_definitions
 import of_processes
 import of_records
 import of_the_gate
+import of_timed_programs
 import of_workers
 from guarantee import Guarantee
 
@@ -18,7 +19,8 @@ PAGE = ROOT / "docs" / "reliability.md"
 LAST_RUN = Path(__file__).parent / "last_run.json"
 
 SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
-    each.TITLE: each.GUARANTEES for each in (of_processes, of_records, of_the_gate, of_workers, of_definitions)
+    each.TITLE: each.GUARANTEES
+    for each in (of_processes, of_records, of_the_gate, of_timed_programs, of_workers, of_definitions)
 }
 GUARANTEES = tuple(guarantee for part in SUBJECTS.values() for guarantee in part)
 

@@ -1,0 +1,152 @@
+"""The rules for a program after its last timed block, on numbers by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_spec
+
+from harness import workloads
+from harness.datasets import Batches
+from harness.gate import timed_curve, timed_program
+from harness.layers import Residual, with_rounding
+from harness.layers.rounding import Rounding, rounded
+from harness.reference import loops
+from harness.reference.loops import Golden
+from harness.spec import OptimizerSpec
+
+SGD = OptimizerSpec(name="sgd", learning_rate=0.1)
+W = {"w": np.array([3.0, 4.0])}
+
+
+def golden(**known):
+    given = {"initial": {"w": np.zeros(2)}, "losses": np.array([2.0, 1.0]), "after_first": (), "params": W}
+    return Golden(**(given | known))
+
+
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 4.0), ("bf16", 1.5)])
+def test_no_step_is_faster_than_a_matrix_product_allows(precision, most):
+    assert timed_program.matrix_rate(precision, reached=0.99 * most, possible=1.0).passed
+    assert not timed_program.matrix_rate(precision, reached=1.01 * most, possible=1.0).passed
+
+
+def test_blocks_are_not_ten_times_faster_than_the_curve():
+    assert timed_program.pace(of_curve=1.0, of_blocks=0.11).passed
+    assert not timed_program.pace(of_curve=1.0, of_blocks=0.09).passed
+
+
+def test_the_shortest_wait_after_sync_counts():
+    assert timed_program.work_after_sync([0.5, 0.01, 0.4], block=1.0).passed
+    assert not timed_program.work_after_sync([0.5, 0.03, 0.4], block=1.0).passed
+    assert timed_program.work_after_sync([0.009], block=0.001).passed  # too short to tell
+
+
+def test_replicas_may_not_differ():
+    assert timed_program.replicas_apart(W, W, rank=1).passed
+    assert not timed_program.replicas_apart({"w": np.array([3.0, 4.0001])}, W, rank=1).passed
+    assert not timed_program.replicas_apart({"w": np.array([3.0, np.nan])}, W, rank=1).passed
+
+
+@pytest.mark.parametrize("name", ["optimizer/updates", "optimizer/fc.weight/step", "optimizer/0/count"])
+def test_every_count_of_updates_is_read(name):
+    assert timed_program.updates_counted({name: np.array([7])}, 7).passed
+    assert not timed_program.updates_counted({name: np.array(6)}, 7).passed
+    assert timed_program.updates_counted({"model/steps": np.array(6)}, 7).passed
+
+
+def test_a_further_step_moves_unless_rounding_swallows_it():
+    assert not timed_program.moves([W], [W], SGD).passed
+    assert timed_program.moves([W], [{"w": W["w"] + 1e-3}], SGD).passed
+    assert timed_program.moves([W], [W], replace(SGD, learning_rate=1e-9)).passed
+
+
+def test_a_further_loss_is_relative_to_itself_or_to_the_first():
+    spec = make_spec()
+    assert timed_program.further_loss(spec, found=1.00001, expected=1.0, first=2.0).passed
+    assert not timed_program.further_loss(spec, found=1.001, expected=1.0, first=2.0).passed
+    assert timed_program.further_loss(spec, found=1.5e-6, expected=1e-6, first=2.0).passed
+    assert not timed_program.further_loss(spec, found=float("nan"), expected=1.0, first=2.0).passed
+
+
+def test_a_training_that_stands_still_is_off_by_one():
+    still, curve = [{"w": np.zeros(2)}], [2.0, 2.0]
+    losses, parameters = timed_curve.compare(golden(), losses=curve, replicas=still, precision="fp32")
+    assert (losses.error, parameters.error) == (1.0, 1.0)
+    assert not losses.passed
+    assert not parameters.passed
+
+
+def test_noise_widens_tolerances_up_to_a_limit():
+    def allowed(noise):
+        return timed_curve.tolerances(golden(noise={"timed parameters": noise}), "fp32").parameters
+
+    assert [allowed(noise) for noise in (0.0, 0.05, 10.0)] == [0.05, 0.25, 0.6]
+
+
+def test_where_directions_are_noise_sizes_are_judged():
+    turned = {"w": np.array([-4.0, 3.0])}
+    chaotic = golden(noise={"timed parameters": 1.0})
+    assert all(
+        check.passed for check in timed_curve.compare(chaotic, losses=[2.0, 1.0], replicas=[turned], precision="bf16")
+    )
+    for wrong in ({"w": np.zeros(2)}, {"w": np.array([30.0, 40.0])}):
+        checks = timed_curve.compare(chaotic, losses=[2.0, 1.0], replicas=[wrong], precision="bf16")
+        assert {check.quantity for check in checks if not check.passed} >= {"timed movement"}
+
+
+def test_one_tensor_that_stands_still_is_found_among_directions_that_are_noise():
+    two = golden(
+        initial={"a": np.zeros(2), "b": np.zeros(2)},
+        params={"a": np.array([3.0, 4.0]), "b": np.array([0.03, 0.04])},
+        noise={"timed parameters": 1.0},
+    )
+    replica = {"a": np.array([4.0, 3.0]), "b": np.zeros(2)}
+    checks = timed_curve.compare(two, losses=[2.0, 1.0], replicas=[replica], precision="bf16")
+    assert [check.quantity for check in checks if not check.passed] == ["timed tensor movement"]
+
+
+def test_asynchronous_workers_may_go_further_but_not_less_far():
+    def passed(factor):
+        return all(check.passed for check in timed_curve.compare_stale(golden(), replicas=[{"w": factor * W["w"]}]))
+
+    assert passed(3.0)
+    assert passed(0.8)
+    assert not passed(0.5)
+
+
+@pytest.mark.parametrize(("bits", "step"), [(8, 2**-7), (11, 2**-10), (24, 2**-23)])
+def test_rounding_is_to_the_nearest(bits, step):
+    assert rounded(np.array([1 + step, 1 + 0.4 * step, -1 - 0.6 * step]), bits=bits).tolist() == [
+        1 + step,
+        1.0,
+        -1 - step,
+    ]
+
+
+def test_rounding_to_24_bits_is_float32s():
+    values = np.random.default_rng(0).standard_normal(1000)
+    assert np.array_equal(rounded(values, bits=24), values.astype(np.float32).astype(np.float64))
+
+
+def off(exact, precision):
+    """How far the first loss of a network that rounds is from the exact one, relative."""
+    batches = Batches(exact.load("train", None), seed=0, transform=exact.transform)
+    params, batch = exact.init_params(0), batches.batch(0, 4)
+    rounding = replace(exact, layers=with_rounding(exact.layers, precision))
+    return abs(loops.mean_loss(rounding, params, batch) / loops.mean_loss(exact, params, batch) - 1)
+
+
+def test_a_network_that_rounds_leaves_the_exact_one_by_the_precision():
+    deep = workloads.get("resnet50", "tiny")
+    assert off(deep, "fp64") < 1e-12
+    assert 1e-10 < off(deep, "fp32") < 1e-5
+    assert 1e-5 < off(deep, "bf16") < 0.2
+
+
+def test_residual_blocks_round_within():
+    deep = workloads.get("resnet50", "tiny")
+    inner = [layer for layer in with_rounding(deep.layers, "bf16") if isinstance(layer, Residual)]
+    assert inner
+    assert all(isinstance(part, Rounding) for block in inner for part in (*block.body, *block.shortcut))
