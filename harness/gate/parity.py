@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from harness.layers import running_statistics
 from harness.reference.loops import Golden
 from harness.spec import Check, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
@@ -43,7 +44,6 @@ STILL = 1e-9
 """Parameters are judged as if they moved at least this share of their largest value: at a rate so small that rounding
 moves them as far as training does, no error can be told from noise."""
 
-BIASED = ".biased_var"  # the end of the names of the reference's biased running variances
 
 MOST_ALLOWED = 1e-6
 """Noise raises no tolerance beyond this, because a check that everything passes proves nothing. A training that is too
@@ -134,10 +134,7 @@ def _history(running: Arrays, of: StatisticsOf, *, biased: bool = False) -> Arra
     torch keeps the unbiased variance, Flax and Keras the biased one.
     """
     own = {name.removeprefix(f"{of}/"): array for name, array in running.items() if name.startswith(f"{of}/")}
-    found = {name: array for name, array in own.items() if not name.endswith(BIASED)}
-    if biased:
-        found |= {name.replace(BIASED, ".var"): array for name, array in own.items() if name.endswith(BIASED)}
-    return found
+    return running_statistics.by_definition(own, biased=biased)
 
 
 def _moved(running: Arrays) -> Arrays:

@@ -110,16 +110,16 @@ def compare_statistics(
     computed: Computed, *, before: Arrays, after: Arrays, first_only: bool, precision: Precision, where: str
 ) -> Check:
     """BatchNorm's running statistics after a step. `first_only`: they are those of the first group alone."""
-    groups = computed.statistics[:1] if first_only else computed.statistics
+    of_groups = computed.statistics[:1] if first_only else computed.statistics
     errors = []
     for biased in (False, True):
+        groups = [running_statistics.by_definition(group, biased=biased) for group in of_groups]
+        right = running_statistics.advanced(before, groups)
         found: dict[str, float] = {}
         for name, array in before.items():
-            key = name.replace(".var", ".biased_var") if biased else name
-            seen = np.mean([group[key] for group in groups], axis=0)
-            right = (1 - running_statistics.MOMENTUM) * array + running_statistics.MOMENTUM * seen
+            seen = np.mean([group[name] for group in groups], axis=0)
             size = running_statistics.MOMENTUM * max(float(np.max(np.abs(seen))), float(np.max(np.abs(array))), 1e-6)
-            found[name] = _finite(float(np.max(np.abs(after[name] - right))) / size)
+            found[name] = _finite(float(np.max(np.abs(after[name] - right[name]))) / size)
         worst = max(found, key=lambda name: found[name])
         errors.append((found[worst], worst))
     error, worst = min(errors)

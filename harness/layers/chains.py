@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,16 @@ class Residual:
             return dx + dx_around, grads | grads_around
 
         return y + around, pullback
+
+
+def mapped(layers: Sequence[Layer], change: Callable[[Layer], Layer]) -> tuple[Layer, ...]:
+    """The layers with `change` made to each. A residual block keeps its two paths: their layers are changed."""
+    return tuple(
+        Residual(mapped(layer.body, change), mapped(layer.shortcut, change))
+        if isinstance(layer, Residual)
+        else change(layer)
+        for layer in layers
+    )
 
 
 def batch_norms(layers: Sequence[Layer]) -> list[BatchNorm]:

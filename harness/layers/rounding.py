@@ -7,13 +7,13 @@ may be off by rounding alone: harness/gate/timed_curve.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from harness.layers.base import Layer, Parameter, Pullback, Shape
-from harness.layers.chains import Residual
+from harness.layers.chains import mapped
 from harness.spec import Precision
 from harness.spec.arrays import Arrays
 
@@ -58,12 +58,4 @@ class Rounding:
 
 def with_rounding(layers: Sequence[Layer], precision: Precision) -> tuple[Layer, ...]:
     """The same network, computed in a precision. Both paths of a residual block round as well."""
-
-    def one(layer: Layer) -> Layer:
-        if isinstance(layer, Residual):
-            return replace(
-                layer, body=with_rounding(layer.body, precision), shortcut=with_rounding(layer.shortcut, precision)
-            )
-        return Rounding(layer, SIGNIFICANT_BITS[precision])
-
-    return tuple(one(layer) for layer in layers)
+    return mapped(layers, lambda layer: Rounding(layer, SIGNIFICANT_BITS[precision]))

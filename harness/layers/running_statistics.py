@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.layers.base import Layer, Pullback
-from harness.layers.chains import Residual
+from harness.layers.chains import batch_norms, mapped
 from harness.layers.normalization import BatchNorm
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
 
 MOMENTUM = 0.1
+BIASED = ".biased_var"
+"""Ends the name of a variance over as many numbers as there are; ".var" that of one over one fewer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Observed(BatchNorm):
         biased = x.var(axes)
         self.found[f"{self.name}.mean"] = x.mean(axes)
         self.found[f"{self.name}.var"] = biased * (count / max(1, count - 1))
-        self.found[f"{self.name}.biased_var"] = biased
+        self.found[f"{self.name}{BIASED}"] = biased
         return super().forward(params, x)
 
 
@@ -62,16 +64,17 @@ def frozen(layers: Sequence[Layer], running: Arrays) -> tuple[Layer, ...]:
 
 
 def initial(layers: Sequence[Layer]) -> Arrays:
-    """The running statistics before the first step."""
-    found: Arrays = {}
+    """The running statistics before the first step, as programs keep them: means and variances."""
+    norms = batch_norms(layers)
+    means = {f"{norm.name}.mean": np.zeros(norm.channels) for norm in norms}
+    return means | {f"{norm.name}.var": np.ones(norm.channels) for norm in norms}
 
-    def begin(norm: BatchNorm) -> BatchNorm:
-        found[f"{norm.name}.mean"] = np.zeros(norm.channels)
-        found[f"{norm.name}.var"] = np.ones(norm.channels)
-        found[f"{norm.name}.biased_var"] = np.ones(norm.channels)
-        return norm
 
-    _with(layers, begin)
+def by_definition(statistics: Arrays, *, biased: bool) -> Arrays:
+    """The statistics as a program names them: its ".var" is the biased variance or the unbiased one."""
+    found = {name: array for name, array in statistics.items() if not name.endswith(BIASED)}
+    if biased:
+        found |= {name.replace(BIASED, ".var"): array for name, array in statistics.items() if name.endswith(BIASED)}
     return found
 
 
@@ -94,6 +97,7 @@ class Histories:
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         start = initial(layers)
+        start |= {name.replace(".var", BIASED): array for name, array in start.items() if name.endswith(".var")}
         self.of: dict[StatisticsOf, Arrays] = {"all": start, "first": start}
 
     def add(self, groups: Sequence[Arrays]) -> None:
@@ -107,10 +111,4 @@ class Histories:
 
 def _with(layers: Sequence[Layer], change: Callable[[BatchNorm], BatchNorm]) -> tuple[Layer, ...]:
     """The layers, with each BatchNorm replaced, also in residual blocks."""
-
-    def one(layer: Layer) -> Layer:
-        if isinstance(layer, Residual):
-            return Residual(_with(layer.body, change), _with(layer.shortcut, change))
-        return change(layer) if isinstance(layer, BatchNorm) else layer
-
-    return tuple(one(layer) for layer in layers)
+    return mapped(layers, lambda layer: change(layer) if isinstance(layer, BatchNorm) else layer)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.gate import timed_curve, timed_program
+from harness.layers import running_statistics
 from harness.reference import loops
 from harness.spec import Check, Timing
 from harness.spec.arrays import Arrays
@@ -155,9 +156,9 @@ def _make_calls(program: Any, calls: Sequence[Sequence[Any]], handles: list[Any]
 
 def initial_state(context: Context) -> Arrays:
     """The state that every training begins with, as a checkpoint without an optimizer would hold it."""
-    workload = context.job.workload
+    running = running_statistics.initial(context.job.workload.layers)
     model = {f"model/{name}": array for name, array in context.job.params.items()}
-    return model | {f"running/{name}": array for name, array in workload.initial_statistics().items()}
+    return model | {f"running/{name}": array for name, array in running.items()}
 
 
 def _block_step(context: Context) -> float:

@@ -75,12 +75,6 @@ class Workload:
         """
         return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
 
-    def initial_statistics(self) -> Arrays:
-        """BatchNorm's running means, 0, and variances, 1, before the first step: "<layer>.mean" and "<layer>.var"."""
-        norms = batch_norms(self.layers)
-        means = {f"{norm.name}.mean": np.zeros(norm.channels) for norm in norms}
-        return means | {f"{norm.name}.var": np.ones(norm.channels) for norm in norms}
-
     def flops_per_unit(self) -> int:
         """Floating-point operations of training on one sample: three times the forward pass.
 

@@ -85,9 +85,9 @@ GUARANTEES = (
                 fault="residual blocks do not round",
                 edits=(
                     (
-                        "harness/layers/rounding.py",
-                        "        if isinstance(layer, Residual):\n",
-                        "        if isinstance(layer, Residual):\n            return layer\n        if False:\n",
+                        "harness/layers/chains.py",
+                        "Residual(mapped(layer.body, change), mapped(layer.shortcut, change))",
+                        "layer",
                     ),
                 ),
                 tests=("test_timed_program::test_residual_blocks_round_within",),
