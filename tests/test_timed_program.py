@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
 from harness.reference.loops import Golden
 from harness.spec import OptimizerSpec
+from harness.worker import after_blocks
+from harness.worker.rank_agreement import Agreement
 
 SGD = OptimizerSpec(name="sgd", learning_rate=0.1)
 W = {"w": np.array([3.0, 4.0])}
@@ -35,6 +39,19 @@ def test_no_step_is_faster_than_a_matrix_product_allows(precision, most):
 def test_blocks_are_not_ten_times_faster_than_the_curve():
     assert timed_program.pace(of_curve=1.0, of_blocks=0.11).passed
     assert not timed_program.pace(of_curve=1.0, of_blocks=0.09).passed
+
+
+@pytest.mark.parametrize(("again", "passes"), [([9.0, 0.2], True), ([9.0] * (timed_program.ATTEMPTS - 1), False)])
+def test_an_interrupted_curve_is_measured_again(tmp_path, again, passes):
+    block = SimpleNamespace(block_seconds=(1.0,), steps_per_block=10)
+    context: Any = SimpleNamespace(
+        draft=SimpleNamespace(rank=0, answer=SimpleNamespace(timing=block)),
+        agree=Agreement(tmp_path, 0, barrier=lambda: None),
+    )
+    measured = iter(again)
+    (check,) = after_blocks.pace(context, 2.0, lambda: next(measured))
+    assert check.passed == passes
+    assert next(measured, None) is None
 
 
 def test_the_shortest_wait_after_sync_counts():

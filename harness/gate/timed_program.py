@@ -44,6 +44,10 @@ PACE = 10.0
 """How many times faster than the curve's steps a block's steps may be. Both are timed in the same way. A step that does
 nothing is thousands of times faster."""
 
+ATTEMPTS = 6
+"""How many times something is timed that makes the blocks seem too fast. An interruption makes it slow as well: on a
+machine with more processes than cores, steps of 0.3 ms took 20 times as long in both calls of a curve once."""
+
 MATRIX_RATE: dict[Precision, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.5, "bf16": 1.5}
 """How many of the floating-point operations that a training step is counted with may be done in the time of one in a
 matrix product. Winograd's algorithms need up to 4 times fewer for 3 x 3 kernels (Lavin & Gray 2016, arXiv:1509.09308,
