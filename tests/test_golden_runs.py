@@ -17,6 +17,7 @@ from test_launch import wait_for
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
+from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase
 from harness.launch import golden_pool
 from harness.reference.loops import Golden
@@ -39,6 +40,21 @@ def make_run(work: Path, **known) -> GoldenRun:
     (work / "inputs").touch()
     known = {"spec": make_spec(), "inputs": work / "inputs", "folder": work / "golden-0", **known}
     return GoldenRun(phase="parity", steps=5, **known)
+
+
+def test_in_float64_the_training_that_rounds_is_the_same_training(tmp_path):
+    """It has the same normalization groups, also where workers train on their own and accumulate."""
+    local = make_spec(
+        workload="resnet50", size="tiny", global_batch=8, devices=2, accumulation_steps=2, precision="fp64",
+        strategy="local_sgd", algorithm="local", options={"sync_every": 2}, optimizer=TINY.optimizer,
+        normalization="per_device",
+    )  # fmt: skip
+    own = references(tmp_path / "own", local)
+    batches = own.batches(local)
+    samples = [batches.batch(step, local.global_batch) for step in range(3)]
+    assert runs.timed_reference(local, samples).noise == {
+        "timed losses": 0, "timed parameters": 0, "timed movement": 0,
+    }  # fmt: skip
 
 
 def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):

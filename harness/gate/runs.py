@@ -122,11 +122,12 @@ def training(
 ) -> Callable[[Arrays], Golden]:
     """The reference loop of a cell, as a function of the initial weights alone. `workload`: by default, the cell's."""
     groups = normalization(spec, options)
-    workload = workload or workloads.get(spec.workload, spec.size)
+    own = workloads.get(spec.workload, spec.size)
+    workload = workload or own
     known: dict[str, Any] = {"batches": samples, "optimizer": optimizer}
     if spec.algorithm == "local":
         known |= {"workers": spec.devices, "sync_every": spec.option("averaging_interval", of=options)}
-        known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if workload.normalizes else None}
+        known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if own.normalizes else None}
         return partial(loops.train_locally, workload, **known)
     if spec.algorithm == "asynchronous":
         return partial(loops.replay, workload, pushes=loops.in_turn(spec.devices, len(samples)), **known)
