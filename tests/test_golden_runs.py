@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ from test_launch import wait_for
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
-from harness.gate import runs
+from harness.gate import runs, timed_curve
 from harness.gate.runs import GoldenRun, Phase
 from harness.launch import golden_pool
+from harness.layers import with_rounding
 from harness.reference.loops import Golden
 from harness.session.references import References
-from harness.spec import OptimizerSpec, TrialSpec, registry
+from harness.spec import OptimizerSpec, TrainingSpec, TrialSpec, registry
 from harness.spec.errors import Interrupted
 
 TINY = workloads.get("resnet50", "tiny")
@@ -38,8 +40,8 @@ def references(folder, *specs):
 
 def make_run(work: Path, **known) -> GoldenRun:
     (work / "inputs").touch()
-    known = {"spec": make_spec(), "inputs": work / "inputs", "folder": work / "golden-0", **known}
-    return GoldenRun(phase="parity", steps=5, **known)
+    known = {"spec": make_spec(), "phase": "parity", "inputs": work / "inputs", "folder": work / "golden-0", **known}
+    return GoldenRun(steps=5, **known)
 
 
 def test_in_float64_the_training_that_rounds_is_the_same_training(tmp_path):
@@ -49,12 +51,32 @@ def test_in_float64_the_training_that_rounds_is_the_same_training(tmp_path):
         strategy="local_sgd", algorithm="local", options={"sync_every": 2}, optimizer=TINY.optimizer,
         normalization="per_device",
     )  # fmt: skip
-    own = references(tmp_path / "own", local)
-    batches = own.batches(local)
+    batches = references(tmp_path / "own", local).batches(local)
     samples = [batches.batch(step, local.global_batch) for step in range(3)]
-    assert runs.timed_reference(local, samples).noise == {
-        "timed losses": 0, "timed parameters": 0, "timed movement": 0,
-    }  # fmt: skip
+    rounding = replace(TINY, layers=with_rounding(TINY.layers, "fp64"))
+    one, other = (
+        runs.training(local, local.optimizer, local.options, samples, workload=workload)(TINY.init_params(0))
+        for workload in (TINY, rounding)
+    )
+    assert np.array_equal(one.losses, other.losses)
+    assert set(timed_curve.with_noise(one, other).noise.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("known", "measured"),
+    [
+        ({}, True),
+        ({"precision": "fp64"}, False),
+        ({"strategy": "async_sgd", "algorithm": "asynchronous"}, False),
+        ({"training": TrainingSpec(target_accuracy=0.5, epochs=1)}, False),
+    ],
+)
+def test_noise_is_measured_where_tolerances_come_from_it(tmp_path, known, measured):
+    spec = make_spec(**known)
+    assert make_run(tmp_path, spec=spec, phase="timing").trainings == 1 + measured
+    batches = references(tmp_path / "own", make_spec()).batches(make_spec())
+    found = runs.timed_reference(spec, [batches.batch(0, spec.global_batch)])
+    assert bool(found.noise) == measured
 
 
 def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ from harness.spec.partition import normalization_groups
 from harness.spec.processes import die_with_parent
 from harness.workloads import Workload
 
-TRAININGS = 2  # for a reference: the training itself, and one that rounds, each on its own thread
+THREADS = 2  # the training itself, and the one that measures its noise
 
 Phase = Literal["parity", "timing"]
 
@@ -58,8 +58,13 @@ class GoldenRun:
         return batch * workloads.get(self.spec.workload, self.spec.size).flops_per_unit()
 
     @property
+    def trainings(self) -> int:
+        """How many times the network is trained: once more to measure the noise."""
+        return 2 if self.phase == "parity" or has_noise(self.spec) else 1
+
+    @property
     def flops(self) -> float:
-        return self.step_flops * self.steps * TRAININGS
+        return self.step_flops * self.steps * self.trainings
 
     @property
     def memory_bytes(self) -> float:
@@ -71,7 +76,7 @@ class GoldenRun:
         copies = 10 + (3 * self.spec.devices if self.spec.algorithm == "local" else 0)
         parameters = workloads.get(self.spec.workload, self.spec.size).parameters()
         count = sum(math.prod(parameter.shape) for parameter in parameters)
-        return self.inputs.stat().st_size + TRAININGS * 8 * (copies * count + self.step_flops / 640)
+        return self.inputs.stat().st_size + self.trainings * 8 * (copies * count + self.step_flops / 640)
 
 
 def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Golden]] = map) -> None:
@@ -101,15 +106,25 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
 def timed_reference(
     spec: TrialSpec, samples: Sequence[Arrays], *, both: Callable[..., Iterable[Golden]] = map
 ) -> Golden:
-    """The reference of a cell's first timed steps, with the noise of its precision. `both`: as in `compute`."""
-    exact = workloads.get(spec.workload, spec.size)
+    """The reference of a cell's first timed steps, with the noise of its precision, if anything is judged by it.
+
+    `both`: as in `compute`.
+    """
+    exact, params = workloads.get(spec.workload, spec.size), initial_params(spec)
+    if not has_noise(spec):
+        return training(spec, spec.optimizer, spec.options, samples)(params)
     rounding = replace(exact, layers=with_rounding(exact.layers, spec.precision))
-    params = initial_params(spec)
     reference, other = both(
         lambda workload: training(spec, spec.optimizer, spec.options, samples, workload=workload)(params),
         (exact, rounding),
     )
     return timed_curve.with_noise(reference, other)
+
+
+def has_noise(spec: TrialSpec) -> bool:
+    """Whether a cell's timed curve is judged by the noise of its precision. Trainings have checks of their own, the
+    order of asynchronous updates is unknown, and in float64 nothing is rounded."""
+    return spec.training is None and spec.algorithm != "asynchronous" and spec.precision != "fp64"
 
 
 def training(
@@ -190,7 +205,7 @@ def main() -> None:
     with np.load(run.inputs, allow_pickle=False) as inputs:
         batches = Batches(dict(inputs), seed=run.spec.seed, transform=workload.transform)
     # NumPy releases the interpreter's lock while it computes; its handling of overflows is set for each thread
-    with ThreadPoolExecutor(TRAININGS, initializer=partial(np.seterr, all="ignore")) as threads:
+    with ThreadPoolExecutor(THREADS, initializer=partial(np.seterr, all="ignore")) as threads:
         try:
             compute(run, batches, both=threads.map)
         except UsageError as error:

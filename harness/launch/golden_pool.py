@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.gate.runs import TRAININGS, GoldenRun
+from harness.gate.runs import THREADS, GoldenRun
 from harness.machine import machine_record
 from harness.machine.devices import cores
 from harness.spec import OUT_OF_TIME, Cause, codec
@@ -48,7 +48,7 @@ def in_processes(
     Returns the reasons why runs were not computed, keyed by folder. Raises UsageError for a reference that diverges.
     """
     at_once = processes_at_once(runs, cores=len(cores()), memory_bytes=psutil.virtual_memory().available)
-    threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * TRAININGS * at_once)))
+    threads = max(1, min(MOST_BLAS_THREADS, len(cores()) // (2 * THREADS * at_once)))
     waiting = deque(sorted(runs, key=lambda run: -run.flops))  # longest first, so that no long run starts last
     running: dict[subprocess.Popen[bytes], GoldenRun] = {}
     failures: dict[Path, Failure | None] = {}  # of runs that have ended: why the last attempt failed
@@ -81,7 +81,7 @@ def in_processes(
 def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
     """How many of these runs fit on this machine at a time: at least one."""
     most = max(run.memory_bytes for run in runs)
-    return max(1, min(len(runs), cores // TRAININGS, int(memory_bytes // most)))
+    return max(1, min(len(runs), cores // THREADS, int(memory_bytes // most)))
 
 
 def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
