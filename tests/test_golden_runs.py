@@ -22,7 +22,7 @@ from harness.gate import runs, timed_curve
 from harness.gate.runs import GoldenRun, Phase
 from harness.launch import golden_pool
 from harness.layers import with_rounding
-from harness.reference.loops import Golden
+from harness.reference.loops import Golden, read_losses
 from harness.session.references import References
 from harness.spec import OptimizerSpec, TrainingSpec, TrialSpec, registry
 from harness.spec.errors import Interrupted
@@ -92,7 +92,9 @@ def test_a_process_computes_what_is_computed_here(tmp_path, monkeypatch):
     there.compute(wanted)
     assert not list((tmp_path / "here").glob("golden-*/run.json"))
     assert len(list((tmp_path / "there").glob("golden-*/run.json"))) == 2
-    assert here.golden_losses(local) == pytest.approx(there.golden_losses(local), rel=1e-15)
+    of_local = [each.curve(local) for each in (here, there)]
+    assert of_local[0] and of_local[1]
+    assert read_losses(of_local[0]) == pytest.approx(read_losses(of_local[1]), rel=1e-15)
     one, other = (Golden.load(each.reference(deep)[0]) for each in (here, there))
     assert one.noise == pytest.approx(other.noise, rel=1e-6)
     assert one.noise["parameters"] > 0

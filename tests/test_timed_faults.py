@@ -18,6 +18,7 @@ from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
+from harness.reference.loops import read_losses
 from harness.results.judge import timed
 from harness.session.references import References
 from harness.spec import Check, TrialResult
@@ -48,7 +49,8 @@ def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     )  # fmt: skip
     outcome = launch(planned, LocalLauncher(make_machine()))
     ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
-    return timed(ended, outcome, None, references.golden_losses(spec))
+    curve = references.curve(spec)
+    return timed(ended, outcome, None, read_losses(curve) if curve else ())
 
 
 def checks_of(result: TrialResult) -> list[Check]:

@@ -18,6 +18,7 @@ from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
+from harness.reference.loops import read_losses
 from harness.reporting.training_proof import checks
 from harness.results.judge import trained
 from harness.session.references import References
@@ -51,7 +52,8 @@ def train_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     )  # fmt: skip
     outcome = launch(planned, LocalLauncher(make_machine()))
     ended = TrialResult(spec=spec, status=outcome.status, reason=outcome.reason, traceback=outcome.traceback)
-    return trained(ended, outcome, None, references.golden_losses(spec))
+    curve = references.curve(spec)
+    return trained(ended, outcome, None, read_losses(curve) if curve else ())
 
 
 def worst(found: list[Check]) -> dict[str, str]:

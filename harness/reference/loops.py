@@ -72,6 +72,12 @@ class Golden:
             )
 
 
+def read_losses(path: Path) -> tuple[float, ...]:
+    """The losses alone of a file that Golden.save wrote."""
+    with np.load(path, allow_pickle=False) as archive:
+        return tuple(archive["losses"].tolist())
+
+
 def train(
     workload: Workload,
     params: Arrays,

@@ -20,7 +20,7 @@ from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.planning.plan import first_of_each_computation
-from harness.reference.loops import Golden
+from harness.reference.loops import read_losses
 from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget
@@ -229,7 +229,7 @@ class Session:
             if proof is None or proof.status != "ok":
                 return
         judge_measurement = trained if spec.training else timed
-        losses = () if curve is None else tuple(Golden.load(curve).losses.tolist())
+        losses = () if curve is None else read_losses(curve)
         self.rows.add(replace(judge_measurement(result, outcome, proof.parity, losses), golden_by=golden_by))
 
     def _conditions(self, spec: TrialSpec) -> Conditions:

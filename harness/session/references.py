@@ -14,7 +14,6 @@ from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
 from harness.launch.golden_pool import Failure
-from harness.reference.loops import Golden
 from harness.spec import CHECKED_LOSSES, TrialSpec, run_options
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
@@ -132,13 +131,6 @@ class References:
         """Why a cell's reference or loss curve could not be computed; None if none has failed."""
         phases: tuple[Phase, ...] = ("parity", "timing")
         return next((self.failed[key] for phase in phases if (key := self.key(spec, phase)) in self.failed), None)
-
-    def golden_losses(self, spec: TrialSpec) -> tuple[float, ...]:
-        """The golden loss curve of a cell's timed run, as many of its losses as are worth their cost."""
-        if not self.curve_steps(spec):
-            return ()
-        self.compute([(spec, "timing")])
-        return tuple(Golden.load(self.golden[self.key(spec, "timing")]).losses.tolist())
 
     def curve(self, spec: TrialSpec) -> Path | None:
         """The file with the golden loss curve of a cell's timed run; None if NumPy cannot afford a step."""
