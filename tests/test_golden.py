@@ -24,6 +24,7 @@ from harness.layers import (
     log_softmax,
 )
 from harness.reference import loops
+from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec
 
 LAYERS = {
@@ -139,7 +140,7 @@ def test_golden_survives_a_file(tmp_path):
     batch = {name: array[:4] for name, array in workload.load("train", None).items()}
     before = loops.train(workload, workload.init_params(0), [batch] * 2, optimizer=workload.optimizer)
     before.save(tmp_path / "g.npz")
-    after = loops.Golden.load(tmp_path / "g.npz")
+    after = Golden.load(tmp_path / "g.npz")
     np.testing.assert_array_equal(before.losses, after.losses)
     assert len(before.after_first) == len(after.after_first) == 1
     for one, other in (
@@ -166,7 +167,7 @@ def test_the_parameters_after_the_first_step_are_those_of_a_training_of_one_step
         assert_same_arrays(several.after_first[-1], one.params)
     local = loops.train_locally(workload, params, [batch] * 2, workers=12, sync_every=2, **known)
     local.save(tmp_path / "g.npz")
-    loaded = loops.Golden.load(tmp_path / "g.npz").after_first
+    loaded = Golden.load(tmp_path / "g.npz").after_first
     for worker, found in enumerate(loaded):
         own = {name: array[2 * worker : 2 * worker + 2] for name, array in batch.items()}
         assert_same_arrays(found, loops.train(workload, params, [own], **known).params)

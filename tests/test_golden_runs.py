@@ -22,7 +22,7 @@ from harness.gate import runs, timed_curve
 from harness.gate.runs import GoldenRun, Phase
 from harness.launch import golden_pool
 from harness.layers import with_rounding
-from harness.reference.loops import Golden, read_losses
+from harness.reference.golden import Golden, read_losses
 from harness.session.references import References
 from harness.spec import OptimizerSpec, TrainingSpec, TrialSpec, registry
 from harness.spec.errors import Interrupted

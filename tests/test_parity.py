@@ -12,7 +12,7 @@ import pytest
 from harness import workloads
 from harness.gate import parity
 from harness.reference import loops
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 
 INITIAL = {"a": np.array([1.0, -2.0]), "b": np.array([[3.0]])}
 GOLDEN = Golden(

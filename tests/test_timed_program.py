@@ -16,7 +16,7 @@ from harness.gate import timed_curve, timed_program
 from harness.layers import Residual, with_rounding
 from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec
 from harness.worker import after_blocks
 from harness.worker.rank_agreement import Agreement
@@ -45,7 +45,7 @@ def test_blocks_are_not_ten_times_faster_than_the_curve():
 def test_an_interrupted_curve_is_measured_again(tmp_path, again, passes):
     block = SimpleNamespace(block_seconds=(1.0,), steps_per_block=10)
     context: Any = SimpleNamespace(
-        draft=SimpleNamespace(rank=0, answer=SimpleNamespace(timing=block)),
+        draft=SimpleNamespace(rank=0, timing=block),
         agree=Agreement(tmp_path, 0, barrier=lambda: None),
     )
     measured = iter(again)

@@ -18,7 +18,7 @@ from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
-from harness.reference.loops import read_losses
+from harness.reference.golden import read_losses
 from harness.reporting.training_proof import checks
 from harness.results.judge import trained
 from harness.session.references import References

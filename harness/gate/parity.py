@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.layers import running_statistics
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import Check, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf

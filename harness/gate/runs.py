@@ -24,7 +24,7 @@ from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity, timed_curve
 from harness.layers import with_rounding
 from harness.reference import loops
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec, TrialSpec, codec
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError

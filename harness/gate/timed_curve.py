@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.gate.parity import relative_error
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import Check, Precision, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
 

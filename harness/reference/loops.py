@@ -7,75 +7,19 @@ a single device are compared with it. `train_locally` and `replay` define the tw
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.layers import chain_forward, running_statistics
+from harness.reference.golden import Golden
 from harness.reference.losses import loss_and_gradient
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 from harness.spec.optimizers import update
 from harness.spec.partition import shares
 from harness.workloads import Workload
-
-FIRST = "after_first."
-"""Begins the names of the groups of Golden.after_first in a file; the worker's number follows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Golden:
-    """What a training computes. `losses[k]`: loss of step k, before its update. `params`: after the last step.
-
-    `after_first`: parameters after the first step. Workers that train on their own have different parameters then, so
-    there is one mapping for each of them; otherwise there is a single one. `running`: BatchNorm's running statistics
-    after the last step (running_statistics.Histories).
-
-    `noise`: how much each quantity changes when the initial weights are rounded once more (harness/gate/parity.py).
-    """
-
-    initial: Arrays
-    losses: np.ndarray
-    after_first: tuple[Arrays, ...]
-    params: Arrays
-    running: Arrays = field(default_factory=dict)
-    noise: dict[str, float] = field(default_factory=dict)
-
-    def save(self, path: Path) -> None:
-        """Write to one .npz file."""
-        noise = {name: np.array(value) for name, value in self.noise.items()}
-        named = {"initial": self.initial, "params": self.params, "running": self.running, "noise": noise}
-        named |= {f"{FIRST}{worker}": params for worker, params in enumerate(self.after_first)}
-        flat = {f"{group}/{name}": array for group, arrays in named.items() for name, array in arrays.items()}
-        np.savez(path, losses=self.losses, **flat)  # pyright: ignore[reportArgumentType]
-
-    @classmethod
-    def load(cls, path: Path) -> Golden:
-        """Read what `save` wrote; nothing is unpickled."""
-        groups: defaultdict[str, Arrays] = defaultdict(dict)
-        with np.load(path, allow_pickle=False) as archive:
-            for key in archive.files:
-                group, _, name = key.partition("/")
-                if name:
-                    groups[group][name] = archive[key]
-            workers = sum(name.startswith(FIRST) for name in groups)
-            return cls(
-                initial=groups["initial"],
-                losses=archive["losses"],
-                after_first=tuple(groups[f"{FIRST}{worker}"] for worker in range(workers)),
-                params=groups["params"],
-                running=groups["running"],
-                noise={name: float(value) for name, value in groups["noise"].items()},
-            )
-
-
-def read_losses(path: Path) -> tuple[float, ...]:
-    """The losses alone of a file that Golden.save wrote."""
-    with np.load(path, allow_pickle=False) as archive:
-        return tuple(archive["losses"].tolist())
 
 
 def train(
@@ -220,33 +164,37 @@ def loss_and_gradients(
 ) -> tuple[float, Arrays]:
     """The mean loss over the batch, and its gradient by parameter name.
 
-    `seen`: a list to which the statistics that BatchNorm saw in each group are added.
+    `groups`: the sizes of its consecutive parts that share normalization statistics; by default, one. Raises ValueError
+    if they do not add up to the batch. `seen`: a list to which the statistics that BatchNorm saw in each are added.
     """
-    count = len(batch["x"])
-    groups = groups or (count,)
-    if sum(groups) != count:
-        raise ValueError(f"groups of {tuple(groups)} samples do not make up a batch of {count}")
     total, gradients = 0.0, {name: np.zeros_like(array) for name, array in params.items()}
-    ends = np.cumsum(groups)
-    for size, end in zip(groups, ends, strict=True):
-        x, y = batch["x"][end - size : end], batch["y"][end - size : end]
+    for x, y, share in _parts(batch, groups):
         found: Arrays = {}
         layers = workload.layers if seen is None else running_statistics.observed(workload.layers, found)
         outputs, pullback = chain_forward(layers, params, x)
         if seen is not None:
             seen.append(found)
         loss, dy = loss_and_gradient(workload.loss, outputs, y)
-        total += loss * size / count
-        for name, gradient in pullback(dy * (size / count))[1].items():
+        total += loss * share
+        for name, gradient in pullback(dy * share)[1].items():
             gradients[name] += gradient
     return total, gradients
 
 
 def mean_loss(workload: Workload, params: Arrays, batch: Arrays, *, groups: Sequence[int] | None = None) -> float:
     """The mean loss over the batch, as `loss_and_gradients` has it."""
-    total, count, end = 0.0, len(batch["x"]), 0
-    for size in groups or (count,):
+    return sum(
+        loss_and_gradient(workload.loss, chain_forward(workload.layers, params, x)[0], y)[0] * share
+        for x, y, share in _parts(batch, groups)
+    )
+
+
+def _parts(batch: Arrays, groups: Sequence[int] | None) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+    """Inputs, targets and share of each part of a batch."""
+    count, end = len(batch["x"]), 0
+    groups = groups or (count,)
+    if sum(groups) != count:
+        raise ValueError(f"groups of {tuple(groups)} samples do not make up a batch of {count}")
+    for size in groups:
         start, end = end, end + size
-        outputs, _ = chain_forward(workload.layers, params, batch["x"][start:end])
-        total += loss_and_gradient(workload.loss, outputs, batch["y"][start:end])[0] * size / count
-    return total
+        yield batch["x"][start:end], batch["y"][start:end], size / count

@@ -20,7 +20,7 @@ from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.planning.plan import first_of_each_computation
-from harness.reference.loops import read_losses
+from harness.reference.golden import read_losses
 from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget

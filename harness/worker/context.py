@@ -12,7 +12,7 @@ import numpy as np
 from harness.contract import Job, Program
 from harness.datasets import Batches
 from harness.messages import Order
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import TrialSpec
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement

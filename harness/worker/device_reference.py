@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.gate import timed_curve
 from harness.layers.rounding import SIGNIFICANT_BITS, rounded
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec.arrays import Arrays
 from harness.worker.after_blocks import initial_state
 from harness.worker.context import Context

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contract import Program
 from harness.gate import timed_curve
-from harness.reference.loops import Golden
+from harness.reference.golden import Golden
 from harness.spec import Check
 from harness.worker import timing
 from harness.worker.calls import make_steps, read_losses
@@ -59,7 +59,7 @@ def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[
     spec = context.spec
     if spec.algorithm == "asynchronous":
         return timed_curve.compare_stale(golden, replicas=list(context.program.export()))
-    averaged = len(losses) % (spec.option("averaging_interval") or 1) == 0
+    averaged = len(losses) % spec.averaging_interval == 0
     return timed_curve.compare(
         golden,
         losses=losses,
