@@ -120,6 +120,11 @@ class TrialSpec(RunOptions):
         return self.options | self.changed_in_parity
 
     @property
+    def averaging_interval(self) -> int:
+        """Steps from one averaging of the workers' parameters to the next; 1 where replicas are equal after each."""
+        return self.option("averaging_interval") or 1
+
+    @property
     def is_cut_by_time(self) -> bool:
         """Whether the stages are balanced by measured times, so that each build may cut the network elsewhere."""
         return self.option("cut") == "time"

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from harness.gate import timed_curve, timed_program
+from harness.gate.runs import normalization
 from harness.layers import running_statistics
 from harness.reference import loops
-from harness.spec import Check, Timing
+from harness.spec import Check
 from harness.spec.arrays import Arrays
-from harness.spec.partition import normalization_groups
 from harness.worker import timing
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
@@ -41,7 +41,7 @@ def inspect(context: Context, resident: Sequence[Any]) -> None:
     for inspection in INSPECTIONS:
         context.draft.progress(f"inspecting the timed program: {inspection.__name__.replace('_', ' ')}")
         found = tuple(inspection(context, resident))
-        context.draft.note_timing(checks=(*_timing(context).checks, *found))
+        context.draft.note_checks(found)
 
 
 def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -64,17 +64,11 @@ def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 
 def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Are all copies of the parameters equal on all devices and ranks? Local training goes on to its next averaging."""
-    interval = context.spec.option("averaging_interval") or 1
-    while context.made.steps % interval:
+    while context.made.steps % context.spec.averaging_interval:
         make_steps(context.program, [resident[0]])
         context.made(1)
     own = list(context.program.export())
-    path = context.draft.folder / "replica.npz"
-    if context.draft.rank == 0:
-        np.savez(path, **own[0])  # pyright: ignore[reportArgumentType]
-    context.agree.barrier()
-    with np.load(path, allow_pickle=False) as other:
-        of_rank_0 = {name: other[name] for name in other.files}
+    of_rank_0 = context.agree.arrays("replica", own[0] if own else {})
     for replica in own:
         yield timed_program.replicas_apart(replica, of_rank_0, rank=context.draft.rank)
 
@@ -92,7 +86,7 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     if with_loss and before:
         batch = context.batches.batch(spec.curve_steps, spec.global_batch)
         expected = reference_loss(context, before[0], batch)
-        first = _timing(context).losses[0]
+        first = context.draft.timing.losses[0]
         yield timed_program.further_loss(spec, found=found, expected=expected, first=first)
     if before:
         yield timed_program.moves(before, after, spec.optimizer)
@@ -105,12 +99,9 @@ def affordable(context: Context) -> bool:
 
 def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
     """The loss of a global batch at these weights, in float64 with NumPy."""
-    spec, workload = context.spec, context.job.workload
-    groups = None
-    if workload.normalizes:
-        groups = normalization_groups(spec, batch=spec.global_batch, options=spec.options)
+    groups = normalization(context.spec, context.spec.options)(context.spec.global_batch)
     exact = {name: array.astype(np.float64) for name, array in params.items()}
-    return loops.mean_loss(workload, exact, batch, groups=groups)
+    return loops.mean_loss(context.job.workload, exact, batch, groups=groups)
 
 
 def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -121,7 +112,7 @@ def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[
     if counted is not None:
         yield timed_program.updates_counted(counted, context.made.steps * _updates_of_a_step(context))
     program.load_state(initial_state(context))
-    first = _timing(context).losses
+    first = context.draft.timing.losses
     steps = len(first) if golden is None else len(golden.losses)
     losses, seconds = _run_curve(context, steps)
     counted = program.state()
@@ -185,12 +176,8 @@ def initial_state(context: Context) -> Arrays:
 
 def _block_step(context: Context) -> float:
     """Seconds of a step in the fastest block of this rank."""
-    return min(_timing(context).block_seconds) / _timing(context).steps_per_block
-
-
-def _timing(context: Context) -> Timing:
-    assert context.draft.answer.timing is not None
-    return context.draft.answer.timing
+    timing = context.draft.timing
+    return min(timing.block_seconds) / timing.steps_per_block
 
 
 INSPECTIONS: tuple[Inspection, ...] = (

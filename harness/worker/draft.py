@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.messages import Answer, Progress, answer_file, draft_file, progress_file, write
-from harness.spec import Timing, Training, codec
+from harness.spec import Check, Timing, Training, codec
 
 
 class Draft:
@@ -25,9 +26,18 @@ class Draft:
         """Set fields of the answer. Raises TypeError for a field that an Answer does not have."""
         self.answer = replace(self.answer, **codec.as_received(Answer, found))
 
+    @property
+    def timing(self) -> Timing:
+        """What was timed so far."""
+        return self.answer.timing or Timing()
+
     def note_timing(self, **found: Any) -> None:
         """Set fields of the answer's Timing, which begins empty."""
-        self.note(timing=replace(self.answer.timing or Timing(), **found))
+        self.note(timing=replace(self.timing, **found))
+
+    def note_checks(self, found: Iterable[Check]) -> None:
+        """Add checks of the timed program to those that were noted."""
+        self.note_timing(checks=(*self.timing.checks, *found))
 
     def note_training(self, **found: Any) -> None:
         """Set fields of the answer's Training, which begins empty."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from harness.gate.number_formats import judge
 from harness.spec import Check
 from harness.worker.context import Context
+from harness.worker.package_modules import optional_module
 
 
 def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -18,13 +17,12 @@ def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]
 
     Where workers meet every few steps, as many are read, so that one meeting is among them.
     """
-    spec, name = context.spec, f"{context.order.package}.formats"
-    if importlib.util.find_spec(name) is None:
+    spec, module = context.spec, optional_module(context.order.package, "formats")
+    if module is None:
         return ()
-    steps_per_call, interval = spec.steps_per_call, spec.option("averaging_interval") or 1
+    steps_per_call, interval = spec.steps_per_call, spec.averaging_interval
     batches = cycle(resident)
     calls = [list(islice(batches, steps_per_call)) for _ in range(-(-interval // steps_per_call))]
-    module = importlib.import_module(name)
     found = module.read(context.program, calls)
     if module.MAKES_STEPS:
         context.made(sum(map(len, calls)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from harness.worker.after_blocks import inspect
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 from harness.worker.loss_curve import follow_curve, place
+from harness.worker.package_modules import optional_module
 
 BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
 LEAST_READINGS = 5  # of how much work is left after a block
@@ -61,8 +61,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     draft.note_timing(steps_per_block=steps_per_block)
     bare_steps = partial(bare(program, resident), steps_per_block) if bare is not None else None
     time_blocks_in_turn(context, partial(timed, blocks=1, steps_per_block=steps_per_block), bare_steps)
-    assert draft.answer.timing is not None
-    first_loss = draft.answer.timing.losses[:1]
+    first_loss = draft.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
     memory.note_peak(context.runtime, context.job.world, draft)  # what follows is not part of the training
     trace = getattr(program, "trace", None)
@@ -92,7 +91,7 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
         step_seconds = agree.on("warm-up", warm / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
-    return timing.whole_rounds(steps, of=math.lcm(spec.option("averaging_interval") or 1, spec.steps_per_call))
+    return timing.whole_rounds(steps, of=math.lcm(spec.averaging_interval, spec.steps_per_call))
 
 
 def time_blocks_in_turn(
@@ -131,19 +130,16 @@ def time_blocks_in_turn(
     # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
     for _ in range(spec.blocks, LEAST_READINGS):
         suite_block()
-    assert draft.answer.timing is not None
-    found = draft.answer.timing
-    context.made(found.steps_per_block * (len(left) + len(bare_seconds)))
+    context.made(draft.timing.steps_per_block * (len(left) + len(bare_seconds)))
     block = context.agree.on("block", median(seconds))  # rank 0's: other ranks may only serve it
-    draft.note_timing(checks=(*found.checks, timed_program.work_after_sync(left, block)))
+    draft.note_checks([timed_program.work_after_sync(left, block)])
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:
     """The framework's bare loop for a cell on GPUs, if it has one. CPU timings are too noisy to show a difference."""
     plain = not run_options.chosen(spec) and not scheduled(job.optimizer)
-    if spec.platform == "cpu" or not plain or importlib.util.find_spec(f"{package}.bare") is None:
-        return None
-    return importlib.import_module(f"{package}.bare").LOOPS.get(spec.strategy)
+    bare = optional_module(package, "bare")
+    return bare.LOOPS.get(spec.strategy) if bare and plain and spec.platform != "cpu" else None
 
 
 def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> None:

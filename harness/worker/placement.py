@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 from harness.gate import crossing, placement, replicas
 from harness.spec import Check
 from harness.worker.context import Context
+from harness.worker.package_modules import optional_module
 
 
 def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Compare what the program exports with what lies on the devices of this process."""
-    holdings = find_holdings(context)
+    holdings = optional_module(context.order.package, "holdings")
     if holdings is None:
         return
     context.program.sync()
@@ -32,11 +32,11 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
 
     It makes steps: one, or as many as there are between two averagings, or in one call.
     """
-    holdings = find_holdings(context)
+    holdings = optional_module(context.order.package, "holdings")
     if holdings is None:
         return
     spec = context.spec
-    count = max(spec.option("averaging_interval") or 1, spec.steps_per_call)
+    count = max(spec.averaging_interval, spec.steps_per_call)
     context.agree.barrier()
     observed = holdings.observe(context.program, list(islice(cycle(resident), count)))
     context.program.sync()
@@ -46,8 +46,7 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
     cell = cell_of(context)
     yield from placement.check(observed.devices, cell)
     yield from crossing.check(observed.crossed, observed.devices, cell)
-    assert context.draft.answer.timing is not None
-    yield from crossing.check_order(context.draft.answer.timing.spans, observed.devices, cell)
+    yield from crossing.check_order(context.draft.timing.spans, observed.devices, cell)
 
 
 def cell_of(context: Context) -> placement.Cell:
@@ -64,9 +63,3 @@ def cell_of(context: Context) -> placement.Cell:
         target_numbers=targets.size,
         labels=targets.dtype.kind == "i",
     )
-
-
-def find_holdings(context: Context) -> Any:
-    """The framework package's `holdings` module, or None if it has none."""
-    name = f"{context.order.package}.holdings"
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None

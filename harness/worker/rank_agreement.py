@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from harness.spec.arrays import Arrays
+
 
 class Agreement:
     """A barrier over all ranks, a number that rank 0 decides for all of them, and values that it gathers.
@@ -24,6 +28,15 @@ class Agreement:
             path.write_text(repr(value))
         self.barrier()
         return float(path.read_text())
+
+    def arrays(self, name: str, found: Arrays) -> Arrays:
+        """Rank 0's arrays on every rank. A collective, as `on` is."""
+        path = self.folder / f"agreed-{name}.npz"
+        if self.rank == 0:
+            np.savez(path, **found)  # pyright: ignore[reportArgumentType]
+        self.barrier()
+        with np.load(path, allow_pickle=False) as held:
+            return dict(held)
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
         """The value of every rank, which JSON can hold, on rank 0; None on the others. A collective, as `on` is."""

@@ -192,12 +192,7 @@ class TrainingChecks:
         self.context.draft.progress("checking the saved state")
         program, agree = self.program, self.context.agree
         steps = steps[: timing.whole_rounds(RESUMED_STEPS, of=self.spec.steps_per_call)]
-        path = self.context.draft.folder / "resumed.npz"
-        if (state := program.state()) is not None and agree.rank == 0:
-            np.savez(path, **state)  # pyright: ignore[reportArgumentType]
-        agree.barrier()
-        with np.load(path, allow_pickle=False) as held:
-            saved = dict(held)
+        saved = agree.arrays("state", program.state() or {})
         before = self._weights().replicas
         straight = self._after(steps)
         program.load_state(saved)
