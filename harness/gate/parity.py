@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from harness.gate.distances import worst_of
 from harness.layers import running_statistics
 from harness.reference.golden import Golden
 from harness.spec import Check, Parity, Quantity, ToleranceSet
@@ -190,5 +191,5 @@ def _check(
     own = {name: float(np.max(np.abs(array), initial=0.0)) for name, array in (scales or expected).items()}
     floor = max(FLOOR * max(own.values()), np.finfo(np.float64).tiny)
     errors = {name: relative_error(found[name], expected[name], max(own[name], floor)) for name in expected}
-    worst = max(errors, key=lambda name: errors[name])
-    return Check(quantity=quantity, error=errors[worst], tolerance=tolerance, worst=worst)
+    error, worst = worst_of(errors)
+    return Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)

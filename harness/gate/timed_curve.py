@@ -11,11 +11,12 @@ two is the noise. Tolerances are FACTOR times the noise, and never less than LEA
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.gate.distances import distance, distance_of_all, norm, norm_of_all, worst_of
 from harness.gate.parity import relative_error
 from harness.reference.golden import Golden
 from harness.spec import Check, Precision, Quantity, ToleranceSet
@@ -82,8 +83,11 @@ products are in a shorter format."""
 
 def with_noise(golden: Golden, other: Golden) -> Golden:
     """The reference, with its distance to the same training when every layer rounds."""
-    found = _errors(golden, losses=other.losses, replica=other.params, rounding=ROUNDING["fp64"])
-    return replace(golden, noise=dict(found))
+    rounding = ROUNDING["fp64"]
+    found = _movements(golden, other.params, rounding=rounding)
+    losses = error_of_losses(other.losses.tolist(), golden.losses.tolist(), rounding=rounding)
+    noise = {"timed losses": losses, "timed parameters": found.apart[0], "timed movement": found.whole}
+    return replace(golden, noise=noise)
 
 
 def tolerances(golden: Golden, precision: Precision, tolerance_set: ToleranceSet = "exact") -> Tolerances:
@@ -136,16 +140,12 @@ def compare_stale(golden: Golden, *, replicas: Iterable[Arrays]) -> tuple[Check,
     But the reference, in which they take turns, says about how far the weights move at least: workers that idle make
     fewer updates. Stale gradients may carry the weights much further.
     """
-    right, checks = _whole_movement(golden, golden.params), []
+    right, checks = distance_of_all(golden.params, golden.initial), []
     for index, replica in enumerate(replicas):
-        found = _whole_movement(golden, replica)
+        found = distance_of_all(replica, golden.initial)
         short = max(0.0, 1 - found / right) if math.isfinite(found) and right else float(found != right)
         checks.append(_check("timed movement", short, STALE_MOVEMENT, "all tensors", index))
     return tuple(checks)
-
-
-def _whole_movement(golden: Golden, replica: Arrays) -> float:
-    return math.sqrt(sum(distance(replica[name], array) ** 2 for name, array in golden.initial.items()))
 
 
 def error_of_losses(found: Sequence[float], right: Sequence[float], *, rounding: float) -> float:
@@ -175,18 +175,11 @@ def _movements(golden: Golden, replica: Arrays, *, rounding: float) -> _Movement
     }
     hardly = {name: max(HARDLY * most, rounding * norm(array)) for name, array in golden.params.items()}
     factors = {name: _factor(found[name], size, floor=hardly[name]) for name, size in right.items()}
-    whole, expected = (math.sqrt(sum(size * size for size in sizes.values())) for sizes in (found, right))
-    floor = rounding * math.sqrt(sum(norm(array) ** 2 for array in golden.params.values()))
-    return _Movements(apart=_worst(apart), whole=abs(whole - expected) / max(expected, floor), ratio=_worst(factors))
-
-
-def _errors(golden: Golden, *, losses: np.ndarray, replica: Arrays, rounding: float) -> Mapping[str, float]:
-    found = _movements(golden, replica, rounding=rounding)
-    return {
-        "timed losses": error_of_losses(losses.tolist(), golden.losses.tolist(), rounding=rounding),
-        "timed parameters": found.apart[0],
-        "timed movement": found.whole,
-    }
+    whole, expected = (math.hypot(*sizes.values()) for sizes in (found, right))
+    floor = rounding * norm_of_all(golden.params)
+    return _Movements(
+        apart=worst_of(apart), whole=abs(whole - expected) / max(expected, floor), ratio=worst_of(factors)
+    )
 
 
 def _factor(one: float, other: float, *, floor: float) -> float:
@@ -195,22 +188,5 @@ def _factor(one: float, other: float, *, floor: float) -> float:
     return large / small
 
 
-def _worst(errors: Mapping[str, float]) -> tuple[float, str]:
-    name = max(errors, key=lambda name: errors[name])
-    return errors[name], name
-
-
 def _check(quantity: Quantity, error: float, tolerance: float, worst: str, replica: int) -> Check:
     return Check(quantity=quantity, error=error, tolerance=tolerance, worst=f"{worst} (replica {replica})")
-
-
-def distance(found: np.ndarray, right: np.ndarray) -> float:
-    """The norm of the difference of two arrays; infinite if the shapes differ or a number is not finite."""
-    if found.shape != right.shape or not np.all(np.isfinite(found)):
-        return math.inf
-    return norm(found.astype(np.float64) - right)
-
-
-def norm(array: np.ndarray) -> float:
-    """The Euclidean norm of all numbers of an array."""
-    return float(np.sqrt(np.sum(np.square(array))))

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.gate import timed_curve
+from harness.gate.distances import distance, norm, unchanged, worst_of
 from harness.spec import Check, OptimizerSpec, Precision, Quantity, TrialSpec
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
@@ -56,12 +57,9 @@ F(4x4, 3x3)). Tensor cores gain nothing from them; 1.5 leaves room for a clock t
 
 def replicas_apart(found: Arrays, other: Arrays, *, rank: int) -> Check:
     """A copy of the parameters on `rank`, against rank 0's."""
-    errors = {
-        name: timed_curve.distance(found[name], array) / max(timed_curve.norm(array), TINY)
-        for name, array in other.items()
-    }
-    worst = max(errors, key=lambda name: errors[name])
-    return Check(quantity="replicas", error=errors[worst], tolerance=REPLICAS, worst=f"{worst} on rank {rank}")
+    errors = {name: distance(found[name], array) / max(norm(array), TINY) for name, array in other.items()}
+    error, worst = worst_of(errors)
+    return Check(quantity="replicas", error=error, tolerance=REPLICAS, worst=f"{worst} on rank {rank}")
 
 
 def further_loss(spec: TrialSpec, *, found: float, expected: float, first: float) -> Check:
@@ -85,11 +83,7 @@ def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: Optimize
     share = max(np.abs(array).max() for array in before[0].values()) * np.finfo(np.float32).eps
     if optimizer.learning_rate <= float(share):
         return finding("further movement", "")
-    still = [
-        index
-        for index, (old, new) in enumerate(zip(before, after, strict=True))
-        if all(np.array_equal(old[name], new[name]) for name in old)
-    ]
+    still = unchanged(before, after)
     return finding("further movement", f"replica {still[0]} did not change" if still else "")
 
 

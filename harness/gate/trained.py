@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.gate.distances import distance_of_all, norm_of_all, worst_of
 from harness.layers import chain_forward, running_statistics
 from harness.reference.evaluation import classes_of
 from harness.reference.losses import loss_and_gradient, split_targets
@@ -120,8 +121,7 @@ def compare_statistics(
             seen = np.mean([group[name] for group in groups], axis=0)
             size = running_statistics.MOMENTUM * max(float(np.max(np.abs(seen))), float(np.max(np.abs(array))), 1e-6)
             found[name] = _finite(float(np.max(np.abs(after[name] - right[name]))) / size)
-        worst = max(found, key=lambda name: found[name])
-        errors.append((found[worst], worst))
+        errors.append(worst_of(found))
     error, worst = min(errors)
     return Check(quantity="running statistics", error=error, tolerance=STATISTICS[precision], worst=f"{worst}, {where}")
 
@@ -132,8 +132,8 @@ def compare_resumed(
     """The weights of each replica after steps that were made twice, the second time from the saved state."""
     checks = []
     for index, (start, one, other) in enumerate(zip(before, straight, again, strict=True)):
-        moved = max(_distance(one, start), 1e-6 * _distance(start, {}))
-        error = _finite(_distance(one, other) / moved) if moved else 0.0
+        moved = max(distance_of_all(one, start), 1e-6 * norm_of_all(start))
+        error = _finite(distance_of_all(other, one) / moved) if moved else 0.0
         checks.append(
             Check(
                 quantity="resumed training",
@@ -143,16 +143,6 @@ def compare_resumed(
             )
         )
     return checks
-
-
-def stood_still(before: Sequence[Arrays], after: Sequence[Arrays]) -> list[int]:
-    """The replicas of which no weight has changed."""
-    pairs = zip(before, after, strict=True)
-    return [
-        index
-        for index, (one, other) in enumerate(pairs)
-        if all(np.array_equal(array, other[name]) for name, array in one.items())
-    ]
 
 
 def worst_of_each(checks: Sequence[Check]) -> tuple[Check, ...]:
@@ -169,12 +159,6 @@ def worst_of_each(checks: Sequence[Check]) -> tuple[Check, ...]:
         if held is None or share(check) > share(held):
             found[check.quantity] = check
     return tuple(found.values())
-
-
-def _distance(one: Arrays, other: Arrays) -> float:
-    """The norm of the difference of all weights; missing ones count as 0."""
-    squares = [np.sum(np.square(array.astype(np.float64) - other.get(name, 0.0))) for name, array in one.items()]
-    return float(np.sqrt(np.sum(squares)))
 
 
 def _finite(error: float) -> float:

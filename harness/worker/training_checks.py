@@ -16,6 +16,7 @@ import numpy as np
 
 from harness.datasets import Batches, Step, epochs_of
 from harness.gate import trained
+from harness.gate.distances import unchanged
 from harness.gate.runs import normalization
 from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
@@ -125,7 +126,7 @@ class TrainingChecks:
         before, after, where = self.before, self._weights(), f"step {made}, in epoch {number + 1}"
         self.before = None
         if rate(self.spec.optimizer, made) >= LEAST_RATE:
-            still = trained.stood_still(before.replicas, after.replicas)
+            still = unchanged(before.replicas, after.replicas)
             self.found.append(finding("updates", f"no weight of replica {still[0]} moved in {where}" if still else ""))
         if self.spec.algorithm != "synchronous" or before.params is None:
             return
@@ -199,7 +200,7 @@ class TrainingChecks:
         again = self._after(steps)
         self.found += trained.compare_resumed(before, straight, again, precision=self.spec.precision)
         if before and rate(self.spec.optimizer, made) >= LEAST_RATE:
-            still = trained.stood_still(before, straight)
+            still = unchanged(before, straight)
             self.found.append(finding("updates", f"no weight of replica {still[0]} moved at the end" if still else ""))
 
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:

@@ -52,7 +52,7 @@ GUARANTEES = (
                 fault="replicas are compared with a NaN",
                 edits=(
                     (
-                        "harness/gate/timed_curve.py",
+                        "harness/gate/distances.py",
                         "if found.shape != right.shape or not np.all(np.isfinite(found)):",
                         "if found.shape != right.shape:",
                     ),

@@ -1,0 +1,47 @@
+"""Distances between weights. NaN and infinity are infinitely far from anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.spec.arrays import Arrays
+
+
+def norm(array: np.ndarray) -> float:
+    """The Euclidean norm of all numbers of an array."""
+    return float(np.sqrt(np.sum(np.square(array))))
+
+
+def distance(found: np.ndarray, right: np.ndarray) -> float:
+    """The norm of the difference of two arrays; infinite if the shapes differ or a number is not finite."""
+    if found.shape != right.shape or not np.all(np.isfinite(found)):
+        return math.inf
+    return norm(found.astype(np.float64) - right)
+
+
+def norm_of_all(arrays: Arrays) -> float:
+    """The Euclidean norm of all numbers of all arrays."""
+    return math.hypot(*map(norm, arrays.values()))
+
+
+def distance_of_all(found: Arrays, right: Arrays) -> float:
+    """The norm of the difference of all arrays of `right`. Raises KeyError for one that was not found."""
+    return math.hypot(*(distance(found[name], array) for name, array in right.items()))
+
+
+def worst_of(errors: Mapping[str, float]) -> tuple[float, str]:
+    """The largest error, and its name."""
+    name = max(errors, key=lambda name: errors[name])
+    return errors[name], name
+
+
+def unchanged(before: Sequence[Arrays], after: Sequence[Arrays]) -> list[int]:
+    """The replicas of which no array has changed."""
+    return [
+        index
+        for index, (old, new) in enumerate(zip(before, after, strict=True))
+        if all(np.array_equal(array, new[name]) for name, array in old.items())
+    ]
