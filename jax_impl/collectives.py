@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 KINDS = {
     "all-reduce": "all_reduce",
@@ -24,6 +25,24 @@ SHAPE = re.compile(r"\b(pred|bf16|[a-z]+?(\d+)\w*)\[([\d,]*)\]")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 CALLED = re.compile(r"(?:calls|body|to_apply)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+)")
+
+
+def text_of(program: Any, batches: Sequence[Any]) -> str:
+    """What XLA prints of the program that makes a step with each of these placed batches in one call.
+
+    This compiles nothing: JAX finds the program that it has compiled for the same shapes.
+    """
+    one = len(batches) == 1
+    compiled, given = (program.compiled, batches[0]) if one else (program.compiled_steps, (tuple(batches),))
+    return compiled.lower(program.held, *given).compile().as_text()
+
+
+def formats(text: str) -> Iterator[tuple[str, str]]:
+    """XLA's names of each collective in a program, and of each format of the arrays in its result."""
+    computations, _ = parse(text)
+    for _, shape, operation, _ in (line for lines in computations.values() for line in lines):
+        if (kind := operation.removesuffix("-start")) in KINDS:
+            yield from ((kind, format_) for format_, _, _ in SHAPE.findall(shape))
 
 
 class UnknownLength(ValueError):

@@ -9,7 +9,6 @@ Collectives that XLA's partitioner inserts are not in a jaxpr. They are read fro
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ import numpy as np
 
 from harness.gate.number_formats import SAMPLED, held_in, narrower, note
 from harness.spec import NumberFormats
+from jax_impl import collectives
 from jax_impl.program import Program
-from jax_impl.several_steps import Batch, SeveralSteps
+from jax_impl.several_steps import Batch
 
 MAKES_STEPS = False  # whether `read` trains the program
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_dot")
@@ -31,7 +31,6 @@ REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin", "reduce_scatter")
 TRANSFERS = ("ppermute", "all_gather", "all_gather_invariant", "all_to_all", "device_put")
 NEW_VALUES = (*PRODUCTS, "reduce_sum", "reduce_window_sum", "gather", "scatter", "scatter-add", "dynamic_slice")
 """Primitives whose result is no rounded copy of an operand, whatever its size."""
-COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 XLA_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -47,7 +46,7 @@ def read(program: Program, calls: Sequence[Sequence[Batch]]) -> NumberFormats:
     Reader(found, parameter_shapes(states)).read(traced(program, calls[0]))
     partitioned = program.compiled is not None and not (found.reductions or "ppermute" in found.transfers.values())
     if program.job.world.devices > 1 and partitioned:
-        note_collectives(compiled_text(program, calls[0]), found)
+        note_collectives(collectives.text_of(program, calls[0]), found)
     return found
 
 
@@ -68,21 +67,12 @@ def traced(program: Program, batches: Sequence[Batch]) -> Any:
         vars(program).update(before)
 
 
-def compiled_text(program: Program, batches: Sequence[Batch]) -> str:
-    """The program that the devices execute. JAX has it already, and does not compile again."""
-    if len(batches) == 1:
-        return program.compiled.lower(program.held, *batches[0]).compile().as_text()
-    assert isinstance(program, SeveralSteps)
-    return program.compiled_steps.lower(program.held, tuple(batches)).compile().as_text()
-
-
 def note_collectives(text: str, found: NumberFormats) -> None:
     """The formats of the collectives in a compiled program. The partitioner chooses where it puts them: before or after
     a cast. So these are transfers, whatever they sum."""
-    for line in text.splitlines():
-        if match := COLLECTIVE.search(line):
-            for name in re.findall(r"\b(b?f\d+\w*)\[", match[1]):
-                note(found.transfers, str(XLA_NAMES.get(name, name)), f"{match[2]}, inserted by XLA")
+    for kind, format_ in collectives.formats(text):
+        if format_ in XLA_NAMES:
+            note(found.transfers, XLA_NAMES[format_], f"{kind}, inserted by XLA")
 
 
 def parameter_shapes(states: Sequence[Any]) -> set[tuple[int, ...]]:

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ from jax_impl.program import Program
 from jax_impl.strategies.model_parallel import ModelParallel
 from jax_impl.strategies.pipeline import Pipeline
 from jax_impl.strategies.pmap import Pmap
+from jax_impl.watching import StagePhase, wrapped_stages
 
 
 def parameters(program: Program) -> list[Held]:
@@ -66,11 +66,8 @@ def observe(program: Any, batches: Sequence[Batch]) -> Observed:
     if isinstance(program, ModelParallel):
         rows, sent = of_stages(program, batches[0])
         return Observed(devices=rows, crossed={"send": sent}, steps=1)
-    one = len(batches) == 1
-    compiled, given = (program.compiled, batches[0]) if one else (program.compiled_steps, (tuple(batches),))
-    # This compiles nothing: JAX finds the program that it has compiled for the same shapes.
-    text = compiled.lower(program.held, *given).compile().as_text()
-    return Observed(devices=of_devices(program, batches[0]), crossed=crossed(text, program, len(batches)))
+    sent = crossed(collectives.text_of(program, batches), program, len(batches))
+    return Observed(devices=of_devices(program, batches[0]), crossed=sent)
 
 
 def crossed(text: str, program: Program, steps: int) -> dict[str, float] | None:
@@ -159,23 +156,12 @@ def watched(program: ModelParallel) -> Iterator[list[tuple[int, jax.Array, str]]
     """Collects (stage, input, phase) of each call of a stage's programs while it is open."""
     calls: list[tuple[int, jax.Array, str]] = []
 
-    def noting(index: int, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(index: int, phase: StagePhase, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
             calls.append((index, given[-1], phase))
             return function(*given)
 
         return call
 
-    stages = program.stages
-    program.stages = [
-        replace(
-            stage,
-            forward=noting(index, "forward", stage.forward),
-            backward=noting(index, "backward", stage.backward),
-        )
-        for index, stage in enumerate(stages)
-    ]
-    try:
+    with wrapped_stages(program, noting):
         yield calls
-    finally:
-        program.stages = stages

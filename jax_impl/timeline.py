@@ -5,22 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import jax
 
 from harness.spec import Span
-from jax_impl.stages import CompiledStage
-
-
-class Staged(Protocol):
-    """A program that calls compiled stages one after another."""
-
-    stages: list[CompiledStage]
-
-    def step(self, placed: Any) -> Any: ...
-
-    def sync(self) -> None: ...
+from jax_impl.watching import Staged, StagePhase, wrapped_stages
 
 
 def trace(program: Staged, placed: Any) -> list[Span]:
@@ -30,7 +20,7 @@ def trace(program: Staged, placed: Any) -> list[Span]:
     """
     spans: list[Span] = []
 
-    def timed(stage: int, phase: Literal["forward", "backward"], function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(stage: int, phase: StagePhase, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
             jax.block_until_ready(given)  # the copy from the previous device is not this stage's work
             start = time.perf_counter()
@@ -40,20 +30,9 @@ def trace(program: Staged, placed: Any) -> list[Span]:
 
         return run
 
-    stages = program.stages
     program.sync()
-    program.stages = [
-        replace(
-            stage,
-            forward=timed(index, "forward", stage.forward),
-            backward=timed(index, "backward", stage.backward),
-        )
-        for index, stage in enumerate(stages)
-    ]
-    try:
+    with wrapped_stages(program, timed):
         program.step(placed)
         program.sync()
-    finally:
-        program.stages = stages
     first = spans[0].start
     return [replace(span, start=span.start - first, end=span.end - first) for span in spans]
