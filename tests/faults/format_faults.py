@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from planted import Cell, fired, firing, planted_when_timed, replaced
+from timed_faults import after_building
 
 BF16 = {"precision": "bf16"}
 TIMED_CELLS = {
@@ -37,19 +38,6 @@ TIMED_CELLS = {
     "tf parameter_server": Cell("parameter_server"),
 }
 wrong_format = partial(planted_when_timed, by="number formats")
-
-
-def _after_building(program, change):
-    """Call `change(program)` on each program of a class when it is built."""
-
-    def wrap(original):
-        def build(self, *arguments):
-            original(self, *arguments)
-            change(self)
-
-        return build
-
-    replaced(program, "__init__", wrap)
 
 
 def _torch_single():
@@ -102,7 +90,7 @@ def _compressed():
 
     from torch_impl.strategies.ddp import DDP
 
-    _after_building(
+    after_building(
         DDP, lambda program: program.network.register_comm_hook(None, firing(default_hooks.bf16_compress_hook))
     )
 
@@ -152,13 +140,13 @@ def _reduced_in_bf16():
 @wrong_format("torch single accumulating")
 def accumulated_in_bf16():
     """Gradients of accumulation steps are added up in bfloat16."""
-    _after_building(_torch_single(), _rounded_when_accumulated)
+    after_building(_torch_single(), _rounded_when_accumulated)
 
 
 @wrong_format("torch single bf16 accumulating")
 def accumulated_in_bf16_in_bf16():
     """The same in bf16, where every layer's gradient has been in bfloat16 once anyway."""
-    _after_building(_torch_single(), _rounded_when_accumulated)
+    after_building(_torch_single(), _rounded_when_accumulated)
 
 
 @wrong_format("torch single")
@@ -175,7 +163,7 @@ def one_layer_in_bf16():
         original = program.model.fc1.forward
         program.model.fc1.forward = forward
 
-    _after_building(_torch_single(), change)
+    after_building(_torch_single(), change)
 
 
 @wrong_format("torch single")
@@ -185,7 +173,7 @@ def momentum_kept_in_bf16():
     def change(state):
         state["momentum_buffer"] = state["momentum_buffer"].bfloat16()
 
-    _after_building(_torch_single(), _after_updates(change))
+    after_building(_torch_single(), _after_updates(change))
 
 
 @wrong_format("torch single bf16")
@@ -196,7 +184,7 @@ def momentum_rounded_in_bf16():
     def change(state):
         state["momentum_buffer"].view(torch.int32).bitwise_and_(-65536)
 
-    _after_building(_torch_single(), _after_updates(change))
+    after_building(_torch_single(), _after_updates(change))
 
 
 @wrong_format("torch single adam")
@@ -206,7 +194,7 @@ def squares_rounded_to_bf16():
     def change(state):
         state["exp_avg_sq"].copy_(state["exp_avg_sq"].bfloat16())
 
-    _after_building(_torch_single(), _after_updates(change))
+    after_building(_torch_single(), _after_updates(change))
 
 
 @wrong_format("torch single bf16")
@@ -222,7 +210,7 @@ def only_the_input_rounded():
         original = program.train_step
         program.train_step, program.autocast = train_step, contextlib.nullcontext
 
-    _after_building(_torch_single(), change)
+    after_building(_torch_single(), change)
 
 
 @wrong_format("torch single bf16")
@@ -242,7 +230,7 @@ def convolutions_left_in_float32():
         for layer in (program.model.conv1, program.model.conv2):
             layer.forward = outside_of_autocast(layer.forward)
 
-    _after_building(_torch_single(), change)
+    after_building(_torch_single(), change)
 
 
 @wrong_format("torch model_parallel")

@@ -387,11 +387,7 @@ def averaged_in_every_part():
     replaced(pmap, "with_accumulation", change)
 
 
-@planted_when_timed("jax model_parallel", by="devices at work")
-def jax_stages_on_one_device():
-    """All stages are on the first device."""
-    from jax_impl import runtime
-
+def _one_device_for_all(runtime):
     def change(original):
         def devices(world):
             fired()
@@ -400,6 +396,14 @@ def jax_stages_on_one_device():
         return devices
 
     replaced(runtime, "devices", change)
+
+
+@planted_when_timed("jax model_parallel", by="devices at work")
+def jax_stages_on_one_device():
+    """All stages are on the first device."""
+    from jax_impl import runtime
+
+    _one_device_for_all(runtime)
 
 
 @planted_when_timed("jax pipeline", by="bytes that crossed")
@@ -490,14 +494,7 @@ def tf_stages_on_one_device():
     """All stages are on the first device."""
     from tf_impl import runtime
 
-    def change(original):
-        def devices(world):
-            fired()
-            return [original(world)[0]] * world.local_devices
-
-        return devices
-
-    replaced(runtime, "devices", change)
+    _one_device_for_all(runtime)
 
 
 @planted_when_timed("tf model_parallel", by="samples taken")

@@ -31,8 +31,8 @@ def after_building(program, change):
     """Call `change(program)` on each program of this class that is built for another precision than float64."""
 
     def wrap(original):
-        def build(self, job):
-            original(self, job)
+        def build(self, job, *rest):
+            original(self, job, *rest)
             if job.precision != "fp64":
                 change(self)
 
