@@ -178,8 +178,8 @@ class Program(Protocol):
         ...
 
     # Optional members:
-    # `cut_after: str`, if the program is cut into stages: where, as partition.cut_text names it. With cut=time, all
-    # launches are cut where the parity phase was cut.
+    # `cut_after: str`, if the program is cut into stages: where, as partition.cut_text names it. With cut=time
+    # a launch of its own builds the program that will be timed and notes where; the others are told to cut there.
     # `steps(batches) -> list`: one update for each of several placed batches of the same shapes, all in ONE call of the
     # framework (Keras calls the number steps_per_execution). Returns their losses in order, each as `step` returns it,
     # without waiting. Absent or None if the framework would make each step in a call of its own.

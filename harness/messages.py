@@ -12,7 +12,7 @@ from typing import Any, Literal
 from harness.contract import World
 from harness.spec import Cause, Parity, Precision, RankResult, Status, TrialSpec, codec
 
-Phase = Literal["parity", "reference", "timing", "training"]
+Phase = Literal["cut", "parity", "reference", "timing", "training"]
 
 ORDER = "order.json"
 

@@ -9,17 +9,26 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from conftest import TESTS, harness, interpreters, make_result, make_spec, python
+from conftest import TESTS, harness, interpreters, make_machine, make_result, make_spec, python
 from refusals import names, refused_command
 
 from harness import workloads
+from harness.cli.terminal import PlainDisplay
+from harness.launch.launcher import Launch, Outcome
+from harness.launch.local import LocalLauncher
+from harness.messages import Answer
+from harness.planning.plan import Plan, Planned
 from harness.reporting import document, plots, sweep, timelines, tutorial, tutorial_section
 from harness.reporting.summary import summarize
 from harness.reporting.tables import sweep_table, timeline_table
 from harness.reporting.tables.tutorial_tables import comparison
 from harness.reporting.values import Estimate
 from harness.results import merging, store
+from harness.session import phase_launches
+from harness.session.budget import Budget
+from harness.session.references import References
 from harness.spec import Span
+from harness.worker.phases import PHASES
 
 
 @pytest.mark.frameworks
@@ -262,6 +271,27 @@ def test_published_numbers_are_those_of_the_tutorial():
     measured = table.values("resident")[2]
     assert isinstance(measured, Estimate)
     assert measured.condition == "split 2"  # a sixth of 12, as 20 is of 120
+
+
+def test_stages_are_balanced_for_the_program_that_is_timed(tmp_path, monkeypatch):
+    """Not for the parity phase's small batches in float64: that phase is told where to cut."""
+    launched: list[Launch] = []
+
+    def launch(planned: Launch, *_, **__) -> Outcome:
+        launched.append(planned)
+        return Outcome(status="ok", answers=(Answer(rank=0, cut="conv2"),))
+
+    monkeypatch.setattr(phase_launches, "launch", launch)
+    spec = make_spec(strategy="model_parallel", options={"cut": "time"}, roles={"cut": "cut"})
+    plan = Plan(trials=(Planned(spec=spec),), platform="cpu", preset="smoke", interpreters={spec.framework: "python"})
+    display = PlainDisplay()
+    references = References(tmp_path, data=None, display=display)
+    references.prepare(spec)
+    known = {"run_folder": tmp_path, "work": tmp_path, "references": references, "budget": Budget(99)}
+    launches = phase_launches.PhaseLaunches(plan, launcher=LocalLauncher(make_machine()), display=display, **known)
+    launches.run_parity(spec)
+    assert [(each.phase, each.spec.options["cut"]) for each in launched] == [("cut", "time"), ("parity", "conv2")]
+    assert not PHASES["cut"].small
 
 
 @pytest.mark.frameworks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -69,7 +70,10 @@ def of_rank_0(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
-    """Seconds of forward and backward of each block on its own, on the first device, for a whole batch of zeros."""
+    """Seconds of forward and backward of each block on its own, on the first device, for a whole batch of zeros.
+
+    Each runs as it will in a stage: in the job's precision and memory format, and compiled if the track compiles.
+    """
     device = runtime.device(job.world)
     shape = (job.global_batch, *job.workload.input_shape)
     formats = runtime.DTYPES[job.precision], tuning.memory_format(job)
@@ -78,23 +82,26 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []
     for module in modules:
-        module.to(device)
-        times = []
-        for _ in range(TIMED_RUNS):
-            given = x.detach().clone().requires_grad_()
-            runtime.sync(job.world)
-            start = time.perf_counter()
-            output = module(given * 1)  # * 1: an in-place block must not overwrite a leaf
-            output.sum().backward()
-            runtime.sync(job.world)
-            times.append(time.perf_counter() - start)
-        seconds.append(min(times))
+        placement.model_to_device(module, device, formats[1])
+        runs = [run_block(tuning.compiled(module, job), x, job) for _ in range(1 + TIMED_RUNS)]
+        seconds.append(min(each for each, _ in runs[1:]))  # the first run compiles and chooses kernels
         module.zero_grad(set_to_none=True)
-        with torch.no_grad():
-            x = module(x)
+        x = runs[0][1]
     for buffer, before in statistics:
         buffer.copy_(before)  # measuring must not change the running statistics
     return seconds
+
+
+def run_block(block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, job: Job) -> tuple[float, torch.Tensor]:
+    """Seconds of forward and backward of a block, and its outputs."""
+    given = x.detach().clone().requires_grad_()
+    runtime.sync(job.world)
+    start = time.perf_counter()
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=job.precision == "bf16"):
+        output = block(given * 1)  # * 1: an in-place block must not overwrite a leaf
+    output.sum().backward()
+    runtime.sync(job.world)
+    return time.perf_counter() - start, output.detach()
 
 
 class StagedProgram(Program):

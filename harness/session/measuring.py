@@ -216,7 +216,7 @@ class Session:
             return
         launched = spec
         if spec.is_cut_by_time:  # every launch is cut where the proved program was
-            launched = replace(spec, options=spec.options | {spec.roles["cut"]: self.proofs.cut(spec)})
+            launched = spec.cut_at(self.proofs.cut(spec))
         curve, golden_by = self.device_references.curve(spec)
         self.display.phase(f"{'training' if spec.training else 'timing'} {spec.cell} launch {spec.launch + 1}")
         planned = self._conditions(spec)

@@ -42,8 +42,17 @@ class PhaseLaunches:
         self._most_devices = max(trial.spec.devices for trial in plan.trials)
 
     def run_parity(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
-        """Run the parity phase of a cell. With `stop`, which ends it, it shares the GPUs with others."""
+        """Run the parity phase of a cell. With `stop`, which ends it, it shares the GPUs with others.
+
+        Where stages are balanced by measured times, the program that will be timed is cut first, and the parity phase
+        proves that cut: its own small batches in float64 would balance the stages otherwise.
+        """
         reference, groups = self._references.reference(spec)
+        if spec.is_cut_by_time:
+            cut = self._run(self._launch(spec, "cut"), stop)
+            if cut.status != "ok":
+                return cut
+            spec = spec.cut_at(cut.answers[0].cut)
         parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
         return self._run(parity, stop)
 

@@ -129,6 +129,10 @@ class TrialSpec(RunOptions):
         """Whether the stages are balanced by measured times, so that each build may cut the network elsewhere."""
         return self.option("cut") == "time"
 
+    def cut_at(self, blocks: str) -> TrialSpec:
+        """This trial, with stages that end after these blocks: partition.cut_text."""
+        return replace(self, options=self.options | {self.roles["cut"]: blocks})
+
     @property
     def parity_optimizer(self) -> OptimizerSpec:
         """The optimizer of the parity phase. Its rate follows the phase's smaller batch by the linear scaling rule
