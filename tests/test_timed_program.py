@@ -12,7 +12,7 @@ from conftest import make_spec
 
 from harness import workloads
 from harness.datasets import Batches
-from harness.gate import timed_curve, timed_program
+from harness.gate import replay, timed_curve, timed_program
 from harness.layers import Residual, with_rounding
 from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
@@ -52,6 +52,32 @@ def test_an_interrupted_curve_is_measured_again(tmp_path, again, passes):
     (check,) = after_blocks.pace(context, 2.0, lambda: next(measured))
     assert check.passed == passes
     assert next(measured, None) is None
+
+
+MOVED = {"model/w": np.array([3.0, 5.0], np.float32), "optimizer/count": np.array(7)}
+BEFORE = {"model/w": np.array([3.0, 4.0], np.float32), "optimizer/count": np.array(3)}
+
+
+def moved(by: float, count: int = 7):
+    return {"model/w": np.array([3.0, 4.0 + by], np.float32), "optimizer/count": np.array(count)}
+
+
+def test_a_block_is_what_its_steps_are_one_by_one():
+    assert replay.replayed(BEFORE, MOVED, [moved(1.0)]).error == 0
+    assert not replay.replayed(BEFORE, MOVED, [moved(1.01)]).passed
+    assert not replay.replayed(BEFORE, MOVED, [moved(1.0, count=6)]).passed
+    assert not replay.replayed(BEFORE, MOVED, [moved(np.nan)]).passed
+
+
+def test_two_replays_say_how_much_rounding_does_to_a_block():
+    assert replay.replayed(BEFORE, MOVED, [moved(1.01), moved(1.005)]).passed
+    assert not replay.replayed(BEFORE, MOVED, [moved(1.01), moved(1.0101)]).passed
+
+
+def test_of_a_chaotic_block_the_size_of_the_movement_is_judged():
+    """Noise of 10% would ask for a tolerance of 50%."""
+    assert replay.replayed(BEFORE, MOVED, [moved(1.2), moved(1.32)]).passed
+    assert not replay.replayed(BEFORE, MOVED, [moved(2.0), moved(2.2)]).passed
 
 
 def test_the_shortest_wait_after_sync_counts():

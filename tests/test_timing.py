@@ -20,6 +20,7 @@ from harness.worker.context import StepCount
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
 from harness.worker.training_loop import Position, Trainer
+from harness.worker.watched_block import WatchedBlock
 
 
 class FakeProgram:
@@ -89,7 +90,8 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     batches = Batches(arrays, seed=0, transform=np.asarray)
     spec = make_spec(**known)
     draft = Noting(tmp_path, 0)
-    monkeypatch.setattr(measure, "inspect", lambda context, resident: None)
+    monkeypatch.setattr(measure, "inspect", lambda *_: None)
+    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock(steps=0, before={}, after={}))
     context: Any = SimpleNamespace(
         golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
         job=SimpleNamespace(world=None), spec=spec,
@@ -167,7 +169,8 @@ def test_all_that_is_timed_is_whole_calls(tmp_path, monkeypatch):
         platform="gpu",
     )  # fmt: skip
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
-    monkeypatch.setattr(measure, "inspect", lambda context, resident: None)
+    monkeypatch.setattr(measure, "inspect", lambda *_: None)
+    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock(steps=0, before={}, after={}))
     context: Any = SimpleNamespace(
         golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
         job=SimpleNamespace(world=None), spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),

@@ -37,6 +37,7 @@ CURVE: tuple[Quantity, ...] = (
     "timed movement",
     "timed tensor movement",
     "curve after the blocks",
+    "replayed block",
     "losses after the blocks",
     "parameters after the blocks",
     "movement after the blocks",

@@ -52,6 +52,7 @@ Quantity = Literal[
     "replicas", "further loss", "further movement", "updates counted",
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",
+    "replayed block",  # the same steps, one call at a time
     "pace of the blocks", "share of the matrix rate",
     "number formats",  # of the running program
     # of a training

@@ -25,6 +25,7 @@ from harness.worker.context import Context
 from harness.worker.formats import number_formats
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
+from harness.worker.watched_block import WatchedBlock, replayed_block
 
 Inspection = Callable[[Context, Sequence[Any]], Iterable[Check]]
 """Called on every rank at the same time, with the batches that the timed blocks used. It may make steps."""
@@ -36,12 +37,13 @@ second of a core's time. The curve's budget would allow ten times as many, but i
 CHUNK = 4  # calls whose batches wait on the devices together while the curve is repeated
 
 
-def inspect(context: Context, resident: Sequence[Any]) -> None:
-    """Make all inspections, and note their checks."""
+def inspect(context: Context, resident: Sequence[Any], watched: WatchedBlock) -> None:
+    """Make all inspections, and note their checks. The last one loads states, and leaves the program in one."""
     for inspection in INSPECTIONS:
         context.draft.progress(f"inspecting the timed program: {inspection.__name__.replace('_', ' ')}")
-        found = tuple(inspection(context, resident))
-        context.draft.note_checks(found)
+        context.draft.note_checks(tuple(inspection(context, resident)))
+    context.draft.progress("inspecting the timed program: replayed block")
+    context.draft.note_checks(tuple(replayed_block(context, watched, resident)))
 
 
 def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,9 +23,11 @@ from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 from harness.worker.loss_curve import follow_curve, place
 from harness.worker.package_modules import optional_module
+from harness.worker.watched_block import WatchedBlock, watch
 
 BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
 LEAST_READINGS = 5  # of how much work is left after a block
+WATCHED_SECONDS = 3.0  # of a watched block at most: it is made up to three times
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
 BareLoop = Callable[[Program, Sequence[Any]], Callable[[int], None]]
@@ -60,17 +63,16 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     steps_per_block = choose_steps_per_block(context, timed)
     draft.note_timing(steps_per_block=steps_per_block)
     bare_steps = partial(bare(program, resident), steps_per_block) if bare is not None else None
-    time_blocks_in_turn(context, partial(timed, blocks=1, steps_per_block=steps_per_block), bare_steps)
+    watched = time_blocks_in_turn(context, partial(timed, blocks=1), bare_steps)
     first_loss = draft.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
-    memory.note_peak(context.runtime, context.job.world, draft)  # what follows is not part of the training
     trace = getattr(program, "trace", None)
     if trace is not None and spec.launch == 0:
         draft.progress("tracing one step")
         trace(resident[0])  # the first trace compiles kernels that no step needed: the input's gradient
         draft.note_timing(spans=tuple(trace(resident[0])))
         context.made(2)
-    inspect(context, resident)
+    inspect(context, resident, watched)
 
 
 def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) -> int:
@@ -95,19 +97,20 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
 
 
 def time_blocks_in_turn(
-    context: Context, timed_block: Callable[[], list[float]], bare_steps: Callable[[], None] | None
-) -> None:
-    """All timed blocks, with a bare block beside each of the first BARE_BLOCKS.
+    context: Context, time_block: Callable[..., list[float]], bare_steps: Callable[[], None] | None
+) -> WatchedBlock:
+    """All timed blocks, with a bare block beside each of the first BARE_BLOCKS. Returns a block that is not timed.
 
     Their order alternates from block to block (after, before, after, ...), so that any drift affects both.
     """
     spec, draft = context.spec, context.draft
+    steps_per_block = draft.timing.steps_per_block
     seconds: list[float] = []
     bare_seconds: list[float] = []
     left: list[float] = []
 
     def suite_block() -> list[float]:
-        found = timed_block()
+        found = time_block(steps_per_block=steps_per_block)
         left.append(timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier))
         return found
 
@@ -120,6 +123,8 @@ def time_blocks_in_turn(
     def timed_suite_block() -> None:
         seconds.extend(suite_block())
 
+    watched: WatchedBlock | None = None
+    place_of_watched = context.agree.on("watched", secrets.randbelow(spec.blocks))
     for block in range(spec.blocks):
         draft.progress("block", block + 1, spec.blocks)
         alone = bare_steps is None or block >= BARE_BLOCKS
@@ -127,12 +132,28 @@ def time_blocks_in_turn(
         for run_block in reversed(pair) if block % 2 else pair:
             run_block()
         draft.note_timing(block_seconds=tuple(seconds), bare_block_seconds=tuple(bare_seconds))
+        if block == place_of_watched:
+            # Reading the state, and all that follows the blocks, is no part of the training.
+            memory.note_peak(context.runtime, context.job.world, draft)
+            step_seconds = context.agree.on("watched step", seconds[0] / steps_per_block)
+            watched = watch(context, time_block, watched_steps(spec, step_seconds, steps_per_block))
+            if spec.warmup_seconds and block + 1 < spec.blocks:
+                suite_block()  # not timed: clocks fell while the state was read
+    assert watched is not None
     # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
     for _ in range(spec.blocks, LEAST_READINGS):
         suite_block()
-    context.made(draft.timing.steps_per_block * (len(left) + len(bare_seconds)))
+    context.made(steps_per_block * (len(left) + len(bare_seconds)))
     block = context.agree.on("block", median(seconds))  # rank 0's: other ranks may only serve it
     draft.note_checks([timed_program.work_after_sync(left, block)])
+    return watched
+
+
+def watched_steps(spec: TrialSpec, step_seconds: float, steps_per_block: int) -> int:
+    """The steps of a watched block: those of a timed one, or fewer if that takes long."""
+    unit = math.lcm(spec.averaging_interval, spec.steps_per_call)
+    most = timing.steps_for(WATCHED_SECONDS, step_seconds=step_seconds, at_least=1)
+    return min(steps_per_block, timing.whole_rounds(most, of=unit))
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:

@@ -1,0 +1,62 @@
+"""A block that is run as the timed ones are, but watched: the program's state is read before and after it.
+
+It stands at a random place among the timed blocks, so that a program cannot know it. After the last block its steps are
+made again, one call at a time. So a step that does less than it should, because of how often or how soon after another
+it is called, is found: harness/gate/replay.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.gate import replay
+from harness.spec import Check
+from harness.spec.arrays import Arrays
+from harness.worker.calls import make_steps
+from harness.worker.context import Context
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedBlock:
+    """A block's steps, and on rank 0 the state before and after them."""
+
+    steps: int
+    before: Arrays
+    after: Arrays
+
+
+def watch(context: Context, time_block: Callable[..., object], steps: int) -> WatchedBlock:
+    """Make a block of so many steps by `time_block`, as the timed ones are made. All ranks call it together."""
+    before = context.program.state()
+    time_block(steps_per_block=steps)
+    context.made(steps)
+    after = context.program.state()
+    return WatchedBlock(steps=steps, before=before or {}, after=after or {})
+
+
+def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[Any]) -> Iterable[Check]:
+    """Load the state from before the block, and make its steps again, waiting after each call.
+
+    The order of asynchronous updates is not known, and theirs are counted instead.
+    """
+    if context.spec.algorithm == "asynchronous":
+        return
+    before = context.agree.arrays("watched", watched.before)
+    replays = [_again(context, before, watched.steps, resident)]
+    equal = context.draft.rank != 0 or replay.replayed(before, watched.after, replays).passed
+    if not context.agree.on("replayed", float(equal)):
+        replays.append(_again(context, before, watched.steps, resident))  # how far do two replays differ?
+    if context.draft.rank == 0:
+        yield replay.replayed(before, watched.after, replays)
+
+
+def _again(context: Context, before: Arrays, steps: int, resident: Sequence[Any]) -> Arrays:
+    """The state after the steps of the block, made one call at a time from the state before it."""
+    program, of_call = context.program, context.spec.steps_per_call
+    program.load_state(before)
+    for start in range(0, steps, of_call):
+        make_steps(program, [resident[step % len(resident)] for step in range(start, start + of_call)])
+        program.sync()
+    return program.state() or {}
