@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -18,7 +17,6 @@ from refusals import names, refused
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.contract import World
-from harness.machine import devices
 from harness.machine.devices import Gpu, visible
 from harness.planning import presets
 from harness.planning.matrix import make_plan
@@ -498,36 +496,6 @@ def test_cuda_visible_devices_as_cuda_reads_it():
     assert tokens("1,-1,0") == ["1"]
     assert tokens("-1") == []
     assert tokens("GPU-a") == ["not GPU-a"]  # ambiguous
-
-
-def test_a_setting_that_names_no_gpu_is_not_silently_a_cpu_run(monkeypatch):
-    pynvml = pytest.importorskip("pynvml")
-    for name, value in {
-        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "580", "nvmlDeviceGetCount": 0,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(pynvml, name, lambda value=value: value)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
-    names(devices._gpus()[2], "CUDA_VISIBLE_DEVICES=MIG-1234")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert devices._gpus()[2] == ""
-
-
-def test_a_gpu_says_its_limits_if_it_can(monkeypatch):
-    pynvml = pytest.importorskip("pynvml")
-
-    def refused(*_):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    for name, value in {
-        "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": "580", "nvmlDeviceGetCount": 1,
-        "nvmlDeviceGetHandleByIndex": "handle", "nvmlDeviceGetUUID": "GPU-aa", "nvmlDeviceGetName": "NVIDIA H200",
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=2**30), "nvmlDeviceGetEnforcedPowerLimit": 700_000,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(pynvml, name, lambda *_, value=value: value)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxClockInfo", refused)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    ((gpu,), driver, problem) = devices._gpus()
-    assert (gpu.name, gpu.power_limit_watts, gpu.max_clock_mhz, driver, problem) == ("NVIDIA H200", 700, 0, "580", "")
 
 
 def test_every_asynchronous_push_of_the_parity_phase_has_a_rate(machine):

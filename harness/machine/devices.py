@@ -1,19 +1,21 @@
-"""What this machine can train on. GPUs are found by NVML: no framework is imported and no CUDA context is made."""
+"""What this machine can train on: its GPUs that CUDA_VISIBLE_DEVICES leaves visible, and its processor."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from harness.machine import nvml
 from harness.spec import Gpu
 from harness.spec.errors import MachineUnfit
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class Machine:
     memory_bytes: int
     system: str
     gpu_problem: str = ""  # why the GPUs cannot be used, although there seems to be a driver
+    exclusive: bool = False  # whether a GPU takes one process at a time only
 
 
 def cores() -> tuple[int, ...]:
@@ -39,7 +42,7 @@ def cores() -> tuple[int, ...]:
 @cache
 def machine() -> Machine:
     """This machine. Its devices are looked up once."""
-    gpus, driver, problem = _gpus()
+    gpus, exclusive, driver, problem = _gpus()
     return Machine(
         gpus=gpus,
         driver=driver,
@@ -48,55 +51,47 @@ def machine() -> Machine:
         memory_bytes=psutil.virtual_memory().total,
         system=f"{platform.system()} {platform.release()} {platform.machine()}{', virtual machine' * _virtual()}",
         gpu_problem=problem,
+        exclusive=exclusive,
     )
 
 
 def require_healthy(found: Machine) -> None:
-    """Raises MachineUnfit if there is a GPU driver that does not work."""
+    """Raises MachineUnfit if there are GPUs, or a driver, that do not work."""
     if found.gpu_problem:
         raise MachineUnfit(f"no GPU can be used ({found.gpu_problem}): fix that, or pass --platform cpu")
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str, str]:
-    """Visible GPUs, driver version, and what went wrong, or "". To have no driver is no problem: there are no GPUs."""
-    import pynvml  # the module of the package nvidia-ml-py
+def require_alike(gpus: Sequence[Gpu]) -> None:
+    """Raises MachineUnfit for GPUs of several models: the slowest would set the pace, and one GPU could not be compared
+    with several."""
+    models: dict[str, list[str]] = {}
+    for gpu in gpus:
+        models.setdefault(gpu.name, []).append(gpu.token)
+    if len(models) > 1:
+        found = "; ".join(f"{name}: {','.join(tokens)}" for name, tokens in models.items())
+        first = ",".join(next(iter(models.values())))
+        raise MachineUnfit(
+            f"the {len(gpus)} GPUs are of different models ({found}): choose those of one model, e.g. with "
+            f"{VISIBLE}={first}, or pass --devices 1"
+        )
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        absent = isinstance(error, pynvml.NVMLError_LibraryNotFound | pynvml.NVMLError_DriverNotLoaded)  # pyright: ignore
-        return (), "", "" if absent else str(error)
-    try:
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            name = pynvml.nvmlDeviceGetName(handle)
-            milliwatts = _or_zero(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-            clock = _or_zero(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
-            limits = {"power_limit_watts": milliwatts / 1000, "max_clock_mhz": clock}
-            found.append((uuid, Gpu(token=str(index), name=name, memory_bytes=memory, uuid=uuid, **limits)))
-    except pynvml.NVMLError as error:
-        return (), "", str(error)
-    finally:
-        pynvml.nvmlShutdown()
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    gpus, stray = visible(found, setting)
+
+def _gpus() -> tuple[tuple[Gpu, ...], bool, str, str]:
+    """Visible GPUs, whether one of them takes one process at a time only, the driver version, and what is wrong."""
+    found, driver, problem = nvml.find_gpus()
+    if problem or not driver:
+        return (), False, driver, problem
+    setting = os.environ.get(VISIBLE)
+    gpus, stray = visible([(each.gpu.uuid, each.gpu) for each in found], setting)
     if stray:
         wrong = f"{stray!r} does not name exactly one GPU of this machine; MIG devices are not supported"
-        return (), driver, f"CUDA_VISIBLE_DEVICES={setting}: {wrong}"
-    return gpus, driver, ""
-
-
-def _or_zero(ask: Callable[..., int], *about: Any) -> int:
-    import pynvml
-
-    try:
-        return ask(*about)
-    except pynvml.NVMLError:  # not every GPU and driver can say
-        return 0
+        return (), False, driver, f"{VISIBLE}={setting}: {wrong}"
+    chosen = [each for each in found if each.gpu in gpus]
+    for each in chosen:
+        if each.problem:
+            wrong = f"GPU {each.gpu.token} ({each.gpu.name}): {each.problem}; {VISIBLE} can hide it"
+            return (), False, driver, wrong
+    return gpus, any(each.exclusive for each in chosen), driver, ""
 
 
 def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[tuple[Gpu, ...], str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from harness import checkpoints, workloads
-from harness.machine.devices import Machine, require_healthy
+from harness.machine.devices import Machine, require_alike, require_healthy
 from harness.planning.run_request import Request, TrainingRequest
 from harness.spec import (
     FrameworkSpec,
@@ -65,14 +65,18 @@ def resolve_platform(request: Request, machine: Machine) -> Platform:
 
 
 def device_counts(request: Request, machine: Machine, platform: Platform) -> tuple[int, ...]:
-    """The numbers of devices, each once. Raises UsageError for more devices than there are."""
+    """The numbers of devices, each once. Raises UsageError for more devices than there are, MachineUnfit for GPUs of
+    several models."""
     most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
     limit = "the number of visible GPUs" if platform == "gpu" else "virtual CPU devices"
     for count in request.devices:
         if not 1 <= count <= most:
             raise UsageError(f"--devices {count}: allowed are 1 to {most} ({limit})")
     default = most if platform == "gpu" else 2
-    return tuple(dict.fromkeys(request.devices)) or (default,)
+    counts = tuple(dict.fromkeys(request.devices)) or (default,)
+    if platform == "gpu":
+        require_alike(machine.gpus[: max(counts)])
+    return counts
 
 
 def timeout_seconds(request: Request) -> float:

@@ -39,7 +39,7 @@ def machine(results: Sequence[TrialResult]) -> Table:
 
 
 def _gpu(gpu: Gpu) -> str:
-    words = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB"]
+    words = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "memory unknown"]
     words += [f"power limit {gpu.power_limit_watts:.0f} W"] if gpu.power_limit_watts else []
     words += [f"up to {gpu.max_clock_mhz} MHz"] if gpu.max_clock_mhz else []
     return ", ".join(words)

@@ -14,7 +14,7 @@ from typing import Any
 from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
 from harness.machine import machine_record
-from harness.machine.devices import machine
+from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
@@ -107,6 +107,8 @@ def resume_run(
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
+        if intent.plan.platform == "gpu":
+            require_healthy(machine())
         check_machine(intent.machine, machine_record.hardware(machine()))
         return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)
 

@@ -173,7 +173,7 @@ class Session:
 
     def _prove_side_by_side(self, specs: list[TrialSpec]) -> list[TrialSpec]:
         """Run parity phases several at a time where they may share GPUs; returns the cells still to be proved."""
-        together = [spec for spec in specs if pool.may_share(spec)]
+        together = [spec for spec in specs if pool.may_share(spec) and not self.machine.exclusive]
         at_once = pool.at_once(together, cores=len(self.machine.cores), memory_bytes=virtual_memory().available)
         if at_once == 1:
             return specs

@@ -11,7 +11,7 @@ class Gpu:
 
     token: str
     name: str
-    memory_bytes: int
+    memory_bytes: int  # 0: unknown, as where the GPU shares the memory of the host
     uuid: str = ""
     power_limit_watts: float = 0.0  # the limit in force; 0: unknown
     max_clock_mhz: int = 0  # of the multiprocessors; 0: unknown

@@ -24,7 +24,7 @@ HARDWARE = (
 
 def hardware(machine: Hardware) -> Table:
     """The table that nvidia-smi would show."""
-    listed = tuple((gpu.token, gpu.name, gpu.memory_bytes / 2**20, machine.driver) for gpu in machine.gpus)
+    listed = tuple((gpu.token, gpu.name, gpu.memory_bytes / 2**20 or None, machine.driver) for gpu in machine.gpus)
     return Table(HARDWARE, listed or (("none", machine.cpu, None, None),))
 
 

@@ -1,0 +1,153 @@
+"""What NVML says of the GPUs: which there are, which of them cannot be used, and what happens on one at this moment.
+
+No framework is imported and no CUDA context is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pynvml  # the module of the package nvidia-ml-py
+
+from harness.spec import Gpu
+
+TOO_HOT = (
+    pynvml.nvmlClocksThrottleReasonHwSlowdown
+    | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
+    | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown
+    | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown
+)
+"""Reasons for lower clocks that are a fault of the machine. To reach the power limit is normal under load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundGpu:
+    """A GPU of this machine, visible to CUDA or not."""
+
+    gpu: Gpu
+    problem: str = ""  # why no program can use it
+    exclusive: bool = False  # whether one process at a time may use it
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuProcess:
+    """A process that uses a GPU. In a container its number may be that of the host."""
+
+    pid: int
+    kind: Literal["compute", "graphics"]
+    memory_bytes: int | None = None  # None: NVML does not say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What happens on one GPU. None: NVML does not say."""
+
+    processes: tuple[GpuProcess, ...] | None = None
+    memory_used: int | None = None  # bytes, without what the driver reserves for itself
+    throttled: bool = False  # the clocks are lower because the GPU is too hot, or lacks power
+    lost: bool = False  # it does not answer any more, until the machine is restarted
+
+
+def find_gpus() -> tuple[list[FoundGpu], str, str]:
+    """All GPUs, the driver version, and why none can be used, or "". To have no driver is no problem: there are no
+    GPUs."""
+    try:
+        with opened():
+            driver = pynvml.nvmlSystemGetDriverVersion()
+            return [_find(index) for index in range(pynvml.nvmlDeviceGetCount())], driver, ""
+    except pynvml.NVMLError as error:
+        if _code(error) in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
+            return [], "", ""
+        if _code(error) == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            return [], "", "Driver/library version mismatch: the NVIDIA driver was updated; restart the machine"
+        return [], "", str(error)
+
+
+def read(uuid: str) -> Reading:
+    """What happens on a GPU now. Takes about a millisecond."""
+    try:
+        with opened():
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            return Reading(processes=_processes(handle), memory_used=_memory_used(handle), throttled=_throttled(handle))
+    except pynvml.NVMLError as error:
+        return Reading(lost=_code(error) == pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def _code(error: pynvml.NVMLError) -> int:
+    return getattr(error, "value")  # noqa: B009 -- pynvml sets it where no type checker sees it
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[None]:
+    """Keep NVML open. A session does so: opening it anew can take a second."""
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _find(index: int) -> FoundGpu:
+    try:
+        return _describe(index, pynvml.nvmlDeviceGetHandleByIndex(index))
+    except pynvml.NVMLError as error:  # one GPU that does not work must not hide the others
+        return FoundGpu(gpu=Gpu(token=str(index), name="unknown", memory_bytes=0), problem=str(error))
+
+
+def _describe(index: int, handle: Any) -> FoundGpu:
+    gpu = Gpu(
+        token=str(index),
+        name=pynvml.nvmlDeviceGetName(handle),
+        memory_bytes=_ask(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) or 0,
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        power_limit_watts=(_ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) or 0) / 1000,
+        max_clock_mhz=_ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0,
+    )
+    in_instances, _ = _ask(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
+    mode = _ask(pynvml.nvmlDeviceGetComputeMode, handle)
+    problem = ""
+    if in_instances:
+        problem = f"it is in MIG mode, which is not supported; turn that off with nvidia-smi -i {index} -mig 0"
+    elif mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+        problem = f"its compute mode prohibits programs; change it with nvidia-smi -i {index} -c 0"
+    return FoundGpu(gpu=gpu, problem=problem, exclusive=mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+
+
+def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:
+    """A process that computes and draws counts as one that computes."""
+    computing = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    drawing = _ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)
+    if computing is None:
+        return None
+    found = {each.pid: GpuProcess(pid=each.pid, kind="graphics", memory_bytes=_memory(each)) for each in drawing or ()}
+    found |= {each.pid: GpuProcess(pid=each.pid, kind="compute", memory_bytes=_memory(each)) for each in computing}
+    return tuple(found.values())
+
+
+def _memory(process: Any) -> int | None:
+    """The bytes that a process uses; pynvml gives None where NVML does not say."""
+    return None if process.usedGpuMemory is None else int(process.usedGpuMemory)
+
+
+def _memory_used(handle: Any) -> int | None:
+    # The second version leaves out what the driver reserves for itself: hundreds of megabytes on some GPUs.
+    found = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    found = found or _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    return int(found.used) if found else None
+
+
+def _throttled(handle: Any) -> bool:
+    return bool((_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0) & TOO_HOT)
+
+
+def _ask(question: Callable[..., Any], *about: Any) -> Any:
+    """The answer; None if this GPU or this driver cannot say. Raises NVMLError for a GPU that is lost."""
+    try:
+        return question(*about)
+    except pynvml.NVMLError as error:
+        if _code(error) == pynvml.NVML_ERROR_GPU_IS_LOST:
+            raise
+        return None

@@ -1,0 +1,122 @@
+"""Stands in for nvidia-ml-py: GPUs as a JSON file describes them, named by FAKE_NVML and read anew at every question.
+
+{"init": "LibraryNotFound", "gpus": [{"uuid": "GPU-a", ...}]}. An answer that is the name of an error raises that error:
+{"memory": "NotSupported"}. Constants, errors and everything else are those of the real module.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+HERE = Path(__file__).parent
+
+
+def real():
+    """The module that this one hides."""
+    for folder in sys.path:
+        path = Path(folder or ".") / "pynvml.py"
+        if path.is_file() and path.parent.resolve() != HERE.resolve():
+            spec = importlib.util.spec_from_file_location("real_pynvml", path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # it looks itself up, to make the classes of its errors
+            spec.loader.exec_module(module)
+            return module
+    raise ImportError("nvidia-ml-py is not installed")
+
+
+REAL = real()
+globals().update({name: value for name, value in vars(REAL).items() if not name.startswith("__")})
+
+GPU = {
+    "name": "NVIDIA H200", "memory": 150_754_820_096, "used": 0, "power": 700_000, "clock": 1980,
+    "mig": "NotSupported", "mode": 0, "compute": [], "graphics": [], "reasons": 0,
+}  # fmt: skip
+
+
+def state():
+    return json.loads(Path(os.environ["FAKE_NVML"]).read_text())
+
+
+def answer(value):
+    """A value of the file; raises the error that a text names."""
+    error = getattr(REAL, f"NVMLError_{value}", None) if isinstance(value, str) else None
+    if error is not None:
+        raise error
+    return value
+
+
+def about(uuid, key):
+    """What the file says of a GPU. One that is lost answers nothing."""
+    (gpu,) = [gpu for gpu in state()["gpus"] if gpu["uuid"] == uuid]
+    answer(gpu.get("lost", ""))
+    return answer((GPU | gpu)[key])
+
+
+def nvmlInit():
+    answer(state().get("init", ""))
+
+
+def nvmlShutdown():
+    pass
+
+
+def nvmlSystemGetDriverVersion():
+    return "580.1"
+
+
+def nvmlDeviceGetCount():
+    return len(state()["gpus"])
+
+
+def nvmlDeviceGetHandleByIndex(index):
+    return nvmlDeviceGetHandleByUUID(state()["gpus"][index]["uuid"])
+
+
+def nvmlDeviceGetHandleByUUID(uuid):
+    about(uuid, "name")
+    return uuid
+
+
+def nvmlDeviceGetUUID(handle):
+    return handle
+
+
+def nvmlDeviceGetName(handle):
+    return about(handle, "name")
+
+
+def nvmlDeviceGetMemoryInfo(handle, version=None):
+    return SimpleNamespace(total=about(handle, "memory"), used=about(handle, "used"))
+
+
+def nvmlDeviceGetEnforcedPowerLimit(handle):
+    return about(handle, "power")
+
+
+def nvmlDeviceGetMaxClockInfo(handle, kind):
+    return about(handle, "clock")
+
+
+def nvmlDeviceGetMigMode(handle):
+    return about(handle, "mig"), about(handle, "mig")
+
+
+def nvmlDeviceGetComputeMode(handle):
+    return about(handle, "mode")
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in about(handle, "compute")]
+
+
+def nvmlDeviceGetGraphicsRunningProcesses(handle):
+    return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in about(handle, "graphics")]
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    return about(handle, "reasons")
