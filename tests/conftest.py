@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import mmap
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,6 +73,10 @@ def quick() -> dict[str, str]:
                 return found
     return found | {"XLA_FLAGS": f"--{flag}=false"}
 
+
+# Tests that run at the same time measure nothing, so they need not know of each other.
+os.environ["LIKEFORLIKE_LOCKS"] = tempfile.mkdtemp(prefix="likeforlike-locks-")
+atexit.register(shutil.rmtree, os.environ["LIKEFORLIKE_LOCKS"], ignore_errors=True)
 
 QUICK = quick()
 for variable, value in QUICK.items():

@@ -35,12 +35,12 @@ def hardware(machine: Machine) -> Hardware:
         cores=len(machine.cores),
         memory_bytes=machine.memory_bytes,
         system=machine.system,
-        boot=_boot(),
+        boot=boot(),
         python=platform.python_version(),
     )
 
 
-def _boot() -> str:
+def boot() -> str:
     """What identifies this uptime of the machine, on Linux; "" elsewhere."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
