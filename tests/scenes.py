@@ -17,6 +17,7 @@ from harness.spec import (
     OUT_OF_TIME,
     Check,
     DeviceShare,
+    Disturbance,
     Epoch,
     OptimizerSpec,
     Parity,
@@ -143,6 +144,21 @@ def all_that_can_fail() -> list[TrialResult]:
 def nothing_ran() -> list[TrialResult]:
     """Neither framework is installed."""
     return [failed(name, "single", 1, "unavailable", f"pip install {name}") for name in ("torch", "jax")]
+
+
+@scene
+def disturbed() -> list[TrialResult]:
+    """On GPUs: launches beside other processes, one of them with a hostile name, and with lowered clocks."""
+    on_gpus: Any = {"machine": GPUS, "spec": {"platform": "gpu"}}
+    beside = Disturbance(kind="compute", device="GPU-b", pid=4711, name=HOSTILE, memory_bytes=3 * 2**30)
+    display = Disturbance(kind="graphics", device="GPU-a", pid=900, name="Xorg", memory_bytes=2**27)
+    seen = [(display,), (display, beside), (display, Disturbance(kind="throttled", device="GPU-b"))]
+    alone = launches("torch", "single", seconds=(1.0, 1.0, 1.0), **on_gpus)
+    return [*alone, *(with_disturbances(cell("torch", "ddp", 2, n, **on_gpus), *each) for n, each in enumerate(seen))]
+
+
+def with_disturbances(result: TrialResult, *disturbances: Disturbance) -> TrialResult:
+    return replace(result, conditions=replace(result.conditions, disturbances=disturbances))
 
 
 @scene

@@ -32,6 +32,7 @@ from harness.spec import (
     Described,
     DescribedSetting,
     DeviceShare,
+    Disturbance,
     Epoch,
     FrameworkSpec,
     Gpu,
@@ -115,6 +116,7 @@ OTHER: dict[str, Any] = {
     "conditions.lock": "other",
     "conditions.environment": {"NCCL_ALGO": "Tree"},
     "conditions.cores": 9,
+    "conditions.disturbances": (Disturbance(kind="compute", device="GPU-1", pid=7),),
     "conditions.hardware.gpus": (Gpu(token="0", name="H100", memory_bytes=1),),
     "conditions.hardware.driver": "9",
     "conditions.hardware.cpu": "another",
@@ -525,7 +527,7 @@ def test_the_schema_changes_with_its_version_alone():
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
     kinds += [Timing, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause, Described]
-    kinds += [DescribedSetting]
+    kinds += [DescribedSetting, Disturbance]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

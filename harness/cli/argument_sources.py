@@ -15,7 +15,7 @@ PREFIX = "HARNESS_"
 SHARED = tuple(
     flag_of(item.name).replace("-", "_") for arguments in (RunArguments, TrainArguments) for item in fields(arguments)
 )
-OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes")
+OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes", "device_guard")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

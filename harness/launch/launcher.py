@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.messages import Answer, Phase, Progress
-from harness.spec import Cause, Precision, Status, TrialSpec
+from harness.spec import Cause, Disturbance, Precision, Status, TrialSpec
 
 POLL_SECONDS = 0.1
 
@@ -51,6 +51,7 @@ class Outcome:
     traceback: str = ""
     answers: tuple[Answer, ...] = ()
     cores: int = 0  # CPU cores that each process may use
+    disturbances: tuple[Disturbance, ...] = ()  # what may have slowed it down
 
 
 class Running(Protocol):

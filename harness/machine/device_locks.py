@@ -52,7 +52,8 @@ class Holder:
             return "a process that did not say who it is"
         elsewhere = "" if self.host == socket.gethostname() else f" on {_shown(self.host)}"
         where = f", in {_shown(self.folder)}" if self.folder else ""
-        return f"pid {self.pid} of {_shown(self.user)}{elsewhere} since {_shown(self.since)} ({_shown(self.command)}{where})"
+        who = f"pid {self.pid} of {_shown(self.user)}{elsewhere} since {_shown(self.since)}"
+        return f"{who} ({_shown(self.command)}{where})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def lock_folder() -> Path:
     if not chosen:
         return FOLDER
     if not Path(chosen).is_dir():
-        raise UsageError(f"{FOLDER_VARIABLE}={chosen}: is not a folder; name one that all users of the devices can write")
+        raise UsageError(f"{FOLDER_VARIABLE}={chosen}: is not a folder; name one that all users can write")
     return Path(chosen)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.reporting import (
     definitions,
     descriptions,
+    disturbed_launches,
     figures,
     parity_section,
     provenance,
@@ -61,6 +62,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _timelines(cells)
     body += _placement(cells)
     body.append(parity_section.section(cells))
+    body += disturbed_launches.section(cells)
     body += _problems(cells)
     body += [_reproduction(results), _software(cells), *notes]
     return Report(f"{workloads} on {descriptions.devices(results)}", tuple(body))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.reporting import descriptions, loss_agreement, naming, training, tutorial
+from harness.reporting import descriptions, disturbed_launches, loss_agreement, naming, training, tutorial
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
@@ -26,6 +26,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
     if ran:
         lines += _proved(ran)
     lines += loss_agreement.disagreements(cells) + _not_run(cells)
+    lines += disturbed_launches.sentence(results)
     lines += training.sentences(training.trained(cells))
     lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
     return lines

@@ -21,9 +21,10 @@ from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.reporting import summary
 from harness.results import store
+from harness.session.device_guard import DeviceGuard
 from harness.session.measuring import Session
-from harness.spec import TrialResult
-from harness.spec.errors import Interrupted, UsageError
+from harness.spec import GuardMode, TrialResult
+from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display
 
 
@@ -59,11 +60,13 @@ def start_run(
     recipe: str = "",
     display: Display,
     budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> Finished:
     """Measure a plan in a new folder and write its report.
 
     `command`: what is recorded in place of sys.argv. It includes what came from a file or the environment, and leaves
-    out the run's folder. `name`: what a default folder is named after, in place of the workloads.
+    out the run's folder. `name`: what a default folder is named after, in place of the workloads. `device_guard`: what
+    is done about others on the devices; None stands for "refuse" on GPUs and "warn" on CPU devices.
     """
     check_data(data, plan)
     if all(trial.status == "skipped" for trial in plan.trials):
@@ -83,8 +86,8 @@ def start_run(
     store.write_intent(folder, intent)
     try:
         with store.held(folder):
-            return _measure_and_report(intent, folder, [], display, budget_minutes)
-    except UsageError:
+            return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard)
+    except (UsageError, MachineUnfit):
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 
@@ -97,7 +100,12 @@ def _slug(plan: Plan, name: str) -> str:
 
 
 def resume_run(
-    folder: Path, interpreters: Mapping[str, str], *, display: Display, budget_minutes: float | None = None
+    folder: Path,
+    interpreters: Mapping[str, str],
+    *,
+    display: Display,
+    budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> Finished:
     """Go on with a run: measure what has no result yet, and continue trainings from their last checkpoint.
 
@@ -110,7 +118,7 @@ def resume_run(
         if intent.plan.platform == "gpu":
             require_healthy(machine())
         check_machine(intent.machine, machine_record.hardware(machine()))
-        return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)
+        return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes, device_guard)
 
 
 def _measure_and_report(
@@ -119,22 +127,44 @@ def _measure_and_report(
     finished: list[TrialResult],
     display: Display,
     budget_minutes: float | None,
+    device_guard: GuardMode | None,
 ) -> Finished:
     """Measure what is left of a run, or as much of it as there is time for, and write its report."""
     budget = math.inf if budget_minutes is None else 60 * budget_minutes
-    session = Session(intent, machine(), folder, finished=finished, budget_seconds=budget, display=display)
-    restore = install_signal_handlers()
-    try:
-        results = session.measure_all()
-    except Interrupted as interruption:
-        interruption.folder = str(folder)
-        raise
-    finally:
-        restore()
-        if session.rows.results:
-            write_environment(session, folder / "environment.json")
-            reporting.write(folder, session.rows.results)
-    return Finished(results=results, folder=folder)
+    guard = _guard(intent, folder, finished, display, device_guard)
+    with guard.held():
+        session = Session(
+            intent, machine(), folder, finished=finished, budget_seconds=budget, guard=guard, display=display
+        )
+        restore = install_signal_handlers()
+        try:
+            results = session.measure_all()
+        except Interrupted as interruption:
+            interruption.folder = str(folder)
+            raise
+        finally:
+            restore()
+            if session.rows.results:
+                write_environment(session, folder / "environment.json")
+                reporting.write(folder, session.rows.results)
+        return Finished(results=results, folder=folder)
+
+
+def _guard(
+    intent: store.Intent,
+    folder: Path,
+    finished: Sequence[TrialResult],
+    display: Display,
+    mode: GuardMode | None,
+) -> DeviceGuard:
+    """The guard of the devices that are still needed."""
+    done = {(result.spec.cell, result.spec.launch) for result in finished}
+    left = [spec for spec in intent.plan.runnable() if (spec.cell, spec.launch) not in done]
+    if intent.plan.platform == "cpu":
+        # Their times say little anyway, and a machine has only one processor: a second run is told, not refused.
+        return DeviceGuard((), cpu=bool(left), mode=mode or "warn", folder=folder, display=display)
+    gpus = machine().gpus[: max((spec.devices for spec in left), default=0)]
+    return DeviceGuard(gpus, mode=mode or "refuse", folder=folder, display=display)
 
 
 def write_environment(session: Session, path: Path) -> None:

@@ -41,6 +41,7 @@ def found(planned: Conditions, outcome: Outcome) -> Conditions:
         lock=first.lock,
         environment=first.environment,
         cores=outcome.cores,
+        disturbances=outcome.disturbances,
     )
 
 
@@ -90,13 +91,14 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
     )
 
 
-def run_facts(intent: store.Intent) -> RunFacts:
+def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
     """What each row says of the run and of this session."""
     return RunFacts(
         command=intent.command,
         recipe=intent.recipe,
         started=intent.started,
         session=datetime.now(UTC).isoformat(timespec="seconds"),
+        device_guard=device_guard,
         preset=intent.plan.preset,
         planned=len(intent.plan.trials),
         version=harness.__version__,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,11 +24,12 @@ from harness.results import store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget
 from harness.session.conditions import before_launch, run_facts
+from harness.session.device_guard import DeviceGuard
 from harness.session.device_references import DeviceReferences
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
-from harness.session.rows import Rows
+from harness.session.rows import Rows, why_ended
 from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
@@ -47,11 +47,14 @@ class Session:
         display: Display,
         finished: Sequence[TrialResult] = (),
         budget_seconds: float = math.inf,
+        guard: DeviceGuard | None = None,
     ) -> None:
         """`finished`: rows of earlier sessions in the same folder, which are not measured again.
+        `guard`: of the devices, if they are to be kept from others.
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
         self.plan, self.machine, self.display = intent.plan, machine, display
+        guard = guard or DeviceGuard((), mode="off", folder=folder, display=display)
         self.hardware = machine_record.hardware(machine)
         self.scratch = Scratch()
         self.budget = Budget(budget_seconds)
@@ -60,7 +63,7 @@ class Session:
         self.rows = Rows(
             folder,
             hardware=self.hardware,
-            about=run_facts(intent),
+            about=run_facts(intent, guard.mode),
             data_given=bool(intent.data),
             finished=finished,
             display=display,
@@ -73,9 +76,9 @@ class Session:
             work=self.scratch.folder,
             references=self.references,
             budget=self.budget,
+            guard=guard,
             display=display,
         )
-
         self.device_references = DeviceReferences(
             self.references, self.launches, row=self._row, work=self.scratch.folder, display=display
         )
@@ -86,16 +89,10 @@ class Session:
         self.display.start(len(first_of_each_computation(trials)) + len(trials))
         try:
             self._prove_and_measure(trials)
-        except Interrupted as interruption:
-            name = signal.Signals(interruption.number).name
-            cause = Cause(kind="interrupted", data={"signal": name})
-            self._give_up(trials, f"the run was interrupted by {name}", cause)
-            raise
         except UsageError:
             raise
-        except Exception as error:
-            cause = Cause(kind="harness_error", data={"type": type(error).__name__})
-            self._give_up(trials, f"the harness failed: {type(error).__name__}: {error}", cause)
+        except (Interrupted, Exception) as error:
+            self._give_up(trials, *why_ended(error))
             raise
         finally:
             self.display.close()

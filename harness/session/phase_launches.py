@@ -15,6 +15,7 @@ from harness.launch.launcher import Launch, Launcher, Outcome, launch
 from harness.messages import Phase
 from harness.planning.plan import Plan
 from harness.session.budget import Budget
+from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
 from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec
 from harness.spec.progress import Display
@@ -32,9 +33,11 @@ class PhaseLaunches:
         work: Path,
         references: References,
         budget: Budget,
+        guard: DeviceGuard,
         display: Display,
     ) -> None:
         """`work`: the session's scratch folder."""
+        self._guard = guard
         self._plan, self._launcher, self._run_folder, self._work = plan, launcher, run_folder, work
         self._references, self._budget, self._display = references, budget, display
         own_cache = plan.compile_cache not in ("", "none")
@@ -46,25 +49,39 @@ class PhaseLaunches:
 
         Where stages are balanced by measured times, the program that will be timed is cut first, and the parity phase
         proves that cut: its own small batches in float64 would balance the stages otherwise.
+
+        Raises MachineUnfit if a GPU is lost.
         """
         reference, groups = self._references.reference(spec)
         if spec.is_cut_by_time:
-            cut = self._run(self._launch(spec, "cut"), stop)
+            cut = self._run_unless_lost(self._launch(spec, "cut"), stop)
             if cut.status != "ok":
                 return cut
             spec = spec.cut_at(cut.answers[0].cut)
         parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
-        return self._run(parity, stop)
+        return self._run_unless_lost(parity, stop)
 
     def run_reference(self, spec: TrialSpec, output: Path, *, rounding: Precision) -> Outcome:
         """Train a float64 cell on its device, and write the reference of the timed cells of a precision to a file."""
         return self._run(replace(self._launch(spec, "reference"), output=output, rounding=rounding), None)
 
     def run_measurement(self, spec: TrialSpec, curve: Path | None) -> Outcome:
-        """Run the timing phase of a trial, or its training. `curve`: the reference of its first steps."""
-        if spec.training:
-            return self._run(self._launch(spec, "training"), None)
-        return self._run(self._launch(spec, "timing", reference=curve), None)
+        """Run the timing phase of a trial, or its training. `curve`: the reference of its first steps.
+
+        Raises MachineUnfit if a GPU is lost.
+        """
+        planned = self._launch(spec, "training") if spec.training else self._launch(spec, "timing", reference=curve)
+        stop = threading.Event()
+        with self._guard.watching(spec.devices, stop) as watch:
+            outcome = self._run(planned, stop)
+        return replace(outcome, disturbances=watch.found)
+
+    def _run_unless_lost(self, planned: Launch, stop: threading.Event | None) -> Outcome:
+        """Launch a phase. Raises MachineUnfit if it fails and a GPU is lost."""
+        outcome = self._run(planned, stop)
+        if outcome.status != "ok":
+            self._guard.require_devices()
+        return outcome
 
     def _run(self, planned: Launch, stop: threading.Event | None) -> Outcome:
         """Launch a phase. When the session is over it is ended, and counts as not yet run."""

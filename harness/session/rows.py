@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from harness.launch.launcher import Outcome
 from harness.results import store
 from harness.session import conditions
 from harness.spec import Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
+from harness.spec.errors import Interrupted, MachineUnfit
 from harness.spec.progress import Display
 
 
@@ -74,6 +76,17 @@ class Rows:
     def has(self, spec: TrialSpec) -> bool:
         """Whether this trial has a row."""
         return (spec.cell, spec.launch) in self._recorded
+
+
+def why_ended(error: BaseException) -> tuple[str, Cause]:
+    """What the rows of trials say that an error kept from being measured."""
+    if isinstance(error, Interrupted):
+        name = signal.Signals(error.number).name
+        return f"the run was interrupted by {name}", Cause(kind="interrupted", data={"signal": name})
+    if isinstance(error, MachineUnfit):
+        return str(error), Cause(kind="device_lost")
+    name = type(error).__name__
+    return f"the harness failed: {name}: {error}", Cause(kind="harness_error", data={"type": name})
 
 
 def _describe(result: TrialResult) -> str:

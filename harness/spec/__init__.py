@@ -7,6 +7,7 @@ need only NumPy and their own framework. `harness.results.store` validates it wh
 from harness.spec.causes import Cause, CauseKind
 from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, DescribedSetting, RunFacts
+from harness.spec.disturbances import Disturbance
 from harness.spec.hardware import Gpu, Hardware
 from harness.spec.kinds import (
     FAILURES,
@@ -14,6 +15,7 @@ from harness.spec.kinds import (
     BatchGrowth,
     CompileCache,
     CurveReference,
+    GuardMode,
     Holding,
     Input,
     LastBatch,
@@ -67,9 +69,11 @@ __all__ = [
     "Described",
     "DescribedSetting",
     "DeviceShare",
+    "Disturbance",
     "Epoch",
     "FrameworkSpec",
     "Gpu",
+    "GuardMode",
     "Hardware",
     "Holding",
     "Input",

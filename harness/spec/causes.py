@@ -12,6 +12,7 @@ CauseKind = Literal[
     "cut_short",  # the session's time was up while it ran
     "interrupted",  # by a signal to the harness: {"signal": "SIGINT"}
     "harness_error",  # the harness failed: {"type": "ValueError"}
+    "device_lost",  # a GPU does not answer any more
     "no_reference",  # the golden run could not be computed
     "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
     "out_of_memory",  # {"rank": 1}

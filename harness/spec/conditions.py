@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.spec.disturbances import Disturbance
 from harness.spec.hardware import Hardware
 
 
@@ -26,6 +27,7 @@ class Conditions:
     lock: str | None = None  # the lock file that all packages of the workers match; "": none; None: not recorded
     environment: dict[str, str] = field(default_factory=dict)  # variables of the workers that can change a result
     cores: int = 0  # CPU cores that each process may use
+    disturbances: tuple[Disturbance, ...] = ()  # what may have slowed the launch down
     hardware: Hardware = field(default_factory=Hardware)
 
 
@@ -65,6 +67,7 @@ class RunFacts:
     recipe: str = ""
     started: str = ""  # identifies the run, which may be measured in several sessions
     session: str = ""  # when the session began
+    device_guard: str = ""  # of the session: "refuse", "warn" or "off"; "": not recorded
     preset: str = ""
     planned: int = 0  # trials
     version: str = ""  # of the suite

@@ -249,8 +249,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        'self._give_up(trials, f"the run was interrupted by {name}", cause)',
-                        "assert interruption",
+                        "self._give_up(trials, *why_ended(error))",
+                        "assert error",
                     ),
                 ),
                 tests=(
@@ -289,6 +289,109 @@ GUARANTEES = (
                 tests=(
                     "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
                 ),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="device-lock",
+        promise="Two runs never share a device unseen: the second one ends before its first launch and names the first, "
+        "or says so and is marked. A killed run holds nothing.",
+        breaks=(
+            Break(
+                fault="a lock that another process holds counts as free",
+                edits=(
+                    (
+                        "harness/machine/device_locks.py",
+                        "            return Attempt(holder=_holder_of(descriptor))",
+                        "            pass",
+                    ),
+                ),
+                tests=(
+                    "test_device_locks::test_another_process_is_named",
+                    "test_device_guard::test_a_second_run_that_only_warns_is_marked_until_the_first_ends",
+                ),
+            ),
+            Break(
+                fault="a lock follows a link",
+                edits=(("harness/machine/device_locks.py", "os.O_RDWR | os.O_NOFOLLOW |", "os.O_RDWR |"),),
+                tests=("test_device_locks::test_what_is_no_lock_file_is_neither_followed_nor_changed[link]",),
+            ),
+            Break(
+                fault="a process id alone makes a holder",
+                edits=(
+                    (
+                        "harness/machine/device_locks.py",
+                        "and _start_of(holder.pid) == holder.started",
+                        "and _start_of(holder.pid) is not None",
+                    ),
+                ),
+                tests=("test_device_locks::test_a_live_holder_counts_where_the_file_system_has_no_locks",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="other-programs",
+        promise="Another program on the GPUs is named before a run begins, and marks each launch during which it was "
+        "there. A lost GPU ends the run at once.",
+        breaks=(
+            Break(
+                fault="nobody looks while a launch runs",
+                edits=(
+                    (
+                        "harness/session/device_guard.py",
+                        "while self._gpus and not ended.wait(POLL_SECONDS):",
+                        "while not ended.wait(60) and self._gpus:",
+                    ),
+                ),
+                tests=(
+                    "test_device_guard::test_a_program_that_comes_and_goes_in_a_launch_is_seen",
+                    "test_device_guard::test_a_lost_gpu_ends_the_launch_at_once",
+                ),
+            ),
+            Break(
+                fault="memory that nobody explains counts as free",
+                edits=(
+                    (
+                        "harness/session/device_guard.py",
+                        "if not (others or launched) and used > UNEXPLAINED_BYTES:",
+                        "if not (others or launched) and used < 0:",
+                    ),
+                ),
+                tests=("test_device_guard::test_a_program_that_computes_on_a_gpu_is_named",),
+                error="Failed",
+            ),
+            Break(
+                fault="our own processes count as somebody else's",
+                edits=(
+                    (
+                        "harness/session/device_guard.py",
+                        "if process.pid not in self._ours and (name or not launched):",
+                        "if name or not launched:",
+                    ),
+                ),
+                tests=("test_device_guard::test_our_own_processes_are_nobody_else",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="unfit-gpus",
+        promise="A GPU that cannot be used is named with what to do, and does not matter where it is hidden.",
+        breaks=(
+            Break(
+                fault="a GPU of which one answer is missing costs all",
+                edits=(
+                    (
+                        "harness/machine/nvml.py",
+                        "        if _code(error) == pynvml.NVML_ERROR_GPU_IS_LOST:\n            raise\n        return None",
+                        "        raise",
+                    ),
+                ),
+                tests=("test_nvml::test_a_gpu_without_memory_of_its_own_can_be_used",),
+            ),
+            Break(
+                fault="a hidden GPU that does not work costs all",
+                edits=(("harness/machine/devices.py", "    for each in chosen:\n", "    for each in found:\n"),),
+                tests=("test_nvml::test_a_gpu_that_is_hidden_does_not_matter",),
             ),
         ),
     ),

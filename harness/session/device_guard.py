@@ -1,0 +1,237 @@
+"""Keeps a session's devices to itself: it holds their locks, and sees who else uses them while launches are measured.
+
+Nobody is disturbed by it: no process that is not ours is ever ended. A launch beside another process is kept, because
+its losses are right and the process may have been idle. Its row says who was there, and so does the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from harness.machine import device_locks, nvml
+from harness.machine.device_locks import DeviceLock, Holder
+from harness.spec import Disturbance, Gpu, GuardMode
+from harness.spec.disturbances import in_words
+from harness.spec.errors import MachineUnfit
+from harness.spec.progress import Display
+
+CPU = "cpu"
+POLL_SECONDS = 1.0
+CONFIRM_SECONDS = 1.0  # how long a process takes to disappear from NVML's list after its end
+UNEXPLAINED_BYTES = 300 * 2**20
+"""Memory of an idle GPU that must belong to some process: a CUDA context alone takes about as much."""
+ADVICE = "wait, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure all the same with --device-guard warn"
+
+
+class DeviceGuard:
+    """The locks of a session, and who held those that it could not get."""
+
+    def __init__(
+        self, gpus: Sequence[Gpu], *, cpu: bool = False, mode: GuardMode, folder: Path, display: Display
+    ) -> None:
+        """`gpus`: all that the session will use. `cpu`: whether it uses CPU devices. `folder`: of the run."""
+        self.gpus, self.mode = tuple(gpus), mode
+        self._devices = [gpu.uuid for gpu in gpus] + [CPU] * cpu
+        self._folder, self._display = folder, display
+        self._locks: dict[str, DeviceLock] = {}  # by device
+        self._others: dict[str, Holder] = {}  # other runs, by the device that they hold
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the locks inside the block. Raises MachineUnfit if others are on the devices and that is refused."""
+        try:
+            with nvml.opened() if self.gpus else contextlib.nullcontext():
+                self._begin()
+                yield
+        finally:
+            for lock in self._locks.values():
+                lock.release()
+
+    def _begin(self) -> None:
+        for device in self._devices:
+            self._lock(device)
+        if self._others and self.mode == "refuse":
+            words = "; ".join(f"{self._name(device)} is held by {who}" for device, who in self._others.items())
+            raise MachineUnfit(f"{words}: another run is measuring there; {ADVICE}")
+        for device, who in self._others.items() if self.mode == "warn" else ():
+            self._warn(f"{self._name(device)} is held by {who}: two runs disturb each other's times")
+        if self.gpus and self.mode != "off":
+            self._look_for_others()
+
+    def require_devices(self) -> None:
+        """Raises MachineUnfit if a GPU is lost: nothing more can be measured."""
+        for gpu in self.gpus:
+            if nvml.read(gpu.uuid).lost:
+                raise MachineUnfit(
+                    f"GPU {gpu.token} ({gpu.name}) is lost: the driver cannot reach it any more; restart the machine, "
+                    f"then go on with run --resume {self._folder}"
+                )
+
+    @contextlib.contextmanager
+    def watching(self, devices: int, stop: threading.Event) -> Iterator[Watch]:
+        """See who else uses the devices of one launch: before it, every second while it runs, and after it.
+
+        Sets `stop` as soon as a GPU is lost. Raises MachineUnfit then.
+        """
+        watch = Watch(() if self.mode == "off" else self.gpus[:devices])
+        for lock in self._locks.values():
+            lock.refresh()
+        if self.mode != "off":
+            self._add_other_runs(watch, devices)
+        watch.look(launched=False)
+        ended = threading.Event()
+        thread = threading.Thread(target=watch.until, args=(ended, stop), daemon=True)
+        thread.start()
+        try:
+            yield watch
+        finally:
+            ended.set()
+            thread.join()
+        watch.look(launched=False, after=True)
+        if watch.lost:
+            self.require_devices()
+        if watch.found:
+            self._warn("; ".join(in_words(each, self.gpus) for each in watch.found))
+
+    def _name(self, device: str) -> str:
+        found = [f"GPU {gpu.token} ({gpu.name})" for gpu in self.gpus if gpu.uuid == device]
+        return found[0] if found else "the processor, for CPU devices,"
+
+    def _warn(self, text: str) -> None:
+        self._display.done(text, "warning")
+
+    def _lock(self, device: str) -> None:
+        attempt = device_locks.lock(device, device_locks.this_process(self._folder))
+        self._others.pop(device, None)
+        if attempt.lock:
+            self._locks[device] = attempt.lock
+        if attempt.holder:
+            self._others[device] = attempt.holder
+        if self.mode == "off":
+            return
+        if attempt.problem:
+            self._warn(f"{self._name(device)} cannot be locked, so another run could measure there: {attempt.problem}")
+        if attempt.left_by:
+            self._display.done(f"{self._name(device)}: lock taken over from {attempt.left_by}, which has ended", "note")
+
+    def _add_other_runs(self, watch: Watch, devices: int) -> None:
+        """Runs that hold a lock still. One that was given back meanwhile is taken."""
+        for device in [*self._others]:
+            self._lock(device)
+        used = self._devices[:devices] if self.gpus else self._devices
+        for device in used:
+            if who := self._others.get(device):
+                watch.add(Disturbance(kind="session", device=device, pid=who.pid))
+
+    def _look_for_others(self) -> None:
+        """Who is on the GPUs before the first launch. Raises MachineUnfit if that is refused."""
+        watch = Watch(self.gpus)
+        watch.look(launched=False)
+        if watch.lost:
+            self.require_devices()
+        # A display is always there on a workstation. It is told with each launch.
+        computing = [each for each in watch.found if each.kind != "graphics"]
+        words = "; ".join(in_words(each, self.gpus) for each in computing)
+        if computing and self.mode == "refuse":
+            raise MachineUnfit(f"in use: {words}; {ADVICE}")
+        if computing:
+            self._warn(words)
+
+
+class Watch:
+    """What was seen on some GPUs during one launch."""
+
+    def __init__(self, gpus: Sequence[Gpu]) -> None:
+        self.lost = False
+        self._gpus = gpus
+        self._ours = {os.getpid()}  # and the processes below it that were seen
+        self._found: dict[tuple[str, str, int], Disturbance] = {}
+
+    @property
+    def found(self) -> tuple[Disturbance, ...]:
+        """All that was seen, each once."""
+        return tuple(self._found.values())
+
+    def add(self, disturbance: Disturbance) -> None:
+        """Keep what was seen, unless it is known already."""
+        self._found.setdefault(_key(disturbance), disturbance)
+
+    def until(self, ended: threading.Event, stop: threading.Event) -> None:
+        """Look every second until the launch has ended. Sets `stop` if a GPU is lost."""
+        while self._gpus and not ended.wait(POLL_SECONDS):
+            self.look(launched=True)
+            if self.lost:
+                stop.set()
+                return
+
+    def look(self, *, launched: bool, after: bool = False) -> None:
+        """Look at all GPUs now. `launched`: processes of this session may use them. `after`: they have just done so."""
+        seen = self._see(launched=launched, after=after)
+        doubtful = {_key(each) for each in seen if not launched and _is_anonymous(each)} - self._found.keys()
+        if doubtful:  # a process that has ended is listed for a moment longer
+            threading.Event().wait(CONFIRM_SECONDS)
+            again = {_key(each) for each in self._see(launched=launched, after=after)}
+            seen = [each for each in seen if _key(each) not in doubtful - again]
+        for each in seen:
+            self.add(each)
+
+    def _see(self, *, launched: bool, after: bool) -> list[Disturbance]:
+        found: list[Disturbance] = []
+        for gpu in self._gpus:
+            reading = nvml.read(gpu.uuid)
+            self.lost |= reading.lost
+            others = self._others(gpu, reading, launched=launched)
+            used = reading.memory_used or 0
+            if not (others or launched) and used > UNEXPLAINED_BYTES:
+                others.append(Disturbance(kind="memory", device=gpu.uuid, memory_bytes=used))
+            if reading.throttled and (launched or after):
+                others.append(Disturbance(kind="throttled", device=gpu.uuid))
+            found += others
+        return found
+
+    def _others(self, gpu: Gpu, reading: nvml.Reading, *, launched: bool) -> list[Disturbance]:
+        """The processes on a GPU that are not of this session.
+
+        In some containers, NVML numbers processes as the host does. Such a process could be one of ours while a launch
+        runs, so it counts only before and after it.
+        """
+        listed = [process for process in reading.processes or () if process.pid not in self._ours]
+        if launched and listed:
+            self._ours |= {child.pid for child in psutil.Process().children(recursive=True)}
+        found = []
+        for process in listed:
+            name = name_of(process.pid)
+            if process.pid not in self._ours and (name or not launched):
+                found.append(
+                    Disturbance(
+                        kind=process.kind,
+                        device=gpu.uuid,
+                        pid=process.pid,
+                        name=name,
+                        memory_bytes=process.memory_bytes,
+                    )
+                )
+        return found
+
+
+def _key(disturbance: Disturbance) -> tuple[str, str, int]:
+    return disturbance.device, disturbance.kind, disturbance.pid
+
+
+def _is_anonymous(disturbance: Disturbance) -> bool:
+    return disturbance.kind != "throttled" and not disturbance.name
+
+
+def name_of(pid: int) -> str:
+    """The name of a process; "" if it cannot be seen from here."""
+    try:
+        name = psutil.Process(pid).name()
+    except (psutil.Error, OverflowError, ValueError):
+        return ""
+    return "".join(character if character.isprintable() else "?" for character in name)
