@@ -294,8 +294,8 @@ GUARANTEES = (
     ),
     Guarantee(
         name="device-lock",
-        promise="Two runs never share a device unseen: the second one ends before its first launch and names the first, "
-        "or says so and is marked. A killed run holds nothing.",
+        promise="Two runs never share a device unseen: the second one ends before its first launch and names the "
+        "first, or says so and is marked. A killed run holds nothing.",
         breaks=(
             Break(
                 fault="a lock that another process holds counts as free",
@@ -382,8 +382,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/machine/nvml.py",
-                        "        if _code(error) == pynvml.NVML_ERROR_GPU_IS_LOST:\n            raise\n        return None",
-                        "        raise",
+                        "            raise\n        return None",
+                        "            raise\n        raise",
                     ),
                 ),
                 tests=("test_nvml::test_a_gpu_without_memory_of_its_own_can_be_used",),

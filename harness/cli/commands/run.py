@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.cli.argument_values import split
 from harness.cli.arguments import (
@@ -18,17 +17,13 @@ from harness.cli.arguments import (
     given,
     request_of,
 )
-from harness.cli.output import fail
+from harness.cli.sessions import resume_and_show, start_and_show
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
-from harness.planning.plan import Plan
 from harness.planning.sweeps import sweep_request
 from harness.spec import GuardMode
 from harness.spec.errors import UsageError, check_name
-
-if TYPE_CHECKING:  # importing a session takes longer than most commands
-    from harness.session.command import Finished
 
 
 def run(
@@ -212,55 +207,3 @@ def check_alone(others: Sequence[str]) -> None:
     """Raises UsageError if --resume is given together with other flags."""
     if others:
         raise UsageError(f"--resume: the run already has its arguments; leave out {' '.join(others)}")
-
-
-def start_and_show(
-    plan: Plan,
-    command: Sequence[str],
-    *,
-    out: Path | None,
-    data: Path | None = None,
-    budget_minutes: float | None,
-    device_guard: GuardMode | None,
-    name: str = "",
-    recipe: str = "",
-) -> int:
-    """Measure a plan, show the results, and return the exit code."""
-    from harness.cli.terminal import make_display
-    from harness.session.command import start_run
-
-    finished = start_run(
-        plan,
-        command,
-        out=out,
-        data=data,
-        name=name,
-        recipe=recipe,
-        display=make_display(),
-        budget_minutes=budget_minutes,
-        device_guard=device_guard,
-    )
-    return show_finished(finished)
-
-
-def resume_and_show(
-    folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None, device_guard: GuardMode | None
-) -> int:
-    """Go on with a run, show the results, and return the exit code."""
-    from harness.cli.terminal import make_display
-    from harness.session.command import resume_run
-
-    finished = resume_run(
-        folder, interpreters, display=make_display(), budget_minutes=budget_minutes, device_guard=device_guard
-    )
-    return show_finished(finished)
-
-
-def show_finished(finished: Finished) -> int:
-    """Show the results of a run; returns its exit code."""
-    from harness.cli.screen import show
-
-    show(finished.results, finished.folder)
-    if finished.usage_error:
-        fail(finished.usage_error, finished.exit_code)
-    return finished.exit_code

@@ -1,0 +1,66 @@
+"""A session of measuring as a command makes it: begun or continued, shown at the end, and turned into an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.output import fail
+from harness.planning.plan import Plan
+from harness.spec import GuardMode
+
+if TYPE_CHECKING:  # importing a session takes longer than most commands
+    from harness.session.command import Finished
+
+
+def start_and_show(
+    plan: Plan,
+    command: Sequence[str],
+    *,
+    out: Path | None,
+    data: Path | None = None,
+    budget_minutes: float | None,
+    device_guard: GuardMode | None,
+    name: str = "",
+    recipe: str = "",
+) -> int:
+    """Measure a plan, show the results, and return the exit code."""
+    from harness.cli.terminal import make_display
+    from harness.session.command import start_run
+
+    finished = start_run(
+        plan,
+        command,
+        out=out,
+        data=data,
+        name=name,
+        recipe=recipe,
+        display=make_display(),
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+    )
+    return show_finished(finished)
+
+
+def resume_and_show(
+    folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None, device_guard: GuardMode | None
+) -> int:
+    """Go on with a run, show the results, and return the exit code."""
+    from harness.cli.terminal import make_display
+    from harness.session.command import resume_run
+
+    finished = resume_run(
+        folder, interpreters, display=make_display(), budget_minutes=budget_minutes, device_guard=device_guard
+    )
+    return show_finished(finished)
+
+
+def show_finished(finished: Finished) -> int:
+    """Show the results of a run; returns its exit code."""
+    from harness.cli.screen import show
+
+    show(finished.results, finished.folder)
+    if finished.usage_error:
+        fail(finished.usage_error, finished.exit_code)
+    return finished.exit_code
