@@ -14,6 +14,7 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused_command
 
+from harness.cli.argument_values import as_interpreters, split_pairs
 from harness.planning.plan import Plan, Planned
 from harness.results import store
 from harness.spec import registry
@@ -37,6 +38,9 @@ from harness.spec import registry
         (["run", "--size", ""], ["--size"]),
         (["plan", "--batch-norm", ""], ["--batch-norm"]),
         (["reproduce", "tutorial", "--values", ","], ["--values"]),
+        *((["run", flag, ""], [flag]) for flag in ("--devices", "--option", "--setting", "--interpreter")),
+        *((["run", flag, ""], [flag]) for flag in ("--compile-cache", "--data", "--out", "--resume")),
+        (["train", "--num-workers", ""], ["--num-workers"]),
         (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["'split_sise'", "split_size?"]),
         (["plan", "--option", "cut=x", "--strategy", "single"], ["--option cut", "single"]),
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
@@ -105,6 +109,11 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
         ("seed: 1", ["c.toml", "TOML"]),
         ("[option]\nsplit_size = 2", ["c.toml", "option"]),
         ("global-batch = 64\nglobal_batch = 128", ["c.toml", "twice"]),
+        ("plan = true", ["c.toml", "'plan'"]),
+        ("tokens = 'x'", ["c.toml", "'tokens'"]),
+        ("devices = []", ["c.toml", "devices"]),
+        ("devices = [[1, 2], [4]]", ["c.toml", "devices"]),
+        ("data = '/nowhere'", ["--data /nowhere"]),  # `data` is a command, too
     ],
 )
 def test_bad_files_are_usage_errors(tmp_path, content, facts):
@@ -118,6 +127,30 @@ def test_a_configuration_that_would_be_ignored_is_an_error(tmp_path):
     (tmp_path / "c.toml").write_text("seed = 7")
     done = harness("plan", "--json", env={"HARNESS_CONFIG": str(tmp_path / "c.toml")})
     assert {trial["spec"]["seed"] for trial in json.loads(done.stdout)["trials"]} == {7}
+
+
+OF_ANOTHER_PRODUCT = ("BUILD_ID", "PIPELINE_ID", "STAGE_ID", "ACCOUNT_ID", "SERVICE_ID", "WORKSPACE", "NODE_INDEX")
+
+
+def test_variables_of_another_product_with_our_prefix_are_left_alone():
+    """Harness CI sets these in every job."""
+    done = harness("list", "workloads", env={f"HARNESS_{name}": "1" for name in OF_ANOTHER_PRODUCT})
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_empty_variable_is_not_taken_for_the_default():
+    refused_command(harness("plan", env={"HARNESS_DEVICES": ""}), "HARNESS_DEVICES")
+
+
+def test_a_comma_or_a_space_in_the_path_of_an_interpreter_is_part_of_it(tmp_path):
+    folder = tmp_path / "a,b c"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+    both = f"fake={folder}/one,jax={folder}/two"
+    assert as_interpreters(split_pairs(both)) == {"fake": f"{folder}/one", "jax": f"{folder}/two"}
+    in_a_variable = {"HARNESS_INTERPRETER": f"fake={folder}/one jax={folder}/three"}
+    refused_command(harness("plan", env=in_a_variable), f"jax={folder}/three")
 
 
 @pytest.mark.parametrize(

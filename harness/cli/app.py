@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Dict, Env
+from cyclopts.config import Env
 
 import harness
-from harness.cli.argument_sources import PREFIX, check_environment, read_toml
+from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.commands import data, listings, plan, report, run
 from harness.cli.output import fail
@@ -62,7 +62,7 @@ def configured(
     check_environment(os.environ)
     sources: list = [Env(PREFIX, command=False)]
     if config is not None:
-        sources.append(Dict(read_toml(config), source=str(config), use_commands_as_keys=False))
+        sources.append(file_source(config, app))
     app.config = [*sources, prepare_tokens]
     return app(tokens, exit_on_error=False, print_error=False) or 0
 

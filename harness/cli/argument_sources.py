@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from cyclopts import App
+from cyclopts.config import Dict
 
 from harness.cli.arguments import RunArguments, TrainArguments, flag_of
 from harness.spec.errors import UsageError, check_name
@@ -15,7 +19,8 @@ PREFIX = "HARNESS_"
 SHARED = tuple(
     flag_of(item.name).replace("-", "_") for arguments in (RunArguments, TrainArguments) for item in fields(arguments)
 )
-OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes", "device_guard")
+OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes", "markdown", "device_guard")
+NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken for a typo of it, from 0 to 1
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -35,12 +40,38 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise UsageError(f"--config {path}: {key} is a table; write it as on the command line, as a string")
         if isinstance(value, dict) or key == "config":
             raise UsageError(f"--config {path}: {key!r} is not a flag; write flags at the top level, not in tables")
+        if isinstance(value, list) and (not value or any(isinstance(item, list | dict) for item in value)):
+            raise UsageError(
+                f"--config {path}: {key} = {value}: must be one value or a list of values; or leave it out"
+            )
+        check_name(f"--config {path}: the flag", key, [name for name in (*SHARED, *OF_ONE_COMMAND) if name != "config"])
     return found
 
 
+def file_source(path: Path, app: App) -> Dict:
+    """The flags in a TOML file, as a source of configuration for any command of the app. Raises UsageError."""
+    found = read_toml(path)
+
+    def below(command: App) -> dict[str, Any]:
+        names = [name for name in command if not name.startswith("-")]  # without --help and --version
+        return {name: below(command[name]) for name in names} or found
+
+    # The flags are repeated for each command. At the top level, cyclopts would take `data` for the command of that
+    # name, and skip it without a word.
+    return Dict(below(app), source=str(path))
+
+
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raises UsageError for a variable with our prefix that names no flag: a typo must not go unnoticed."""
-    known = [PREFIX + name.upper() for name in (*SHARED, *OF_ONE_COMMAND)]
-    for name in environment:
-        if name.startswith(PREFIX):
-            check_name("environment variable", name, known)
+    """Raises UsageError for a variable that is nearly the name of a flag: a typo must not go unnoticed.
+
+    Raises it for an empty variable, too. Others with our prefix are not ours: a CI product called Harness sets HARNESS_BUILD_ID and the like in every job.
+    """
+    known = [name.upper() for name in (*SHARED, *OF_ONE_COMMAND)]
+    for name, value in environment.items():
+        if not name.startswith(PREFIX):
+            continue
+        rest = name.removeprefix(PREFIX)
+        if rest in known and not value.strip():
+            raise UsageError(f"environment variable {name}: is empty; give it a value, or unset it")
+        if rest not in known and difflib.get_close_matches(rest, known, cutoff=NEAR):
+            check_name("environment variable", name, [PREFIX + flag for flag in known])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, Argument, ArgumentCollection, Parameter, Token
+from cyclopts import UNSET, App, Argument, ArgumentCollection, Parameter, Token
 
 from harness.spec.errors import UsageError
 
@@ -19,19 +20,24 @@ def split(values: Sequence[str]) -> list[str]:
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
+def split_pairs(text: str, *, separators: str = ",") -> list[str]:
+    """The parts of a list of NAME=VALUE texts. A value may hold a separator: only one before another NAME= counts."""
+    return [part.strip() for part in re.split(rf"[{separators}](?=[\s{separators}]*[\w.-]+=)", text) if part.strip()]
+
+
 def prepare_tokens(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Check the texts that cyclopts found for each flag in all sources, and cut lists into parts for it to convert.
 
-    cyclopts calls this like a source of configuration, after all others. Raises UsageError for a text that is empty
-    where the default is not: it may come from an unset shell variable, and must not mean the default. Raises it for a
-    number that is not whole, too, which cyclopts would round.
+    cyclopts calls this like a source of configuration, after all others. Raises UsageError for a text that is empty: it
+    may come from an unset shell variable, and must not mean the default. Raises it for a number that is not whole, too,
+    which cyclopts would round.
     """
     flags = [argument for argument in arguments if argument.field_info.is_keyword]
     for argument in flags:
+        if any(token.implicit_value is UNSET and not token.value.strip(", ") for token in argument.tokens):
+            raise UsageError(f"{argument.name}: is empty; give a value, or leave the flag out")
         if argument.hint in (NAMES, NUMBERS):
             argument.tokens = _parts(argument)
-        elif argument.hint in (str, str | None) and any(token.value == "" for token in argument.tokens):
-            _check_may_be_empty(argument)
         if argument.hint in (NUMBERS, int, int | None):
             for token in argument.tokens:
                 _check_whole(token)
@@ -40,14 +46,7 @@ def prepare_tokens(app: App, commands: tuple[str, ...], arguments: ArgumentColle
 def _parts(argument: Argument) -> list[Token]:
     """The texts of a list, cut at the commas."""
     parts = [token.evolve(value=part) for token in argument.tokens for part in split([token.value])]
-    if argument.tokens and not parts:
-        _check_may_be_empty(argument)
     return [part.evolve(index=index) for index, part in enumerate(parts)]
-
-
-def _check_may_be_empty(argument: Argument) -> None:
-    if argument.field_info.default not in ("", ()):
-        raise UsageError(f"{argument.name}: is empty; give a value, or leave the flag out")
 
 
 def _check_whole(token: Token) -> None:
@@ -104,9 +103,9 @@ def mapping(convert: Callable[[Sequence[str]], Mapping[str, Any]]) -> Parameter:
         converter=partial(_converted, convert=convert),
         accepts_keys=False,  # --option split_size=20, not --option.split_size 20
         n_tokens=-1,  # any number
-        env_var_split=lambda _, text, **_options: text.split(),  # as in variables that hold lists
+        env_var_split=lambda _, text, **_options: split_pairs(text, separators=r",\s"),  # a variable may hold a list
     )
 
 
 def _converted(_: type, tokens: Sequence[Token], *, convert: Callable[[Sequence[str]], Mapping[str, Any]]) -> Any:
-    return convert(split([token.value for token in tokens]))
+    return convert([part for token in tokens for part in split_pairs(token.value)])
