@@ -173,7 +173,7 @@ def test_a_stuck_rank_is_hung_and_says_where(tmp_path):
     done, results = run_fake(tmp_path, "--strategy", "hang_rank1", "--timeout", "16")
     assert done.returncode == 1
     assert results["hang_rank1"].status == "hung"
-    names(results["hang_rank1"].reason, "rank 1", "'parity step 1/5'")
+    names(results["hang_rank1"].reason, "rank 1", "'parity step 1/5'", "--timeout 32")
     (log,) = (tmp_path / "run" / "logs").glob("*/rank1.log")
     assert "hang_rank1.py" in log.read_text()  # the stack of the stuck rank
 
@@ -182,6 +182,7 @@ def test_out_of_time_while_making_progress_is_a_timeout(tmp_path):
     done, results = run_fake(tmp_path, "--strategy", "slow_when_timed", "--timeout", "12")
     assert done.returncode == 1
     assert results["slow_when_timed"].status == "timeout"  # 20 steps of a second cannot fit
+    names(results["slow_when_timed"].reason, "--timeout 24")
 
 
 def test_children_in_their_own_session_are_ended(tmp_path):

@@ -141,6 +141,21 @@ def test_bad_requests_name_value_and_choice(machine, request_, facts):
         make_plan(request_, machine)
 
 
+@pytest.mark.parametrize(
+    ("asked", "limits"),
+    [
+        (Request(), (600, 300)),
+        (Request(timeout_seconds=3600), (3600, 1800)),  # a compilation of half an hour can be measured
+        (Request(timeout_seconds=60), (60, 30)),
+        (Request(workloads=("classifier",), training=TrainingRequest()), (86400, 300)),
+        (Request(workloads=("classifier",), training=TrainingRequest(), timeout_seconds=7200), (7200, 3600)),
+    ],
+)
+def test_half_of_the_time_limit_may_pass_without_progress(machine, asked, limits):
+    trials = make_plan(asked, machine).trials
+    assert {(trial.spec.timeout_seconds, trial.spec.stall_seconds) for trial in trials} == {limits}
+
+
 def test_more_gpus_than_there_are():
     with refused("--devices 3", "1 to 2"):
         make_plan(Request(devices=(3,)), make_machine(gpus=2))

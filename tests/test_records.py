@@ -105,6 +105,7 @@ OTHER: dict[str, Any] = {
     "spec.steps_per_block": 9,
     "spec.block_seconds": 9.0,
     "spec.timeout_seconds": 9.0,
+    "spec.stall_seconds": 9.0,
     "spec.training": TrainingSpec(epochs=1, target_accuracy=0.5),
     "conditions.data": "other",
     "conditions.code": "other",

@@ -64,7 +64,8 @@ def file_source(path: Path, app: App) -> Dict:
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises UsageError for a variable that is nearly the name of a flag: a typo must not go unnoticed.
 
-    Raises it for an empty variable, too. Others with our prefix are not ours: a CI product called Harness sets HARNESS_BUILD_ID and the like in every job.
+    Raises it for an empty variable, too. Others with our prefix are not ours: a CI product called Harness sets
+    HARNESS_BUILD_ID and the like in every job.
     """
     known = [name.upper() for name in (*SHARED, *OF_ONE_COMMAND)]
     for name, value in environment.items():

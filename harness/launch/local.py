@@ -23,7 +23,6 @@ from harness.machine.devices import Machine
 from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
 from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
 
-STALL_SHARE, STALL_SECONDS = 0.5, 300.0  # without progress: hung. A share of the time limit, and the most
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
 
 
@@ -186,7 +185,7 @@ def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]]) -
         )
         for rank, share in enumerate(shares)
     )
-    return Group(ranks=ranks, timeout_seconds=spec.timeout_seconds, stall_seconds=stall_seconds(spec))
+    return Group(ranks=ranks, timeout_seconds=spec.timeout_seconds, stall_seconds=spec.stall_seconds)
 
 
 def _answer(folder: Path, rank: int) -> Answer | None:
@@ -195,11 +194,6 @@ def _answer(folder: Path, rank: int) -> Answer | None:
         if path.exists():
             return codec.loads(Answer, path.read_text())
     return None
-
-
-def stall_seconds(spec: TrialSpec) -> float:
-    """How long a trial may go without a sign of progress."""
-    return min(spec.timeout_seconds * STALL_SHARE, STALL_SECONDS)
 
 
 def core_shares(

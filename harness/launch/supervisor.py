@@ -127,10 +127,14 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     time.sleep(0.2)
     where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
     if quiet > group.stall_seconds:
-        reason = f"no progress for {quiet:.1f} s ({where}); a larger --timeout may allow more"
+        # Half of --timeout may pass without progress (harness/planning/request_checks.py).
+        longer = max(4 * group.stall_seconds, group.timeout_seconds)
+        hint = f"stuck, or if not, as in a long compilation, a new run with --timeout {longer:g} waits longer"
+        reason = f"no progress for {quiet:.1f} s ({where}): {hint}"
         return Ending(status="hung", reason=reason, cause=Cause(kind="no_progress", data={"seconds": quiet}))
     cause = Cause(kind="time_limit", data={"seconds": group.timeout_seconds})
-    return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where})", cause=cause)
+    hint = f"a new run with --timeout {2 * group.timeout_seconds:g} allows twice as long"
+    return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where}): {hint}", cause=cause)
 
 
 def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.planning import skip_reasons, step_counts, strategy_options, track_settings
+from harness.planning import request_checks, skip_reasons, step_counts, strategy_options, track_settings
 from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
 from harness.planning.presets import PRESETS
-from harness.planning.request_checks import training_of
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope
 from harness.spec import (
@@ -168,6 +167,7 @@ def _trial(
         parity_steps=step_counts.parity_steps(parity.steps, request),
         parity_batch=parity.parity_batch,
         timeout_seconds=scope.timeout_seconds,
+        stall_seconds=request_checks.stall_seconds(request),
         **_timing_phase(scope, workload),
         **run_options.values(request),
     )
@@ -225,7 +225,9 @@ def _trainings(combination: Combination, scope: Scope, shape: Shape) -> list[Tra
         return [None]
     unit = _batch_unit(combination.strategy, shape)
     return [
-        training_of(combination.workload, asked, batch_unit=unit, workers=count, init_from=scope.init_from)
+        request_checks.training_of(
+            combination.workload, asked, batch_unit=unit, workers=count, init_from=scope.init_from
+        )
         for count in dict.fromkeys(asked.workers)
     ]
 

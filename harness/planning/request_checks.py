@@ -34,6 +34,7 @@ INPUTS: tuple[Input, ...] = get_args(Input)
 NORMALIZATIONS: tuple[Normalization, ...] = ("per_device", "global")  # per_microbatch belongs to pipelines
 MAX_CPU_DEVICES, MAX_WORKERS = 64, 256
 TIMEOUT_SECONDS, TRAINING_TIMEOUT_SECONDS = 600.0, 86400.0
+STALL_SECONDS, STALL_SHARE = 300.0, 0.5  # without progress: by default, and as a share of --timeout
 
 Name = TypeVar("Name", bound=str)
 
@@ -87,6 +88,15 @@ def timeout_seconds(request: Request) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise UsageError(f"--timeout {seconds:g}: must be a positive number of seconds")
     return seconds
+
+
+def stall_seconds(request: Request) -> float:
+    """How many seconds a phase may go without a sign of progress, as while it compiles.
+
+    Half of --timeout, so that a larger one allows a longer compilation. The time limit of `train` is by default a day,
+    half of which would be long to wait for a training that is stuck.
+    """
+    return STALL_SECONDS if request.timeout_seconds is None else STALL_SHARE * request.timeout_seconds
 
 
 def compile_cache(request: Request) -> str:

@@ -82,8 +82,8 @@ class LaunchRequest:
     "How many times to launch each cell, each time in fresh processes. Default: the preset's."
     timeout_seconds: float | None = None
     (
-        "Seconds that one phase of one trial may take. A phase without progress for half of that, or for 300 seconds "
-        "if that is less, counts as hung. Default: 600; one day for train."
+        "Seconds that one phase of one trial may take. A phase without progress for half of that counts as hung, so a "
+        "long compilation needs a larger one. Default: 600; for train one day, and 300 without progress."
     )
     interpreters: Mapping[str, str] = field(default_factory=dict)
     "The Python interpreter for one framework, e.g. tf=/opt/tf/bin/python. Can be repeated."

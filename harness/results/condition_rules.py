@@ -47,6 +47,7 @@ RULES: dict[str, Rule] = {
     "spec.steps_per_block": "pool",
     "spec.block_seconds": "pool",
     "spec.timeout_seconds": "inform",
+    "spec.stall_seconds": "inform",
     # with what it ran
     "conditions.normalization_groups": "pool",
     "conditions.cut": "pool",

@@ -107,6 +107,7 @@ class TrialSpec(RunOptions):
     steps_per_block: int = 10
     block_seconds: float = 0.0
     timeout_seconds: float = 600.0
+    stall_seconds: float = 300.0  # without a sign of progress on any rank: the trial is hung
     training: TrainingSpec | None = None  # in place of the timing phase
 
     def option(self, role: Role, *, of: Mapping[str, Any] | None = None) -> Any:
