@@ -77,7 +77,7 @@ class Answer(RankResult):
     reason: str = ""
     cause: Cause | None = None
     traceback: str = ""
-    ended: float = 0.0  # wall-clock seconds: which rank failed first
+    ended: float = 0.0  # seconds of the host's monotonic clock: which rank failed first
     # with what it ran
     environment: dict[str, str] = field(default_factory=dict)  # variables, as the process saw them
     interpreter: str = ""

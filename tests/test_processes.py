@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def test_the_rank_that_ends_first_is_blamed_where_none_could_answer(tmp_path):
 
 LATE = """
 import json, sys, time
-failed = time.time()
+failed = time.monotonic()
 open("begun", "w").close()
 time.sleep(0.3)  # as an error takes that passes through many frames, or prints a long traceback
 answer = {"rank": 1, "status": "oom", "reason": "no memory", "traceback": "", "ended": failed}
@@ -161,11 +162,48 @@ def test_an_outcome_is_there_whole_or_not_at_all(tmp_path):
 
 
 def test_a_worker_whose_supervisor_died_before_it_began_does_nothing(tmp_path):
-    variables = os.environ | {"LIKEFORLIKE_SUPERVISOR": "1"}  # not its parent
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    variables = os.environ | {"LIKEFORLIKE_SUPERVISOR": str(gone.pid)}
     command = [sys.executable, "-m", "harness.worker.main", str(tmp_path), "--rank", "0"]
     done = subprocess.run(command, cwd=ROOT, env=variables, stderr=subprocess.DEVNULL, timeout=120)
     assert done.returncode == 1
     assert not (tmp_path / "rank0.json").exists()
+
+
+WRAPPED = f"""
+import sys
+sys.path.insert(0, "{ROOT}")
+from harness.spec.processes import die_with_parent
+die_with_parent()
+import time
+open("begun", "w").close()
+time.sleep(3605)
+"""
+
+
+def test_a_rank_below_a_wrapper_that_stays_dies_with_the_supervisor(tmp_path):
+    """As `conda run` does, or a script that loads modules first: Python is the child of a child."""
+    python = f"{shlex.quote(sys.executable)} -c '{WRAPPED}'"
+    with supervised(tmp_path, ["sh", "-c", f"sh -c {shlex.quote(python + '; exit')}; exit"]) as supervisor:
+        assert wait_for(lambda: (tmp_path / "begun").exists(), SECONDS), (tmp_path / "rank0.log").read_text()
+        (rank,) = (process for process in at_work(tmp_path) if process.info["cmdline"][:1] == [sys.executable])
+        supervisor.kill()
+        assert wait_for(lambda: not running_still(rank), SECONDS)
+
+
+def test_a_process_that_is_handed_elsewhere_says_why_it_does_not_begin(tmp_path):
+    elsewhere = [sys.executable, "-c", WRAPPED]
+    with supervised(tmp_path, ["env", "LIKEFORLIKE_SUPERVISOR=999999999", *elsewhere]) as supervisor:
+        assert has_ended(supervisor)
+    names(outcome(tmp_path)["reason"], "supervisor", "--interpreter")
+
+
+def test_a_rank_that_a_real_time_signal_ends_is_named_with_its_number(tmp_path):
+    with supervised(tmp_path, ["sh", "-c", "kill -40 $$"]) as supervisor:
+        assert has_ended(supervisor)
+    assert outcome(tmp_path)["status"] == "killed"
+    names(outcome(tmp_path)["reason"], "signal 40")
 
 
 @contextlib.contextmanager

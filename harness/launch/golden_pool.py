@@ -6,7 +6,6 @@ The devices are idle until the golden references are ready, so all that a plan n
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from harness.machine import machine_record
 from harness.machine.devices import cores
 from harness.spec import OUT_OF_TIME, Cause, codec
 from harness.spec.errors import UsageError
+from harness.spec.processes import signal_name
 
 LONG_FLOPS = 2e10  # about a second of NumPy on one core; a process takes half a second to start
 # BLAS uses at most half the cores: its threads wait for each other, so one that shares its core slows down all.
@@ -108,7 +108,7 @@ def failure(run: GoldenRun, code: int) -> Failure | None:
         raise UsageError(refused.read_text())
     if not code:
         return None
-    reason = f"ended by {signal.Signals(-code).name}; out of host memory?" if code < 0 else f"exit code {code}"
+    reason = f"ended by {signal_name(-code)}; out of host memory?" if code < 0 else f"exit code {code}"
     lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
     what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
     return Failure(reason=": ".join([what, reason, *lines[-1:]]), cause=Cause(kind="no_reference", data={"code": code}))

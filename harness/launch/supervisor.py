@@ -26,6 +26,7 @@ import psutil
 from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
 from harness.messages import Answer, Progress, answer_file, progress_file, write
 from harness.spec import Cause, codec
+from harness.spec.processes import signal_name
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
@@ -54,12 +55,12 @@ def supervise(folder: Path, group: Group) -> Ending:
     """Start all ranks and wait until all have succeeded, one has failed, or their time is up."""
     ranks = [start(folder, rank, order) for rank, order in enumerate(group.ranks)]
     deadline = time.monotonic() + group.timeout_seconds
-    exits: dict[int, float] = {}  # when each rank's failure was first seen, in wall-clock time like the ranks' answers
+    exits: dict[int, float] = {}  # when each rank's failure was first seen, by the clock of the ranks' answers
     places, changed = None, time.monotonic()
     while True:
         codes = [process.poll() for process in ranks]
-        exits |= {rank: time.time() for rank, code in enumerate(codes) if code and rank not in exits}
-        if exits and time.time() - min(exits.values()) > GRACE_SECONDS:
+        exits |= {rank: time.monotonic() for rank, code in enumerate(codes) if code and rank not in exits}
+        if exits and time.monotonic() - min(exits.values()) > GRACE_SECONDS:
             return failure(folder, codes, exits)
         if all(code == 0 for code in codes):
             return Ending(status="ok")
@@ -106,7 +107,7 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
             said = Ending(status=answer.status, reason=answer.reason, cause=answer.cause, traceback=answer.traceback)
             failed.append((answer.ended, rank, said))
         elif code and code < 0:
-            name = signal.Signals(-code).name
+            name = signal_name(-code)
             hint = "; out of host memory?" if -code == signal.SIGKILL else ""
             cause = Cause(kind="killed", data={"rank": rank, "signal": name})
             failed.append((exits[rank], rank, Ending(status="killed", reason=f"ended by {name}{hint}", cause=cause)))
@@ -121,9 +122,10 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
 
 def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: Group) -> Ending:
     """`hung` if no rank has made progress within the stall limit, else `timeout`. Asks the ranks where they are."""
-    for process in ranks:
-        if process.poll() is None:
-            process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
+    for process in living(psutil.Process()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if handles(process, signal.SIGUSR1):  # a wrapper script around a rank would die of it
+                process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
     time.sleep(0.2)
     where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
     if quiet > group.stall_seconds:
@@ -168,6 +170,15 @@ def end_descendants() -> list[int]:
                 child.send_signal(number)
         psutil.wait_procs(alive, timeout=GRACE_SECONDS if number == signal.SIGTERM else 5)
     return [child.pid for child in living(this)]
+
+
+def handles(process: psutil.Process, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 def living(process: psutil.Process) -> list[psutil.Process]:

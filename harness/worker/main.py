@@ -75,7 +75,7 @@ def run(draft: Draft) -> None:
         cause = Cause(kind=kind, data={"rank": draft.rank, "type": type(error).__name__})
         draft.note(status=status, reason=reason, cause=cause, traceback=traceback.format_exc())
         print(draft.answer.traceback, file=sys.stderr, flush=True)  # noqa: T201 -- into this rank's log
-    draft.note(ended=time.time())
+    draft.note(ended=time.monotonic())
 
 
 def classify(error: BaseException) -> tuple[Status, CauseKind]:

@@ -57,8 +57,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/spec/processes.py",
-                        'if os.environ.get("LIKEFORLIKE_SUPERVISOR") != str(os.getppid()):',
-                        "if os.getppid() == 0:",
+                        "        os._exit(1)\n",
+                        "        return\n",
                     ),
                 ),
                 tests=("test_processes::test_a_worker_whose_supervisor_died_before_it_began_does_nothing",),
@@ -167,7 +167,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/supervisor.py",
-                        "if exits and time.time() - min(exits.values()) > GRACE_SECONDS:",
+                        "if exits and time.monotonic() - min(exits.values()) > GRACE_SECONDS:",
                         "if exits:",
                     ),
                 ),
