@@ -46,11 +46,15 @@ def test_without_a_signal_all_is_as_before():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_under_nohup_a_run_outlives_its_terminal():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_ignored_signal_stays_ignored(number):
+    """SIGHUP under nohup, and SIGINT in a background job of a shell script."""
+    before = signal.signal(number, signal.SIG_IGN)
     restore = install_signal_handlers()
     try:
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), number)
+        with signals_held():
+            os.kill(os.getpid(), number)
     finally:
         restore()
-        signal.signal(signal.SIGHUP, before)
+        assert signal.signal(number, before) == signal.SIG_IGN

@@ -238,7 +238,8 @@ def start_hanging(tmp_path, strategies):
 def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
     for name in ("RANK", "MASTER_ADDR", "WORLD_SIZE", "TF_CONFIG", "SLURM_JOB_ID", "SECRET_TOKEN", "PYTHONSTARTUP"):
         monkeypatch.setenv(name, "stale")
-    kept = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+    kept = {"NCCL_IB_PKEY": "3", "JAX_DEBUG_KEY_REUSE": "1", "NCCL_NVLS_ENABLE": "0"}
+    kept |= {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
     for name, value in (kept | {"XLA_FLAGS": "--x"}).items():
         monkeypatch.setenv(name, value)
     environment = worker_environment(
@@ -252,6 +253,7 @@ def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
 
 def test_no_secret_reaches_a_worker_or_a_report(monkeypatch, tmp_path):
     secrets = ("TF_TOKEN_app_terraform_io", "TF_VAR_db_password", "NVIDIA_API_KEY", "TORCH_HUB_TOKEN", "JAX_SECRET")
+    secrets += ("TORCH_APIKEY", "NCCL_DB_PASS", "CUDA_password", "TORCH_ACCESS_KEY_ID")
     for name in secrets:
         monkeypatch.setenv(name, "hunter2")
     environment = worker_environment(machine=make_machine(), platform="cpu", devices=1, cores=1, own={}, code=tmp_path)
@@ -278,6 +280,25 @@ def test_gpu_processes_share_all_cores():
     shares = local.core_shares(tuple(range(8)), 2, 2, 4, "gpu")
     assert shares == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert len(local.core_shares(tuple(range(8)), 1, 1, 4, "gpu")[0]) == 8
+
+
+@pytest.mark.parametrize("outer_is", ["a package", "a namespace"])
+def test_a_plug_in_inside_another_package_is_found_by_workers(tmp_path, monkeypatch, outer_is):
+    inner = tmp_path / "installed" / f"corp_{outer_is[2]}" / "impl"
+    inner.mkdir(parents=True)
+    (inner / "__init__.py").write_text("")
+    (inner / "runtime.py").write_text("")
+    (tmp_path / "installed" / "unrelated.py").write_text("")
+    if outer_is == "a package":
+        (inner.parent / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    package = f"{inner.parent.name}.impl"
+    folder = worker_code.link_code(tmp_path / "code", package)
+    seen = f"import importlib.util, {package}.runtime; print(importlib.util.find_spec('unrelated'))"
+    done = subprocess.run(
+        [sys.executable, "-c", seen], cwd=tmp_path, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("None\n", "")
 
 
 def test_workers_see_our_code_and_not_our_packages(tmp_path):

@@ -25,7 +25,7 @@ from refusals import names, refused
 from test_launch import wait_for
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch import golden_pool, scratch
+from harness.launch import golden_pool, logs, scratch
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
@@ -204,6 +204,40 @@ def test_a_rank_that_a_real_time_signal_ends_is_named_with_its_number(tmp_path):
         assert has_ended(supervisor)
     assert outcome(tmp_path)["status"] == "killed"
     names(outcome(tmp_path)["reason"], "signal 40")
+
+
+TALKATIVE = """
+import sys, time
+print("the first line")
+for _ in range(60):
+    print("x" * 2**20)
+print("the last line", flush=True)
+time.sleep(3605)
+"""
+
+
+def test_of_a_long_log_the_disk_holds_the_first_and_the_last_part(tmp_path):
+    log = tmp_path / "rank0.log"
+    with supervised(tmp_path, [sys.executable, "-c", TALKATIVE]):
+        assert wait_for(lambda: log.exists() and log.stat().st_size > 60 * 2**20, SECONDS)
+        most = logs.FIRST_BYTES + logs.LAST_BYTES + logs.SLACK_BYTES
+        assert wait_for(lambda: log.stat().st_blocks * 512 <= most, SECONDS)
+    logs.keep(log, tmp_path / "kept")
+    assert (tmp_path / "kept").stat().st_size < logs.FIRST_BYTES + logs.LAST_BYTES + 200
+    kept = (tmp_path / "kept").read_bytes()
+    assert kept.startswith(b"the first line\n")
+    assert kept.endswith(b"\nthe last line\n")
+    (cut,) = (line.decode() for line in kept.splitlines() if b"left out" in line)
+    names(cut, f"{log.stat().st_size - logs.FIRST_BYTES - logs.LAST_BYTES:,} bytes")
+    assert b"\0" not in kept
+    assert logs.last_line(log) == "the last line"
+
+
+def test_a_short_log_is_kept_whole(tmp_path):
+    (tmp_path / "log").write_bytes(b"one\ntwo\n\n")
+    logs.keep(tmp_path / "log", tmp_path / "kept")
+    assert (tmp_path / "kept").read_bytes() == b"one\ntwo\n\n"
+    assert logs.last_line(tmp_path / "log") == "two"
 
 
 @contextlib.contextmanager

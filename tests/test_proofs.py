@@ -116,13 +116,15 @@ def test_on_gpus_cells_are_proved_beside_each_other_and_timed_alone(session):
     assert sorted(launches[2:]) == [("replicated", "timing", False), ("single", "timing", False)]
 
 
-def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(session):
+def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(session, tmp_path):
     results, launches = session("single", "crash_rank1", "wrong_gradient")
     assert {name: result.status for name, result in results.items()} == {
         "single": "ok", "crash_rank1": "crashed", "wrong_gradient": "parity_failed",
     }  # fmt: skip
     alone = [(name, phase) for name, phase, shares in launches if not shares]
     assert alone == [("crash_rank1", "parity"), ("single", "timing")]
+    logs = [path.parent for path in (tmp_path / "logs").glob("*crash_rank1*/rank1.log")]
+    assert len(logs) == 2  # both say why it failed
 
 
 def test_a_wrong_result_counts_though_another_rank_is_killed(session):

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from harness.gate.runs import THREADS, GoldenRun
+from harness.launch.logs import last_line
 from harness.machine import machine_record
 from harness.machine.devices import cores
 from harness.spec import OUT_OF_TIME, Cause, codec
@@ -109,6 +110,8 @@ def failure(run: GoldenRun, code: int) -> Failure | None:
     if not code:
         return None
     reason = f"ended by {signal_name(-code)}; out of host memory?" if code < 0 else f"exit code {code}"
-    lines = (run.folder / "log").read_text(errors="replace").strip().splitlines()
     what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
-    return Failure(reason=": ".join([what, reason, *lines[-1:]]), cause=Cause(kind="no_reference", data={"code": code}))
+    return Failure(
+        reason=": ".join([what, reason, last_line(run.folder / "log")]),
+        cause=Cause(kind="no_reference", data={"code": code}),
+    )

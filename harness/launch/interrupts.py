@@ -34,9 +34,9 @@ def install_signal_handlers() -> Callable[[], None]:
 
     Returns a function that restores the previous handlers.
     """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the run must outlive its terminal
-        del before[signal.SIGHUP]
+    # An ignored signal stays ignored: SIGHUP under nohup, where the run must outlive its terminal, and SIGINT of a
+    # script's background job, which Ctrl-C must not end.
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN}
 
     def restore() -> None:
         for number, handler in before.items():

@@ -17,6 +17,7 @@ import psutil
 from harness.contract import World
 from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
 from harness.launch.launcher import Launch, Outcome
+from harness.launch.logs import last_line
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
@@ -99,8 +100,7 @@ class LocalRun:
         path = self._folder / ENDING
         if path.exists():
             return codec.loads(Ending, path.read_text())
-        lines = (self._folder / "supervisor.log").read_text(errors="replace").strip().splitlines()
-        reason = f"the supervisor ended early: {(lines or ['no message'])[-1]}"
+        reason = f"the supervisor ended early; its log ends: {last_line(self._folder / 'supervisor.log')}"
         return Ending(status="crashed", reason=reason, cause=Cause(kind="harness_error"))
 
 

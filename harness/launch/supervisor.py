@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
+from harness.launch.logs import free_middle, last_line
 from harness.messages import Answer, Progress, answer_file, progress_file, write
 from harness.spec import Cause, codec
 from harness.spec.processes import signal_name
@@ -66,6 +67,8 @@ def supervise(folder: Path, group: Group) -> Ending:
             return Ending(status="ok")
         if (now := progress(folder, len(ranks))) != places:
             places, changed = now, time.monotonic()
+        for rank in range(len(ranks)):
+            free_middle(rank_log(folder, rank))
         quiet = time.monotonic() - changed
         if quiet > group.stall_seconds or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
@@ -77,7 +80,7 @@ def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[byt
     """Start one rank on its share of the cores, in a session of its own, with its output in a log."""
     write(folder / progress_file(rank), Progress(activity="starting"))
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    with (folder / f"rank{rank}.log").open("wb") as log:
+    with rank_log(folder, rank).open("wb") as log:
         try:
             if before and process.cores:
                 os.sched_setaffinity(0, process.cores)  # inherited: libraries size their thread pools by it
@@ -112,7 +115,7 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
             cause = Cause(kind="killed", data={"rank": rank, "signal": name})
             failed.append((exits[rank], rank, Ending(status="killed", reason=f"ended by {name}{hint}", cause=cause)))
         elif code:
-            reason = f"exit code {code} without an answer; its log ends: {last_line(folder, rank)}"
+            reason = f"exit code {code} without an answer; its log ends: {last_line(rank_log(folder, rank))}"
             cause = Cause(kind="no_answer", data={"rank": rank, "code": code})
             failed.append((exits[rank], rank, Ending(status="crashed", reason=reason, cause=cause)))
     _, rank, ending = min(failed, key=lambda entry: entry[:2])
@@ -145,10 +148,9 @@ def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
     return [(path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text()))) for path in paths]
 
 
-def last_line(folder: Path, rank: int) -> str:
-    """The last line of a rank's log that is not empty."""
-    lines = (folder / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "(empty)"
+def rank_log(folder: Path, rank: int) -> Path:
+    """Where the output of a rank goes."""
+    return folder / f"rank{rank}.log"
 
 
 def read_answer(folder: Path, rank: int) -> Answer | None:

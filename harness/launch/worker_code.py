@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -66,6 +67,20 @@ def link_code(folder: Path, package: str) -> Path:
     """
     folder.mkdir()
     for name in ("harness", package):
-        origin = registry.package_folder(name)
-        (folder / name).symlink_to(origin, target_is_directory=True)
+        _link(folder, name)
     return folder
+
+
+def _link(folder: Path, package: str) -> None:
+    """Link a package, or for "corp.impl" the package that holds it, which Python imports first.
+
+    A namespace package, which has no code, becomes a folder: another distribution may have put packages there, too.
+    """
+    outer = ""
+    for part in package.split("."):
+        outer = f"{outer}.{part}".lstrip(".")
+        if outer == package or importlib.import_module(outer).__file__ is not None:
+            (folder / part).symlink_to(registry.package_folder(outer), target_is_directory=True)
+            return
+        folder = folder / part
+        folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from harness.machine.devices import Machine
@@ -15,7 +16,9 @@ PASSED_PREFIXES = (
     "PYTORCH_", "JAX_", "XLA_", "TF_CPP_", "TF_XLA_", "TF_CUDNN_", "TF_GPU_", "TF_ENABLE_", "TF_FORCE_", "TF_NUM_",
     "TF_DETERMINISTIC_", "GLOO_",
 )  # fmt: skip
-SECRETS = ("TOKEN", "KEY", "SECRET", "PASS")
+# Variables with these words in their names are taken for secrets, and not passed on.
+SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|KEY$|KEY_ID|_PASS$", re.IGNORECASE)
+NO_SECRETS = ("NCCL_IB_PKEY",)  # the index of an InfiniBand partition
 
 
 def worker_environment(
@@ -43,5 +46,5 @@ def _passed() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(word in name for word in SECRETS)
+        if (name in PASSED or name.startswith(PASSED_PREFIXES)) and (name in NO_SECRETS or not SECRETS.search(name))
     }

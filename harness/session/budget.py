@@ -16,6 +16,7 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         """`seconds` from now; math.inf for no limit."""
+        self._lock = threading.Lock()  # parity phases run side by side
         self._ends = time.monotonic() + seconds
         self._longest: dict[str, float] = {}  # seconds, by phase
         self._longest_successful = 0.0  # seconds, of any phase
@@ -38,10 +39,11 @@ class Budget:
 
     def record(self, phase: str, spec: TrialSpec, seconds: float, *, succeeded: bool) -> None:
         """Remember how long a launch took."""
-        self._last[phase, spec.computation] = seconds
-        self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
-        if succeeded:
-            self._longest_successful = max(self._longest_successful, seconds)
+        with self._lock:
+            self._last[phase, spec.computation] = seconds
+            self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
+            if succeeded:
+                self._longest_successful = max(self._longest_successful, seconds)
 
     @contextlib.contextmanager
     def stopping(self, stop: threading.Event) -> Iterator[threading.Event]:

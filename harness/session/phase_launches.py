@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from harness import checkpoints
+from harness.launch import logs
 from harness.launch.launcher import Launch, Launcher, Outcome, launch
 from harness.messages import Phase
 from harness.planning.plan import Plan
@@ -133,17 +135,29 @@ class PhaseLaunches:
         name = _name(spec, phase) if fresh else f"{spec.computation}-{phase}"
         return self._compile_cache / spec.framework / name
 
-    @contextmanager
+    @contextlib.contextmanager
     def _logs_kept(self, planned: Launch) -> Iterator[None]:
-        """Copies the logs of a launch to the run's folder at the end, and removes the launch's own folder."""
+        """Copies the logs of a launch to the run's folder at the end, and removes the launch's own folder.
+
+        A launch that is tried again, in this session or a later one, gets another folder: what the first one printed
+        may say why it failed.
+        """
         try:
             yield
         finally:
-            logs = self._run_folder / "logs" / _name(planned.spec, planned.phase)
-            logs.mkdir(parents=True, exist_ok=True)  # an earlier session may have made it
+            folder = self._new_log_folder(_name(planned.spec, planned.phase))
             for path in sorted(planned.folder.glob("*.log")):
-                shutil.copy(path, logs)
+                logs.keep(path, folder / path.name)
             shutil.rmtree(planned.folder, ignore_errors=True)
+
+    def _new_log_folder(self, name: str) -> Path:
+        """logs/NAME, or logs/NAME-2 and so on for the next attempts."""
+        for attempt in itertools.count(1):
+            folder = self._run_folder / "logs" / (name if attempt == 1 else f"{name}-{attempt}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(parents=True)
+                break
+        return folder
 
 
 def _name(spec: TrialSpec, phase: Phase) -> str:

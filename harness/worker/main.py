@@ -38,6 +38,8 @@ from harness.worker.draft import Draft
 from harness.worker.phases import PHASES
 from harness.worker.rank_agreement import Agreement
 
+TRACEBACK_CHARACTERS = 20_000  # of a longer one, its end is recorded
+
 
 class Unavailable(Exception):
     """The framework cannot be imported."""
@@ -73,7 +75,7 @@ def run(draft: Draft) -> None:
         status, kind = classify(error)
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
         cause = Cause(kind=kind, data={"rank": draft.rank, "type": type(error).__name__})
-        draft.note(status=status, reason=reason, cause=cause, traceback=traceback.format_exc())
+        draft.note(status=status, reason=reason, cause=cause, traceback=traceback.format_exc()[-TRACEBACK_CHARACTERS:])
         print(draft.answer.traceback, file=sys.stderr, flush=True)  # noqa: T201 -- into this rank's log
     draft.note(ended=time.monotonic())
 
