@@ -180,6 +180,8 @@ PLUGIN = "[likeforlike.frameworks]\n{} = {}\n"
         (("mine", "fake_impl.manifest:FRAMEWORK"), ["plug-in 'mine'"]),
         (("mine", "fake_impl"), ["plug-in 'mine'", "'fake'"]),
         (("torch", "fake_impl"), ["plug-in 'torch'", "fake_impl"]),
+        (("../../x", "fake_impl"), ["plug-in '../../x'", "fake_impl"]),
+        (("x" * 300, "fake_impl"), ["fake_impl", "40"]),
     ],
 )
 def test_a_bad_plugin_is_named_in_one_line(tmp_path, entry, facts):

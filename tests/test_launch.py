@@ -19,7 +19,7 @@ from harness.contract import World
 from harness.launch import local, worker_code
 from harness.machine.worker_variables import worker_environment
 from harness.results import store
-from harness.spec import Cause
+from harness.spec import Cause, recorded_variables
 
 
 def run_fake(tmp_path, *arguments, framework="fake", devices="2"):
@@ -242,13 +242,27 @@ def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
     kept |= {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
     for name, value in (kept | {"XLA_FLAGS": "--x"}).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "own::/opt/x")  # workers have another working directory
     environment = worker_environment(
         machine=make_machine(gpus=4), platform="gpu", devices=2, cores=3, own={"JAX_PLATFORMS": "cuda"}, code=tmp_path
     )
     assert not {"RANK", "MASTER_ADDR", "WORLD_SIZE", "TF_CONFIG", "SLURM_JOB_ID", "SECRET_TOKEN"} & environment.keys()
     assert environment.items() >= (kept | {"XLA_FLAGS": "--x", "JAX_PLATFORMS": "cuda"}).items()
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), str(tmp_path / "own"), "/opt/x"]
     assert {environment[name] for name in environment if name.endswith("NUM_THREADS")} == {"3"}
+
+
+def test_the_code_that_variables_bring_into_a_worker_is_recorded_without_the_home_folder():
+    code = str(recorded_variables.CODE)
+    given = {
+        "HOME": "/home/me",
+        "PYTHONPATH": f"{code}:/home/me/torch:/opt/x:",
+        "LD_PRELOAD": "/home/me/malloc.so",
+    }
+    assert recorded_variables.recorded(given) == {"LD_PRELOAD": "~/malloc.so", "PYTHONPATH": "~/torch:/opt/x"}
+    assert recorded_variables.recorded({"HOME": "/", "PYTHONPATH": code, "LD_PRELOAD": ""}) == {}
 
 
 def test_no_secret_reaches_a_worker_or_a_report(monkeypatch, tmp_path):

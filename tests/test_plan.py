@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import sys
 from collections import Counter
 from contextlib import nullcontext
@@ -11,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 import pytest
-from conftest import make_machine
+from conftest import make_machine, make_spec
 from refusals import names, refused
 
 from harness import workloads
@@ -82,6 +83,17 @@ def test_every_trial_of_a_plan_is_unique(machine):
     made = make_plan(Request(workloads=("all",), preset="paper", devices=(2, 4), global_batch=64), machine)
     keys = [(trial.spec.cell, trial.spec.launch) for trial in made.trials]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    "value", ["../../../x", "/data/x", "a b\n", "é\udcff", "9" * 300, "a" * 145, "a" * 145 + "/", "..", "\0", "con:"]
+)
+def test_a_cell_is_one_short_file_name_whatever_its_options_hold(value):
+    spec = make_spec(variant=f"path={value}")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+,-]{0,149}", spec.computation)
+    others = [make_spec(variant=f"path={value}{more}") for more in ("", " ", "x")]
+    assert len({each.computation for each in others}) == 3
+    assert make_spec(variant="split_size=4, cut=time").cell == "toy-base-torch-single-split_size=4-cut=time-x1"
 
 
 def test_too_few_devices_is_a_reason(machine):

@@ -26,7 +26,9 @@ def worker_environment(
 ) -> dict[str, str]:
     """All environment variables of one rank. `own` are the framework's, which win over the caller's."""
     environment = _passed() | own
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), environment.get("PYTHONPATH", "")]))
+    # Absolute, because workers have a working directory of their own.
+    places = [str(Path(place).absolute()) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    environment["PYTHONPATH"] = os.pathsep.join([str(code), *places])
     environment["PYTHONUNBUFFERED"] = "1"
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     tokens = [gpu.token for gpu in machine.gpus[:devices]] if platform == "gpu" else []

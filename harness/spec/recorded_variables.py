@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 # Of these, reports show the ones that can change a result, and no personal paths or notices of container images.
 RECORDED_PREFIXES = (
@@ -15,10 +17,22 @@ UNRECORDED = (
 )  # fmt: skip
 
 
+CODE = Path(__file__).parents[2]  # where this process finds the suite; in a worker, the links to it
+
+
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of a worker's environment that can change a result."""
-    return {
+    found = {
         name: value
-        for name, value in sorted(environment.items())
+        for name, value in environment.items()
         if name.startswith(RECORDED_PREFIXES) and name not in UNRECORDED
     }
+    return dict(sorted((found | _foreign_code(environment)).items()))
+
+
+def _foreign_code(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which other code gets into a worker, as another torch might, without the home folder's name."""
+    places = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place not in ("", str(CODE))]
+    found = {"PYTHONPATH": os.pathsep.join(places), "LD_PRELOAD": environment.get("LD_PRELOAD", "")}
+    home = environment.get("HOME", "").rstrip("/")
+    return {name: value.replace(f"{home}/", "~/") if home else value for name, value in found.items() if value}

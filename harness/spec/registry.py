@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ FRAMEWORKS = {"torch": "torch_impl", "jax": "jax_impl", "tf": "tf_impl"}
 PROJECT = Path(__file__).parents[2]
 ENTRY_POINTS = "likeforlike.frameworks"
 
+PLUGIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,39}")
+
 _PROBE = """
 import importlib.util, json, sys
 print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
@@ -36,6 +39,11 @@ def packages() -> dict[str, str]:
     """Framework name to package name, plug-ins after our own. Raises UsageError for a plug-in with a reserved name."""
     plugins = {point.name: point.value for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     for name, package in plugins.items():
+        if not PLUGIN_NAME.fullmatch(name):
+            raise UsageError(
+                f"plug-in {name[:80]!r} of package {package}: rename its entry point; a name has at most 40 letters, "
+                "digits, _ and -"
+            )
         if name in (*FRAMEWORKS, "all"):
             raise UsageError(f"plug-in {name!r} of package {package}: the name is taken; rename its entry point")
     return FRAMEWORKS | plugins

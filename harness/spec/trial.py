@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -23,6 +25,10 @@ from harness.spec.kinds import (
 from harness.spec.run_options import RunOptions
 
 FROM_HOST_VERSION = 2  # the version of the protocol that is measured now; version 1 made its batches with NumPy
+
+
+SAFE_NAME, UNSAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+,-]*"), re.compile(r"[^A-Za-z0-9_.=+,-]")
+LONGEST_NAME = 150  # file systems allow 255 bytes; phases, launches and attempts add to a cell's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +169,21 @@ class TrialSpec(RunOptions):
 
     @property
     def computation(self) -> str:
-        """Names what is computed, however it is timed: cells that share it share their proof."""
+        """Names what is computed, however it is timed: cells that share it share their proof. Safe as a file name."""
         variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
         kind = f"-train-{self.training.last_batch}" if self.training else ""
         track = "-tuned" if self.track == "tuned" else ""
-        return f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{track}{kind}"
+        return _file_name(
+            f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{track}{kind}"
+        )
+
+
+def _file_name(text: str) -> str:
+    """A text as part of a file name: unchanged if it is safe and short, otherwise with a digest that keeps it unique.
+
+    An option of a plug-in may have any value, and a record may come from somebody else.
+    """
+    if len(text) <= LONGEST_NAME and SAFE_NAME.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{UNSAFE.sub('_', text)[: LONGEST_NAME - len(digest) - 1]}-{digest}"
