@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
+from conftest import make_spec
 from refusals import refused
 
 from harness.spec import partition
@@ -18,6 +20,22 @@ BLOCKS = ("conv1", "layer1.0", "layer1.1", "layer2.0", "fc")
 )
 def test_micro_batches(batch, split, sizes):
     assert partition.micro_batches(batch, split) == sizes
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "sizes"),
+    [
+        ({"pieces": 4}, 16, (4,) * 4),
+        ({"pieces": 4}, 3, (1,) * 3),  # the last batch of an epoch
+        ({"pieces": 4}, 5, (1,) * 5),
+        ({"piece": 8}, 16, (8, 8)),
+        ({"piece": 8}, 3, (3,)),
+    ],
+)
+def test_a_batch_smaller_than_planned_has_normalization_groups(options, batch, sizes):
+    roles = {"micro_batches": "pieces", "micro_batch_size": "piece"}
+    spec = replace(make_spec(normalization="per_microbatch"), options=options, roles=roles)
+    assert partition.normalization_groups(spec, batch=batch, options=options) == sizes
 
 
 @pytest.mark.parametrize("split", [0, -1, 6])

@@ -39,7 +39,7 @@ def test_updates_at_every_split_size_and_number_of_stages():
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) == 12 * 5 + 5
+    assert len(rows) == 12 * 5 + 4 + 5
     for row in rows:
         assert row["update"] < 1e-10, row
         assert row["loss"] < 1e-12, row

@@ -36,7 +36,7 @@ def normalization_groups(spec: TrialSpec, *, batch: int, options: Mapping[str, A
     """Sizes of the consecutive parts of a batch that share normalization statistics in this trial."""
     if spec.normalization == "per_microbatch":
         size = spec.option("micro_batch_size", of=options) or batch // spec.option("micro_batches", of=options)
-        return micro_batches(batch, size)
+        return micro_batches(batch, min(max(1, size), batch))  # the last batch of an epoch may be smaller than either
     parts = spec.accumulation_steps * (spec.devices if spec.normalization == "per_device" else 1)
     return (batch // parts,) * parts
 

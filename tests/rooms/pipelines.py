@@ -12,7 +12,7 @@ from harness import workloads
 from harness.contract import Job, World
 from harness.datasets import Batches
 from harness.reference import loops
-from harness.spec import optimizers, partition
+from harness.spec import TrialSpec, optimizers, partition
 from torch_impl.strategies import model_parallel, pipeline
 
 workload = workloads.get("resnet50", "tiny")
@@ -21,7 +21,7 @@ BATCH = 12
 batch = Batches(workload.load("train", None), seed=0, transform=workload.transform).batch(0, BATCH)
 
 
-def errors(build, stages, options, groups):
+def errors(build, stages, options, groups, batch=batch):
     """Worst error of the update, and the loss's."""
     world = World(rank=0, processes=1, devices=stages, platform="cpu", cores=stages, rendezvous="")
     job = Job(
@@ -47,6 +47,17 @@ for split in range(1, BATCH + 1):
     for stages in range(1, 6):
         row = errors(pipeline.build, stages, {"split_size": split, "cut": "parameters"}, right)
         print(json.dumps({"split": split, "stages": stages, "micro_batches": len(sizes)} | row))
+for count in (3, 4, 5, 7):  # samples, as in the last batch of an epoch
+    short = {name: array[:count] for name, array in batch.items()}
+    spec = TrialSpec(
+        framework="torch", workload="resnet50", size="tiny", strategy="pipeline", platform="cpu", devices=2,
+        global_batch=BATCH, precision="fp64", optimizer=workload.optimizer, seed=0, normalization="per_microbatch",
+        options={"micro_batches": 4}, roles={"micro_batches": "micro_batches"},
+    )  # fmt: skip
+    sizes = partition.normalization_groups(spec, batch=count, options=spec.options)
+    right = loops.loss_and_gradients(workload, params, short, groups=sizes)
+    row = errors(pipeline.build, 2, {"micro_batches": 4, "cut": "parameters"}, right, batch=short)
+    print(json.dumps({"split": 1, "stages": 2, "micro_batches": len(sizes)} | row))
 whole = loops.loss_and_gradients(workload, params, batch)
 for stages, cut in ((1, "parameters"), (2, "layer2"), (3, "layer1+layer3"), (11, "parameters"), (3, "time")):
     row = errors(model_parallel.build, stages, {"cut": cut}, whole)

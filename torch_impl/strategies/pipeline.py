@@ -1,8 +1,9 @@
 """Pipeline parallelism by hand, in one process: micro-batches flow through the stages, so devices work in parallel.
 
 The layers are cut into stages, one on each device, with its parameters, gradients and optimizer state. The batch is
-split into m equal `micro_batches`, or into parts of `split_size` samples, of which the last one may be smaller. In each
-tick every stage takes the micro-batch that the previous stage finished one tick ago:
+split into m equal `micro_batches`, or into parts of `split_size` samples, of which the last one may be smaller. (The
+last batch of an epoch may have fewer than m samples; each is then a micro-batch.) In each tick every stage takes
+the micro-batch that the previous stage finished one tick ago:
 
     3 stages, 4 micro-batches          forward                    backward
     device 0 | F0 | F1 | F2 | F3 |    |    |    |    | B3 | B2 | B1 | B0 |
@@ -37,7 +38,7 @@ class Pipeline(StagedProgram):
         self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        size = self.job.options.get("split_size") or len(x) // self.job.options["micro_batches"]
+        size = self.job.options.get("split_size") or max(1, len(x) // self.job.options["micro_batches"])
         micro_batches = x.split(size)
         count, stage_count = len(micro_batches), len(self.stages)
         # What each stage takes next: stage 0 the micro-batches themselves, the others what the previous stage returns.
