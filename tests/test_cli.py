@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import re
 import shutil
+import signal
 import sys
 from dataclasses import replace
 
@@ -14,10 +16,13 @@ import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused_command
 
+from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
+from harness.cli.terminal import LastingDisplay
 from harness.planning.plan import Plan, Planned
 from harness.results import store
 from harness.spec import registry
+from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
 
 @pytest.mark.parametrize(
@@ -202,9 +207,56 @@ def test_lists(what):
 
 
 def test_help_shows_examples_and_exit_codes():
-    codes = {"0", "1", "2", "3", "130", "143"}
+    codes = {"0", "1", "2", "3", "4", "129", "130", "143"}
     assert codes <= set(re.findall(r"\b\d+\b", harness("--help").stdout))
     assert "--framework all" in harness("run", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("no"), 2),
+        (MachineUnfit("no"), 3),
+        (OSError(errno.ENOSPC, "No space left on device", "/run/results.jsonl"), 3),
+        (PermissionError(errno.EACCES, "Permission denied", "/run"), 3),
+        (MemoryError(), 3),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/run/x"), 4),  # nobody gave that path
+        (KeyError("x"), 4),
+        (ZeroDivisionError(), 4),
+        (KeyboardInterrupt(), 130),
+        (Interrupted(signal.SIGHUP), 129),
+    ],
+    ids=repr,
+)
+def test_what_ends_a_command_has_its_exit_code(error, code, capsys):
+    """So a defect of this program looks neither like a failed cell nor like an unfit machine."""
+    assert exit_code(error) == code
+    said = capsys.readouterr().err
+    assert ("Traceback" in said or type(error).__name__ in said) == (code == 4)
+    assert len(said.splitlines()) == 1 or code in (4, 130)
+
+
+class Gone:
+    """As a terminal that was closed: nothing can be written to it."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __getattr__(self, name):
+        def fails(*_):
+            self.calls += 1
+            raise OSError(errno.EIO, "Input/output error")
+
+        return fails
+
+
+def test_a_display_whose_terminal_is_gone_shows_nothing_more():
+    gone = Gone()
+    display = LastingDisplay(gone)
+    display.start(3)
+    display.done("a cell", "ok")
+    display.close()
+    assert gone.calls == 1
 
 
 def test_report_needs_nothing_but_the_results(tmp_path):

@@ -39,6 +39,15 @@ def test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_i
     assert all(signal.getsignal(number) == signal.SIG_DFL for number in SIGNALS)  # a second one kills
 
 
+def test_a_second_sighup_does_not_kill():
+    """A closed terminal sends one, and the shell in it another."""
+    with pytest.raises(Interrupted) as interruption:
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert interruption.value.number == signal.SIGHUP
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
 def test_without_a_signal_all_is_as_before():
     before = [signal.getsignal(number) for number in SIGNALS]
     with signals_held():

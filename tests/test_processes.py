@@ -8,6 +8,7 @@ harness ends; and a process of its own waits to remove the scratch folder.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -290,6 +292,45 @@ def test_nothing_is_left_after_sigkill(tmp_path, victim):
         status, reason = ENDS_THE_RUN.get(victim, ("killed", "SIGINT"))
         assert result.status == status
         assert reason in result.reason
+
+
+def test_a_run_whose_terminal_is_closed_ends_as_interrupted_and_keeps_all_rows(tmp_path):
+    outer, inner = os.openpty()
+    os.set_blocking(outer, False)
+    (tmp_path / "tmp").mkdir()
+
+    def hangs():
+        with contextlib.suppress(BlockingIOError):
+            os.read(outer, 2**16)  # else the terminal's buffer is soon full
+        return any("sleep 3602" in each for each in words(at_work(tmp_path)))
+
+    def in_terminal():
+        os.setsid()
+        fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+
+    arguments = ["--framework", "fake", "--workload", "toy", "--platform", "cpu", "--strategy"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", "run", *arguments, "hang_with_child,single", "--out", str(tmp_path / "run")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{FAKES}", "TMPDIR": str(tmp_path / "tmp"), "TERM": "xterm"},
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        preexec_fn=in_terminal,
+    ) as process:
+        os.close(inner)
+        try:
+            assert wait_for(hangs, SECONDS)
+            os.close(outer)
+            assert has_ended(process)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + signal.SIGHUP
+    assert left(tmp_path) == []
+    rows = {result.spec.strategy: result for result in store.read(tmp_path / "run")}
+    assert {name: row.status for name, row in rows.items()} == {"hang_with_child": "killed", "single": "killed"}
+    assert all("SIGHUP" in row.reason for row in rows.values())
+    assert (tmp_path / "run" / "report.md").is_file()
 
 
 def test_a_run_holds_its_folder_as_long_as_it_lasts(tmp_path):

@@ -6,8 +6,11 @@ wins over the environment, the environment over the file.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -19,8 +22,14 @@ import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.commands import data, listings, plan, report, run
-from harness.cli.output import fail
+from harness.cli.output import fail, flush
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
+
+OF_THE_MACHINE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE,
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT, errno.ENOLCK,
+}  # fmt: skip
+"""Errors of the system for which this program cannot be at fault: a full or read-only disk, no more processes."""
 
 
 def shown_default(value: Any) -> str | None:
@@ -39,7 +48,7 @@ app = App(
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
-        "usage; 3 this machine cannot run it; 130 and 143 interrupted."
+        "usage; 3 this machine cannot run it; 4 a defect of this program; 129, 130 and 143 interrupted."
     ),
 )
 for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
@@ -71,21 +80,33 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
-        code = fail(error.__cause__ if refused else f"{error} (see --help)", 2)
-    except UsageError as error:
-        code = fail(error, 2)
-    except MachineUnfit as error:
-        code = fail(error, 3)
-    except BrokenPipeError:  # `harness list ... | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains when it exits
-        code = 0
-    except OSError as error:  # a full or read-only disk
-        code = fail(error, 3)
-    except Interrupted as error:
-        number = 128 + error.number
-        code = fail(f"interrupted: what was measured is kept; go on with run --resume {error.folder}", number)
-    except KeyboardInterrupt:
-        code = 130
+    except (KeyboardInterrupt, Exception, Interrupted) as error:
+        code = exit_code(error)
+    flush()
     sys.exit(code)
+
+
+def exit_code(error: BaseException) -> int:
+    """Say in one line what ended a command, and return its exit code. An unexpected error shows its traceback, too."""
+    match error:
+        case CycloptsError():
+            refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
+            return fail(error.__cause__ if refused else f"{error} (see --help)", 2)
+        case UsageError():
+            return fail(error, 2)
+        case MachineUnfit():
+            return fail(error, 3)
+        case BrokenPipeError():  # `harness list ... | head`: the reader has seen enough
+            return 0
+        case OSError(errno=number) if number in OF_THE_MACHINE:
+            return fail(f"{error}; what was measured before is kept: run --resume goes on", 3)
+        case MemoryError():
+            return fail("out of host memory; what was measured before is kept: run --resume goes on", 3)
+        case Interrupted():
+            go_on = f"interrupted: what was measured is kept; go on with run --resume {error.folder}"
+            return fail(go_on, 128 + error.number)
+        case KeyboardInterrupt():
+            return 130
+    with contextlib.suppress(OSError):  # the terminal is gone
+        traceback.print_exception(error)
+    return fail(f"{type(error).__name__}: {error}; this is a defect of likeforlike: please report it with the above", 4)

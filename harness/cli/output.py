@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from typing import Any
 
@@ -19,5 +21,16 @@ def write_json(content: Any) -> None:
 
 def fail(error: object, code: int) -> int:
     """Print an error in one line, and return the exit code."""
-    print("harness: error:", " ".join(str(error).split()), file=sys.stderr)  # noqa: T201
+    with contextlib.suppress(OSError):  # the terminal is gone
+        print("harness: error:", " ".join(str(error).split()), file=sys.stderr, flush=True)  # noqa: T201
     return code
+
+
+def flush() -> None:
+    """Write out what is printed, or drop it if nobody reads it: Python would end with an exit code of its own."""
+    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +61,8 @@ def show_finished(finished: Finished) -> int:
     """Show the results of a run; returns its exit code."""
     from harness.cli.screen import show
 
-    show(finished.results, finished.folder)
+    with contextlib.suppress(OSError):  # the terminal is gone, or the reader of a pipe: the report is written
+        show(finished.results, finished.folder)
     if finished.usage_error:
         fail(finished.usage_error, finished.exit_code)
     return finished.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 from rich import box
 from rich.console import Console
@@ -95,9 +96,41 @@ class PlainDisplay:
         pass
 
 
+class LastingDisplay:
+    """Another display, or nothing once that cannot be written to: a closed terminal or pipe must not end a run."""
+
+    def __init__(self, display: Display) -> None:
+        self._display: Display | None = display
+
+    def start(self, total: int) -> None:
+        self._show(lambda display: display.start(total))
+
+    def phase(self, name: str) -> None:
+        self._show(lambda display: display.phase(name))
+
+    def detail(self, text: str) -> None:
+        self._show(lambda display: display.detail(text))
+
+    def done(self, text: str, status: str) -> None:
+        self._show(lambda display: display.done(text, status))
+
+    def advance(self) -> None:
+        self._show(lambda display: display.advance())
+
+    def close(self) -> None:
+        self._show(lambda display: display.close())
+
+    def _show(self, call: Callable[[Display], None]) -> None:
+        if self._display is not None:
+            try:
+                call(self._display)
+            except OSError:
+                self._display = None
+
+
 def make_display() -> Display:
     """A live display if standard error is a terminal, a plain one if it is a file or a pipe."""
-    return LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay()
+    return LastingDisplay(LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay())
 
 
 def print_table(

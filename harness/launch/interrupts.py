@@ -32,7 +32,8 @@ def signals_held() -> Iterator[None]:
 def install_signal_handlers() -> Callable[[], None]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into Interrupted; a second signal kills the process.
 
-    Returns a function that restores the previous handlers.
+    But not a second SIGHUP: where a terminal is closed, the shell and the system both send one. Returns a function that
+    restores the previous handlers.
     """
     # An ignored signal stays ignored: SIGHUP under nohup, where the run must outlive its terminal, and SIGINT of a
     # script's background job, which Ctrl-C must not end.
@@ -40,11 +41,12 @@ def install_signal_handlers() -> Callable[[], None]:
 
     def restore() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, handler)
 
     def interrupt(number: int, frame: object) -> None:
         for each in before:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, signal.SIG_IGN if each == number == signal.SIGHUP else signal.SIG_DFL)
         raise Interrupted(number)
 
     for number in before:
