@@ -18,6 +18,7 @@ from refusals import names, refused_command
 
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
+from harness.cli.output import fail
 from harness.cli.terminal import LastingDisplay
 from harness.planning.plan import Plan, Planned
 from harness.results import store
@@ -234,6 +235,11 @@ def test_what_ends_a_command_has_its_exit_code(error, code, capsys):
     said = capsys.readouterr().err
     assert ("Traceback" in said or type(error).__name__ in said) == (code == 4)
     assert len(said.splitlines()) == 1 or code in (4, 130)
+
+
+def test_an_error_cannot_control_the_terminal(capsys):
+    assert fail("a\x1b[2J\x00\u202eb\n c é", 2) == 2
+    assert capsys.readouterr().err == "harness: error: a\\x1b[2J\\x00\\u202eb c é\n"
 
 
 class Gone:

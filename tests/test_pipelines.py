@@ -308,7 +308,7 @@ def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     assert first.conditions.cut in workloads.get("mnist_cnn", "tiny").blocks[:-1]  # and where that was
     rows = (tmp_path / "run" / "results.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "run" / "results.jsonl").write_text(rows[0])
-    done = harness("run", "--resume", str(tmp_path / "run"), fakes=False)
+    done = harness("run", "--resume", str(tmp_path / "run"), *interpreters(forked, "torch"), fakes=False)
     assert done.returncode == 0, done.stderr
     again = store.read(tmp_path / "run")
     assert [result.conditions.cut for result in again] == [first.conditions.cut] * 2  # another session cuts there, too

@@ -24,7 +24,9 @@ from harness.datasets import Batches
 from harness.gate import runs
 from harness.launch import golden_pool, worker_code
 from harness.launch.interrupts import install_signal_handlers
+from harness.machine import devices, machine_record
 from harness.planning.matrix import make_plan
+from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
 from harness.results import proof_store, store
@@ -140,6 +142,28 @@ def test_a_run_goes_on_under_a_python_that_is_here(tmp_path):
     done = harness(*resume, "--interpreter", f"fake={sys.executable}")
     assert done.returncode == 0, done.stderr
     assert [result.status for result in store.read(out)] == ["ok"]
+
+
+def test_code_that_only_a_folder_names_is_not_run(tmp_path, fakes):
+    """The folder may come from somebody else, who could have it run anything."""
+    victim, python = tmp_path / "victim", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntouch {victim}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    out, cache = tmp_path / "run", tmp_path / "cache"
+    trials = make_plan(Request(frameworks=("fake",), workloads=("toy",), strategies=("single",)), make_machine()).trials
+    plan = Plan(
+        trials=trials, platform="cpu", preset="smoke", interpreters={"fake": str(python)}, compile_cache=str(cache)
+    )
+    out.mkdir()
+    machine = machine_record.hardware(devices.machine())
+    store.write_intent(out, store.Intent(plan=plan, command="", started="", machine=machine))
+    resume, trusted = ("run", "--resume", str(out)), ("--interpreter", f"fake={python}")
+    refused_command(harness(*resume), "--interpreter fake", str(python), f"--compile-cache {cache}")
+    refused_command(harness(*resume, *trusted, "--compile-cache", str(tmp_path)), f"--compile-cache {cache}")
+    assert not victim.exists()
+    done = harness(*resume, *trusted, "--compile-cache", str(cache))
+    assert done.returncode == 0, done.stderr
+    assert victim.exists()
 
 
 @pytest.fixture

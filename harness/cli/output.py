@@ -22,8 +22,13 @@ def write_json(content: Any) -> None:
 def fail(error: object, code: int) -> int:
     """Print an error in one line, and return the exit code."""
     with contextlib.suppress(OSError):  # the terminal is gone
-        print("harness: error:", " ".join(str(error).split()), file=sys.stderr, flush=True)  # noqa: T201
+        print("harness: error:", printable(" ".join(str(error).split())), file=sys.stderr, flush=True)  # noqa: T201
     return code
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may show it: with escapes for control characters, which a file of somebody else may hold."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def flush() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli.arguments import RunArguments
 from harness.cli.output import fail
 from harness.planning.plan import Plan
 from harness.spec import GuardMode
@@ -45,14 +46,19 @@ def start_and_show(
 
 
 def resume_and_show(
-    folder: Path, interpreters: Mapping[str, str], budget_minutes: float | None, device_guard: GuardMode | None
+    folder: Path, arguments: RunArguments, budget_minutes: float | None, device_guard: GuardMode | None
 ) -> int:
     """Go on with a run, show the results, and return the exit code."""
     from harness.cli.terminal import make_display
     from harness.session.command import resume_run
 
     finished = resume_run(
-        folder, interpreters, display=make_display(), budget_minutes=budget_minutes, device_guard=device_guard
+        folder,
+        arguments.interpreters,
+        compile_cache=arguments.compile_cache,
+        display=make_display(),
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
     )
     return show_finished(finished)
 

