@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from harness.reporting import summary, tutorial
 from harness.results import store
 from harness.spec import FROM_HOST_VERSION
 from harness.spec.errors import UsageError
+from harness.worker.context import Context
+from harness.worker.draft import Draft
+from harness.worker.measure import measure_from_host
 
 HOST = {"protocol": "from_host", "platform": "gpu", "workload": "resnet50", "size": "tutorial", "global_batch": 120}
 
@@ -28,6 +32,46 @@ def test_the_recipe_measures_the_newest_version():
     plan = tutorial_plan(Request(platform="cpu"), make_machine())
     versions = {trial.spec.protocol: trial.spec.protocol_version for trial in plan.trials}
     assert versions == {"resident": 1, "from_host": FROM_HOST_VERSION}
+
+
+class Program:
+    """Counts how many of its kind there are, as the peak of a device's memory does."""
+
+    alive = most = 0
+
+    def __init__(self):
+        self.itself = self  # a cycle: it does not go when the last name for it does
+        Program.alive += 1
+        Program.most = max(Program.most, Program.alive)
+
+    def __del__(self):
+        Program.alive -= 1
+
+    def sync(self):
+        pass
+
+    def step(self, placed):
+        pass
+
+    def loss(self):
+        return 1.0
+
+
+def batches_of(program, like, *, seed):
+    while True:
+        yield program
+
+
+def test_no_two_programs_are_in_memory_at_a_time(tmp_path):
+    context = Context(
+        order=SimpleNamespace(spec=make_spec(**HOST | {"platform": "cpu"}, blocks=3)), job=None, build=Program,
+        built=[Program()], batches=SimpleNamespace(batch=lambda *_, **__: None), draft=Draft(tmp_path, 0),
+        agree=SimpleNamespace(barrier=lambda: None), runtime=None,
+    )  # fmt: skip
+    measure_from_host(context, batches_of)
+    assert Program.most == 1
+    assert context.draft.answer.timing is not None
+    assert len(context.draft.answer.timing.block_seconds) == 3
 
 
 def test_versions_are_never_pooled_nor_divided():

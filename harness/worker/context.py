@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +36,7 @@ class Context:
     order: Order
     job: Job
     build: Callable[[], Program]  # a fresh program
-    program: Program
+    built: list[Program]  # the program of this phase, until it is released
     batches: Batches  # training samples
     agree: Agreement
     draft: Draft
@@ -46,6 +47,16 @@ class Context:
     def golden(self) -> Golden | None:
         """The reference that the order names, if it names one."""
         return None if self.order.golden is None else Golden.load(self.order.golden)
+
+    @property
+    def program(self) -> Program:
+        """The program that the phase works with."""
+        return self.built[0]
+
+    def release(self) -> None:
+        """Forget the program. A phase that builds others would have two of them in the devices' memory."""
+        self.built.clear()
+        gc.collect()  # a program may be part of a cycle
 
     @property
     def spec(self) -> TrialSpec:

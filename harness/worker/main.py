@@ -102,16 +102,16 @@ def work(draft: Draft) -> None:
         batches = Batches(dict(inputs), seed=order.spec.seed, transform=job.workload.transform)
     build = partial(importlib.import_module(f"{order.package}.strategies.{order.spec.strategy}").build, job)
     started = time.perf_counter()
-    program = build()
-    program.sync()
-    draft.note(build_seconds=time.perf_counter() - started, cut=getattr(program, "cut_after", ""))
+    built = [build()]  # nothing else here may refer to the program: see Context.release
+    built[0].sync()
+    draft.note(build_seconds=time.perf_counter() - started, cut=getattr(built[0], "cut_after", ""))
     cached = compile_cache.files(order.compile_cache)
     phase.run(
         Context(
             order=order,
             job=job,
             build=build,
-            program=program,
+            built=built,
             batches=batches,
             agree=Agreement(draft.folder, draft.rank, partial(runtime.barrier, world), ranks=world.processes),
             draft=draft,

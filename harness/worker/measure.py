@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 import secrets
@@ -173,6 +174,7 @@ def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> Non
     seconds: list[float] = []
     like = context.batches.batch(0, spec.global_batch, dtype=np.float32)
     draft.note_timing(steps_per_block=spec.steps_per_block)
+    context.release()
     for block in range(spec.blocks):
         draft.progress("block", block + 1, spec.blocks)
         program = context.build()
@@ -187,3 +189,5 @@ def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> Non
         first = seconds[0] / spec.steps_per_block
         draft.note_timing(losses=tuple(losses), block_seconds=tuple(seconds), first_step_seconds=first)
         check_loss([losses[-1]], block)
+        del program, made  # before the next one is built: the peak of memory is that of one program
+        gc.collect()
