@@ -255,7 +255,7 @@ def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
 
 
 def test_the_code_that_variables_bring_into_a_worker_is_recorded_without_the_home_folder():
-    code = str(recorded_variables.CODE)
+    code = str(ROOT)
     given = {
         "HOME": "/home/me",
         "PYTHONPATH": f"{code}:/home/me/torch:/opt/x:",

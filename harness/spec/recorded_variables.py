@@ -17,7 +17,7 @@ UNRECORDED = (
 )  # fmt: skip
 
 
-CODE = Path(__file__).parents[2]  # where this process finds the suite; in a worker, the links to it
+HARNESS = Path(__file__).resolve().parents[1]
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
@@ -32,7 +32,9 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _foreign_code(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by which other code gets into a worker, as another torch might, without the home folder's name."""
-    places = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place not in ("", str(CODE))]
+    places = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
+    # Without the places of this suite: a worker finds it through links in a folder of its own.
+    places = [place for place in places if Path(place, HARNESS.name).resolve() != HARNESS]
     found = {"PYTHONPATH": os.pathsep.join(places), "LD_PRELOAD": environment.get("LD_PRELOAD", "")}
     home = environment.get("HOME", "").rstrip("/")
     return {name: value.replace(f"{home}/", "~/") if home else value for name, value in found.items() if value}
