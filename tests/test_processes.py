@@ -294,6 +294,15 @@ def test_nothing_is_left_after_sigkill(tmp_path, victim):
         assert reason in result.reason
 
 
+def test_nothing_is_left_where_harness_and_supervisor_are_killed_together(tmp_path):
+    with hanging(tmp_path) as processes:
+        processes["supervisor"].suspend()  # it can end nobody now
+        processes["harness"].kill()
+        processes["supervisor"].kill()
+        assert left(tmp_path) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_a_run_whose_terminal_is_closed_ends_as_interrupted_and_keeps_all_rows(tmp_path):
     outer, inner = os.openpty()
     os.set_blocking(outer, False)

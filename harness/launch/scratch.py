@@ -1,4 +1,9 @@
-"""A session's scratch folder. It is deleted when the harness ends, even by SIGKILL: it may hold gigabytes."""
+"""A session's scratch folder. It is deleted when the harness ends, even by SIGKILL: it may hold gigabytes.
+
+The process that deletes it also ends what is left of the session's ranks. There is something left only if harness and
+supervisor were both killed: processes that a rank had started in sessions of their own. Their environment names the
+folder.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,23 @@ import tempfile
 from pathlib import Path
 
 _REMOVE = """
-import os, shutil, sys, time
-sys.stdin.read()  # returns when the harness ends, in whatever way
-for _ in range(30):  # the processes that it launched take a moment to end, and may still write
+import os, shutil, signal, sys, time
+done = sys.stdin.read() == "done"  # returns when the harness ends, in whatever way
+
+def end_ranks():
+    for process in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        try:
+            with open(f"/proc/{process}/environ", "rb") as variables:
+                if f"TMPDIR={sys.argv[1]}/".encode() in variables.read():
+                    os.kill(int(process), signal.SIGKILL)
+        except OSError:  # it has ended, or belongs to somebody else
+            pass
+
+for attempt in range(30):  # the processes that it launched take a moment to end, and may still write
+    if not done and attempt > 2:  # the supervisor has had its time
+        end_ranks()
     shutil.rmtree(sys.argv[1], ignore_errors=True)
-    if not os.path.exists(sys.argv[1]):
+    if not os.path.exists(sys.argv[1]) and (done or attempt > 4):
         break
     time.sleep(1)
 """
@@ -35,5 +52,5 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the folder now, and wait until it is gone."""
-        self._remover.communicate()
+        self._remover.communicate(b"done")
         shutil.rmtree(self.folder, ignore_errors=True)  # needed only if that process was killed
