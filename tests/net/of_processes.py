@@ -53,6 +53,17 @@ GUARANTEES = (
                 tests=("test_golden_runs::test_a_killed_harness_leaves_none",),
             ),
             Break(
+                fault="a rank below a wrapper script does not wait for its supervisor's end",
+                edits=(
+                    (
+                        "harness/spec/processes.py",
+                        "    threading.Thread(target=_die_with, args=[int(supervisor)], daemon=True).start()\n",
+                        "",
+                    ),
+                ),
+                tests=("test_processes::test_a_rank_below_a_wrapper_that_stays_dies_with_the_supervisor",),
+            ),
+            Break(
                 fault="a rank whose supervisor died before it could ask works on",
                 edits=(
                     (
@@ -139,6 +150,11 @@ GUARANTEES = (
                 fault="the harness leaves all removing to the watcher",
                 edits=(("harness/launch/scratch.py", "shutil.rmtree(self.folder, ignore_errors=True)", "pass"),),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[watcher of the scratch folder]",),
+            ),
+            Break(
+                fault="nobody looks for what is left where harness and supervisor are killed together",
+                edits=(("harness/launch/scratch.py", "        end_ranks()\n", "        pass\n"),),
+                tests=("test_processes::test_nothing_is_left_where_harness_and_supervisor_are_killed_together",),
             ),
             Break(
                 fault="a session ends without removing its scratch folder",
@@ -284,8 +300,33 @@ GUARANTEES = (
                 ),
             ),
             Break(
+                fault="a display whose terminal is gone ends the run",
+                edits=(
+                    (
+                        "harness/cli/terminal.py",
+                        "            except OSError:\n",
+                        "            except RecursionError:\n",
+                    ),
+                ),
+                tests=("test_cli::test_a_display_whose_terminal_is_gone_shows_nothing_more",),
+                error="OSError",
+            ),
+            Break(
+                fault="the second SIGHUP of a closed terminal kills",
+                edits=(
+                    (
+                        "harness/launch/interrupts.py",
+                        "signal.SIG_IGN if each == number == signal.SIGHUP else signal.SIG_DFL",
+                        "signal.SIG_DFL",
+                    ),
+                ),
+                tests=("test_interrupts::test_a_second_sighup_does_not_kill",),
+            ),
+            Break(
                 fault="a second signal is handled like the first",
-                edits=(("harness/launch/interrupts.py", "signal.signal(each, signal.SIG_DFL)", "pass"),),
+                edits=(
+                    ("harness/launch/interrupts.py", "signal.signal(each, signal.SIG_IGN if", "int(signal.SIG_IGN if"),
+                ),
                 tests=(
                     "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
                 ),

@@ -18,8 +18,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/machine/worker_variables.py",
-                        "if (name in PASSED or name.startswith(PASSED_PREFIXES)) and not any(",
-                        "if not any(",
+                        "if (name in PASSED or name.startswith(PASSED_PREFIXES)) and (",
+                        "if (",
                     ),
                 ),
                 tests=(SCRUBBED, VARIABLES),
@@ -46,8 +46,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/machine/worker_variables.py",
-                        "and not any(word in name for word in SECRETS)",
-                        "and SECRETS",
+                        "(name in NO_SECRETS or not SECRETS.search(name))",
+                        "SECRETS",
                     ),
                 ),
                 tests=("test_launch::test_no_secret_reaches_a_worker_or_a_report", VARIABLES),
@@ -125,8 +125,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/worker_code.py",
-                        'for name in ("harness", package):\n        origin',
-                        'for name in ("harness", package, "pydantic"):\n        origin',
+                        'for name in ("harness", package):\n        _link',
+                        'for name in ("harness", package, "pydantic"):\n        _link',
                     ),
                 ),
                 tests=("test_launch::test_workers_see_our_code_and_not_our_packages",),
@@ -285,8 +285,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/cli/app.py",
-                        "    except UsageError as error:\n        code = fail(error, 2)",
-                        "    except UsageError as error:\n        code = fail(error, 1)",
+                        "        case UsageError():\n            return fail(error, 2)",
+                        "        case UsageError():\n            return fail(error, 1)",
                     ),
                 ),
                 tests=("test_cli::test_usage_errors_are_one_line_and_launch_nothing[arguments0-facts0]",),
