@@ -7,19 +7,23 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
-from refusals import names, refused_command
+from refusals import names, refused, refused_command
 
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
 from harness.cli.output import fail
 from harness.cli.terminal import LastingDisplay
+from harness.launch import scratch
 from harness.planning.plan import Plan, Planned
 from harness.results import store
 from harness.spec import registry
@@ -240,6 +244,31 @@ def test_what_ends_a_command_has_its_exit_code(error, code, capsys):
 def test_an_error_cannot_control_the_terminal(capsys):
     assert fail("a\x1b[2J\x00\u202eb\n c é", 2) == 2
     assert capsys.readouterr().err == "harness: error: a\\x1b[2J\\x00\\u202eb c é\n"
+
+
+def test_a_run_needs_no_open_streams(tmp_path):
+    """Under some daemons none of the three is open."""
+    run = ("run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", str(tmp_path / "run"))
+    command = shlex.join([sys.executable, "-m", "harness", *run])
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES)])
+    done = subprocess.run(
+        ["sh", "-c", f"exec {command} <&- >&- 2>&-"], env=os.environ | {"PYTHONPATH": path}, timeout=120
+    )
+    assert done.returncode == 0
+    assert [result.status for result in store.read(tmp_path / "run")] == ["ok"]
+
+
+def test_without_a_temporary_folder_the_machine_is_unfit(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    with refused("TMPDIR", kind=MachineUnfit):
+        scratch.Scratch()
+
+
+def test_a_wrapper_may_print_something_before_python_answers(tmp_path, fakes):
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho loading modules\n{sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    assert registry.missing(registry.framework("fake"), str(wrapper)) == ""
 
 
 class Gone:

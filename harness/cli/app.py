@@ -22,7 +22,7 @@ import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.commands import data, listings, plan, report, run
-from harness.cli.output import fail, flush
+from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
 OF_THE_MACHINE = {
@@ -78,6 +78,7 @@ def configured(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
+    open_streams()
     try:
         code = app.meta(arguments, exit_on_error=False, print_error=False)
     except (KeyboardInterrupt, Exception, Interrupted) as error:
@@ -99,9 +100,9 @@ def exit_code(error: BaseException) -> int:
         case BrokenPipeError():  # `harness list ... | head`: the reader has seen enough
             return 0
         case OSError(errno=number) if number in OF_THE_MACHINE:
-            return fail(f"{error}; what was measured before is kept: run --resume goes on", 3)
+            return fail(f"{error}; a run keeps what it has measured, and run --resume goes on with it", 3)
         case MemoryError():
-            return fail("out of host memory; what was measured before is kept: run --resume goes on", 3)
+            return fail("out of host memory; a run keeps what it has measured, and run --resume goes on with it", 3)
         case Interrupted():
             go_on = f"interrupted: what was measured is kept; go on with run --resume {error.folder}"
             return fail(go_on, 128 + error.number)

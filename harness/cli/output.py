@@ -31,11 +31,26 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def open_streams() -> None:
+    """Open standard streams that are closed, as under some daemons, to nothing.
+
+    Otherwise the next files that are opened would take their places, and receive what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
 def flush() -> None:
     """Write out what is printed, or drop it if nobody reads it: Python would end with an exit code of its own."""
-    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+    for number, stream in ((1, sys.__stdout__ or sys.stdout), (2, sys.__stderr__ or sys.stderr)):
         try:
-            if stream is not None:
-                stream.flush()
+            stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)

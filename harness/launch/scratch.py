@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness.spec.errors import MachineUnfit
+
 _REMOVE = """
 import os, shutil, signal, sys, time
 done = sys.stdin.read() == "done"  # returns when the harness ends, in whatever way
@@ -41,7 +43,10 @@ class Scratch:
 
     def __init__(self) -> None:
         # Not in the run folder: its path may contain characters that a rendezvous URL or PYTHONPATH cannot.
-        self.folder = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="likeforlike-"))
+        except OSError as error:
+            raise MachineUnfit(f"no temporary folder can be made: {error.strerror}; set TMPDIR to another") from error
         self._remover = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _REMOVE, str(self.folder)],
             stdin=subprocess.PIPE,

@@ -101,8 +101,8 @@ def missing(spec: FrameworkSpec, interpreter: str, *, beside: Sequence[str] = ()
             found = subprocess.run(
                 [interpreter, "-c", _PROBE, *needed], capture_output=True, text=True, timeout=60, check=True
             )
-            absent = json.loads(found.stdout)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            absent = json.loads(found.stdout.splitlines()[-1])  # a wrapper script may print something before
+        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
             reason = type(error).__name__
             raise UsageError(f"--interpreter {spec.name}={interpreter}: is not a working Python ({reason})") from error
     if not absent:
