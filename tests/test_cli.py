@@ -258,6 +258,15 @@ def test_a_run_needs_no_open_streams(tmp_path):
     assert [result.status for result in store.read(tmp_path / "run")] == ["ok"]
 
 
+def test_results_are_shown_where_the_terminal_has_ascii_alone(tmp_path):
+    done = harness(
+        "run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", str(tmp_path / "run"),
+        env={"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Report:" in done.stdout
+
+
 def test_without_a_temporary_folder_the_machine_is_unfit(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
     with refused("TMPDIR", kind=MachineUnfit):
