@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import FAKES, TESTS, harness, make_result, make_spec
@@ -295,7 +296,7 @@ class Gone:
 
 
 def test_a_display_whose_terminal_is_gone_shows_nothing_more():
-    gone = Gone()
+    gone: Any = Gone()
     display = LastingDisplay(gone)
     display.start(3)
     display.done("a cell", "ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,11 +64,12 @@ def batches_of(program, like, *, seed):
 
 
 def test_no_two_programs_are_in_memory_at_a_time(tmp_path):
-    context = Context(
-        order=SimpleNamespace(spec=make_spec(**HOST | {"platform": "cpu"}, blocks=3)), job=None, build=Program,
-        built=[Program()], batches=SimpleNamespace(batch=lambda *_, **__: None), draft=Draft(tmp_path, 0),
-        agree=SimpleNamespace(barrier=lambda: None), runtime=None,
-    )  # fmt: skip
+    known: dict[str, Any] = {
+        "order": SimpleNamespace(spec=make_spec(**HOST | {"platform": "cpu"}, blocks=3)), "job": None,
+        "build": Program, "built": [Program()], "batches": SimpleNamespace(batch=lambda *_, **__: None),
+        "agree": SimpleNamespace(barrier=lambda: None), "runtime": None,
+    }  # fmt: skip
+    context = Context(**known, draft=Draft(tmp_path, 0))
     measure_from_host(context, batches_of)
     assert Program.most == 1
     assert context.draft.answer.timing is not None

@@ -134,11 +134,11 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     if quiet > group.stall_seconds:
         # Half of --timeout may pass without progress (harness/planning/request_checks.py).
         longer = max(4 * group.stall_seconds, group.timeout_seconds)
-        hint = f"stuck, or if not, as in a long compilation, a new run with --timeout {longer:g} waits longer"
+        hint = f"it is stuck, or it compiles for long; in that case start a new run with --timeout {longer:g}"
         reason = f"no progress for {quiet:.1f} s ({where}): {hint}"
         return Ending(status="hung", reason=reason, cause=Cause(kind="no_progress", data={"seconds": quiet}))
     cause = Cause(kind="time_limit", data={"seconds": group.timeout_seconds})
-    hint = f"a new run with --timeout {2 * group.timeout_seconds:g} allows twice as long"
+    hint = f"for twice that, start a new run with --timeout {2 * group.timeout_seconds:g}"
     return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where}): {hint}", cause=cause)
 
 

@@ -152,11 +152,13 @@ class PhaseLaunches:
 
     def _new_log_folder(self, name: str) -> Path:
         """logs/NAME, or logs/NAME-2 and so on for the next attempts."""
-        for attempt in itertools.count(1):
-            folder = self._run_folder / "logs" / (name if attempt == 1 else f"{name}-{attempt}")
-            with contextlib.suppress(FileExistsError):
+        folder = self._run_folder / "logs" / name
+        for attempt in itertools.count(2):
+            try:
                 folder.mkdir(parents=True)
                 break
+            except FileExistsError:
+                folder = folder.with_name(f"{name}-{attempt}")
         return folder
 
 
