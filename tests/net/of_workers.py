@@ -203,8 +203,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/spec/registry.py",
-                        "            absent = json.loads(found.stdout)\n",
-                        "            absent = []\n",
+                        "            absent = json.loads(found.stdout.splitlines()[-1])",
+                        "            absent = []",
                     ),
                 ),
                 tests=("test_cli::test_an_interpreter_without_the_framework_gives_unavailable_rows",),
