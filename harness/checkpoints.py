@@ -33,6 +33,7 @@ def save(path: Path, state: Arrays, about: Mapping[str, Any]) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)  # that of a process which was killed, or a link
     # not np.ascontiguousarray, which would make 0-d arrays 1-d
     whole = {name: np.array(array, order="C") for name, array in state.items()}
     save_file(whole, temporary, metadata={"format": FORMAT, "about": json.dumps(about)})

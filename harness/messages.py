@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from harness import whole_files
 from harness.contract import World
 from harness.spec import Cause, Parity, Precision, RankResult, Status, TrialSpec, codec
 
@@ -95,6 +96,4 @@ class Answer(RankResult):
 
 def write(path: Path, message: Any) -> None:
     """Write a message so that a reader sees all of it or nothing."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(codec.dumps(message))
-    temporary.replace(path)
+    whole_files.write(path, codec.dumps(message).encode())

@@ -23,6 +23,7 @@ from harness import reporting
 from harness.cli import app, terminal
 from harness.cli.commands import plan
 from harness.cli.screen import show
+from harness.reporting.plots import style
 from harness.results import store
 from harness.spec import registry
 
@@ -51,10 +52,11 @@ def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     monkeypatch.chdir(tmp_path)
     pictures: dict[str, list[str]] = {}
 
-    def save(figure, path, **_):
+    def save(figure, path):
         pictures[path.name] = list(filter(None, words(figure)))
+        style.plt.close(figure)
 
-    monkeypatch.setattr(Figure, "savefig", save)
+    monkeypatch.setattr(style, "save", save)
     results, folder = SCENES[name](), Path("run")
     folder.mkdir()
     (folder / store.RUN).touch()

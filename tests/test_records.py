@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, TESTS, make_machine, make_result, make_spec
-from matplotlib.figure import Figure
 from refusals import names, refused
 
 from harness import workloads
@@ -19,7 +18,7 @@ from harness.planning import matrix
 from harness.planning.run_request import Request
 from harness.reporting import definitions, document, markdown, summary, sweep, verdict
 from harness.reporting.picture_data import SweepCurve, SweepPoint
-from harness.reporting.plots import pipelines
+from harness.reporting.plots import pipelines, style
 from harness.results import comparison, condition_rules, judge, merging, older_records, pooling, store
 from harness.results.condition_rules import differences
 from harness.session import command, conditions
@@ -724,12 +723,12 @@ def test_a_failed_launch_keeps_no_times():
 def test_a_sweep_from_zero_keeps_its_values_apart(tmp_path, monkeypatch):
     seen = {}
 
-    def save(figure, path, **_):
+    def save(figure, path):
         axes = figure.axes[0]
         seen["x"] = [axes.transData.transform((value, 1))[0] for value in (0, 1, 25)]
         seen["scale"] = axes.get_xscale()
 
-    monkeypatch.setattr(Figure, "savefig", save)
+    monkeypatch.setattr(style, "save", save)
     points = tuple(
         SweepPoint(value=value, name=str(value), mean=1.0, low=0.9, high=1.1, ideal=None) for value in (0.0, 1.0, 25.0)
     )

@@ -64,9 +64,10 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, line[:taken])
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space") as error:
         patched.setattr(os, "write", full)
         store.append(tmp_path, make_result())
+    assert error.value.filename == str(tmp_path / "results.jsonl")
     store.append(tmp_path, make_result(spec=make_spec(launch=1)))  # there is room again
     assert [result.spec.launch for result in store.read(tmp_path)] == [0, 1]
 
@@ -105,14 +106,39 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch, write):
     write(path, {"status": "ok"})
     before = path.read_text()
 
-    def full(self, text):
-        self.write_bytes(text[: len(text) // 2].encode())
-        raise OSError(errno.ENOSPC, "No space left on device")
+    take, room = os.write, iter([5, 0])
 
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space"):
+    def full(descriptor, content):
+        if not (taken := next(room)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return take(descriptor, content[:taken])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space") as error:
         write(path, {"status": "crashed"})
+    assert error.value.filename == str(path)
     assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path]  # and nothing of the part
+
+
+@pytest.mark.parametrize("write", [store.write_json, messages.write])
+def test_a_file_is_never_written_through_a_link(tmp_path, write):
+    (tmp_path / "victim").write_text("precious")
+    path = tmp_path / "answer.json"
+    path.symlink_to("victim")
+    write(path, {"status": "ok"})
+    assert not path.is_symlink()
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_row_is_never_written_through_a_link(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    path = tmp_path / "results.jsonl"
+    path.symlink_to("victim")
+    with pytest.raises(OSError) as error:
+        store.append(tmp_path, make_result())
+    assert error.value.filename == str(path)
+    assert (tmp_path / "victim").read_text() == "precious"
 
 
 def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ WORKER_SIDE = (
     "messages.py",
     "reference",
     "spec",
+    "whole_files.py",
     "worker",
     "workloads",
 )

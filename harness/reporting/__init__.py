@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import whole_files
 from harness.reporting import comma_separated, document, markdown, summary, training
 from harness.reporting.tables import epochs_table
 from harness.spec import TrialResult
@@ -24,4 +25,4 @@ def write(folder: Path, results: Sequence[TrialResult]) -> None:
     epochs = epochs_table.table(training.trained(cells))
     if epochs is not None:
         comma_separated.write(folder / document.EPOCHS_FILE, epochs)
-    (folder / "report.md").write_text(markdown.render(report))
+    whole_files.write(folder / "report.md", markdown.render(report).encode())

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness import whole_files
 from harness.reporting.model import Table
 
 
 def write(path: Path, table: Table) -> None:
     """Write a table of plain numbers and text. A missing value is an empty field."""
-    pd.DataFrame(list(table.rows), columns=[column.name for column in table.columns]).to_csv(path, index=False)
+    frame = pd.DataFrame(list(table.rows), columns=[column.name for column in table.columns])
+    whole_files.write(path, frame.to_csv(index=False).encode())

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from harness.whole_files import naming, write_all
+
 
 def append(path: Path, content: bytes) -> None:
-    """Add one line and wait until it is on disk, so that a later crash cannot lose it."""
-    line = content + b"\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    whole = os.fstat(descriptor).st_size
-    try:
-        while line:  # the system may take a part
-            line = line[os.write(descriptor, line) :]
-        os.fsync(descriptor)
-    except BaseException:  # the disk is full: the next line must not continue the part that was written
-        os.ftruncate(descriptor, whole)
-        raise
-    finally:
-        os.close(descriptor)
+    """Add one line and wait until it is on disk, so that a later crash cannot lose it.
+
+    Raises OSError, which names the file: also if it is a link, which may lead out of the run's folder.
+    """
+    with naming(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        whole = os.fstat(descriptor).st_size
+        try:
+            write_all(descriptor, content + b"\n")
+            os.fsync(descriptor)
+        except BaseException:  # the disk is full: the next line must not continue the part that was written
+            os.ftruncate(descriptor, whole)
+            raise
+        finally:
+            os.close(descriptor)
 
 
 def drop_torn_line(path: Path) -> None:

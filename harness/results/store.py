@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from harness import whole_files
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
 from harness.results import json_lines
@@ -174,10 +175,9 @@ def cut_short(folder: Path) -> set[tuple[str, int]]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON. A reader sees the whole file or none of it."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    temporary.replace(path)
+    """Write indented JSON, and wait until it is on disk. A reader sees the whole file or none of it."""
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    whole_files.write(path, text.encode(), durable=True)
 
 
 def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:

@@ -80,12 +80,24 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a rank writes its answer in place",
-                edits=(("harness/messages.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                edits=(
+                    (
+                        "harness/messages.py",
+                        "whole_files.write(path, codec.dumps(message).encode())",
+                        "path.write_bytes(codec.dumps(message).encode())",
+                    ),
+                ),
                 tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
             ),
             Break(
                 fault="run.json is written in place",
-                edits=(("harness/results/store.py", 'temporary = path.with_suffix(".tmp")', "temporary = path"),),
+                edits=(
+                    (
+                        "harness/results/store.py",
+                        "whole_files.write(path, text.encode(), durable=True)",
+                        "path.write_bytes(text.encode())",
+                    ),
+                ),
                 tests=("test_store::test_a_file_is_replaced_whole_or_not_at_all",),
             ),
             Break(
@@ -162,9 +174,9 @@ GUARANTEES = (
                 fault="it is not seen that the system took a part of a row alone",
                 edits=(
                     (
-                        "harness/results/json_lines.py",
-                        "while line:  # the system may take a part",
-                        "for _ in range(1):",
+                        "harness/whole_files.py",
+                        "    while content:",
+                        "    for _ in range(1):",
                     ),
                 ),
                 tests=("test_store::test_a_full_disk_leaves_no_part_of_a_line",),
@@ -558,8 +570,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/__init__.py",
-                        "write_text(markdown.render(report))",
-                        "write_text(f\"{markdown.render(report)}{__import__('time').time_ns()}\")",
+                        "markdown.render(report).encode())",
+                        "f\"{markdown.render(report)}{__import__('time').time_ns()}\".encode())",
                     ),
                 ),
                 tests=("test_report::test_written_from_results_alone_and_again",),

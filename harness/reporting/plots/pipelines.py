@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.reporting.picture_data import SweepCurve, Timeline, TutorialBars
-from harness.reporting.plots.style import COLOURS, colour_of, finish, plt, save
+from harness.reporting.plots.style import COLOURS, colour_of, finish, plt
 
 LOGARITHMIC = 20  # above this ratio of times, a linear axis would show the shorter ones as one
 
@@ -25,10 +25,7 @@ def tutorial_bars(path: Path, data: TutorialBars) -> None:
         axes.set_ylabel("seconds for 3 batches")
         axes.tick_params(axis="x", labelrotation=30)
         axes.grid(axis="y", alpha=0.3)
-    if data.title:
-        figure.suptitle(data.title, fontsize=10)
-    figure.tight_layout()
-    save(figure, path)
+    finish(figure, path, data.title)
 
 
 def sweep_curve(path: Path, data: SweepCurve) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import matplotlib
+
+from harness import whole_files
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -22,7 +25,8 @@ def colour_of(framework: str) -> str:
 
 def finish(figure, path: Path, title: str) -> None:
     """Put the title over the figure and save it."""
-    figure.suptitle(title, fontsize=10)  # over the figure, because narrow axes would cut it off
+    if title:
+        figure.suptitle(title, fontsize=10)  # over the figure, because narrow axes would cut it off
     if figure.get_layout_engine() is None:
         figure.tight_layout()
     save(figure, path)
@@ -30,5 +34,7 @@ def finish(figure, path: Path, title: str) -> None:
 
 def save(figure, path: Path) -> None:
     """Save the figure as a PNG without matplotlib's version in it, and free its memory."""
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130, metadata={"Software": None})
     plt.close(figure)
+    whole_files.write(path, content.getvalue())

@@ -1,0 +1,46 @@
+"""Files that a reader sees whole or not at all, and that are never written through a link.
+
+A run folder may come from somebody else: a link in it must not lead a report onto another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write a file, in place of the one that has its name. `durable`: wait until it is on disk.
+
+    Raises OSError, which names the file. It then is as it was before.
+    """
+    temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")  # nobody can have put a link there
+    with naming(path):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            write_all(descriptor, content)
+            if durable:
+                os.fsync(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of it: the system may take a part at a time."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError in the block names this file: that of a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
