@@ -56,8 +56,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/json_lines.py",
-                        "        os.fsync(descriptor)\n    except BaseException",
-                        "    except BaseException",
+                        "            os.fsync(descriptor)\n        except BaseException",
+                        "        except BaseException",
                     ),
                 ),
                 tests=("test_store::test_a_row_is_on_disk_when_it_has_been_written",),
