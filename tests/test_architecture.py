@@ -129,6 +129,7 @@ def test_pictures_are_drawn_from_the_data_in_the_report_alone():
                     "harness.reporting.plots",
                     "harness.reporting.plots.style",
                     "harness",  # whole_files
+                    "harness.spec.text",
                 ), path
 
 

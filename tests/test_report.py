@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 
 import pytest
 from conftest import TESTS, make_result, make_spec
 from refusals import names
 from rich.console import Console
-from scenes import HOSTILE, HOSTILE_TRACE
+from scenes import HOSTILE, HOSTILE_TRACE, trainings
 
 from harness import reporting, workloads
 from harness.cli import screen, terminal
+from harness.cli.output import fail
 from harness.reporting import descriptions, document, formatting, loss_agreement, markdown, naming, summary, verdict
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
@@ -383,6 +385,35 @@ def test_hostile_text_is_inert(tmp_path):
     (row,) = [line for line in text.splitlines() if "alert" in line and line.startswith("|")]
     assert len(re.findall(r"(?<!\\)\|", row)) == 5  # four columns, and no pipe of the reason's
     assert "`````text" in text  # a fence longer than any in the traceback
+
+
+UNSEEN = "\x1b[31m\x00\x07\x9b\u202e\u2066\udcff"
+"""An escape sequence, NUL, a bell, text that runs to the left, and half a character."""
+
+
+def test_characters_that_steer_a_terminal_are_written_out(tmp_path, capsys):
+    bad = make_result(status="crashed", reason=UNSEEN, traceback=f"a\n\tb{UNSEEN}")
+    good = next(row for row in trainings() if row.epochs)
+    bad, good = (dataclasses.replace(row, spec=dataclasses.replace(row.spec, strategy=UNSEEN)) for row in (bad, good))
+    reporting.write(tmp_path, [bad, good])
+    screen.show([bad, good], tmp_path)
+    fail(UNSEEN, 2)
+    said = capsys.readouterr()
+    for text in (said.out, said.err, *((tmp_path / name).read_text("utf-8") for name in ("report.md", "epochs.csv"))):
+        assert not set(UNSEEN[:1] + UNSEEN[5:]) & set(text), text
+        assert "\\x1b" in text and "\\u202e" in text and "\\udcff" in text
+    assert "\n\tb" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_progress_with_brackets_is_no_markup():
+    console = Console(file=io.StringIO(), width=200, force_terminal=True)
+    display = terminal.LiveDisplay(console)
+    display.start(2)
+    display.phase("[/b] of [red]")
+    display.detail("[/x] [bold\x1b[31m")
+    console.print(display._progress)
+    display.close()
+    assert "[/b] of [red]" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,21 @@ def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, bef
         store.read_intent(tmp_path)
 
 
+@pytest.mark.parametrize("variables", [{}, {"NCCL_DEBUG": "\udcff"}])
+def test_text_that_is_not_utf_8_costs_no_row(tmp_path, variables):
+    flags = ("--workload", "toy", "--platform", "cpu", "--devices", "1", "--strategy", "odd_message,single")
+    done = harness("run", "--framework", "fake", *flags, "--out", str(tmp_path / "run"), env=variables)
+    assert done.returncode == 1, done.stderr
+    odd, single = store.read(tmp_path / "run")
+    assert (odd.status, single.status) == ("crashed", "ok")
+    assert r"\udcff" in odd.reason
+    assert single.conditions.environment.get("NCCL_DEBUG") == (r"\udcff" if variables else None)
+    assert r"\udcff" in (tmp_path / "run" / "report.md").read_text("utf-8")
+    done = harness("run", "--resume", str(tmp_path / "run"), env=variables)
+    assert done.returncode == 1, done.stderr
+    assert store.read(tmp_path / "run") == [odd, single]
+
+
 def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
     request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
     store.write_intent(tmp_path, store.Intent(plan=make_plan(request, make_machine()), command="", started=""))

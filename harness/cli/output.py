@@ -9,10 +9,12 @@ import os
 import sys
 from typing import Any
 
+from harness.spec.text import visible
+
 
 def write(text: str) -> None:
     """Print data."""
-    print(text)  # noqa: T201
+    print(visible(text))  # noqa: T201
 
 
 def write_json(content: Any) -> None:
@@ -23,13 +25,8 @@ def write_json(content: Any) -> None:
 def fail(error: object, code: int) -> int:
     """Print an error in one line, and return the exit code."""
     with contextlib.suppress(OSError):  # the terminal is gone
-        print("harness: error:", printable(" ".join(str(error).split())), file=sys.stderr, flush=True)  # noqa: T201
+        print("harness: error:", visible(" ".join(str(error).split())), file=sys.stderr, flush=True)  # noqa: T201
     return code
-
-
-def printable(text: str) -> str:
-    """A text as a terminal may show it: with escapes for control characters, which a file of somebody else may hold."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def open_streams() -> None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.cli.output import write
 from harness.cli.terminal import print_table
 from harness.reporting import summary, training, verdict
 from harness.reporting.formatting import written
@@ -25,10 +26,10 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     if trained:
         _print("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
-        print(f"- {line}")  # noqa: T201
+        write(f"- {line}")
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
-        print("- Go on with:", shlex.join(["python", "-m", "harness", "run", "--resume", str(folder)]))  # noqa: T201
-    print(f"Report: {folder / 'report.md'}")  # noqa: T201
+        write(f"- Go on with: {shlex.join(['python', '-m', 'harness', 'run', '--resume', str(folder)])}")
+    write(f"Report: {folder / 'report.md'}")
 
 
 def _print(title: str, table: Table) -> None:

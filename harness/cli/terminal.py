@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.spec.progress import Display
+from harness.spec.text import visible
 
 FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
 """Columns whose text may wrap, and how narrow they may get."""
@@ -34,11 +35,11 @@ class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", markup=False, style="dim"),
             console=console,
         )
         self._live = Live(self._progress, console=console, transient=True)
@@ -52,10 +53,10 @@ class LiveDisplay:
         self._progress.update(self._task, description=name, detail="")
 
     def detail(self, text: str) -> None:
-        self._progress.update(self._task, detail=text)
+        self._progress.update(self._task, detail=visible(text))
 
     def done(self, text: str, status: str) -> None:
-        self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), text))
+        self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), visible(text)))
 
     def advance(self) -> None:
         self._progress.advance(self._task)
@@ -83,11 +84,11 @@ class PlainDisplay:
     def detail(self, text: str) -> None:
         if time.monotonic() - self._reported > QUIET_SECONDS:
             self._reported = time.monotonic()
-            print(f"{self._phase}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{self._phase}: {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def done(self, text: str, status: str) -> None:
         elapsed = time.monotonic() - self._started
-        print(f"[{elapsed:6.1f} s, {self._count}/{self._total}] {status}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"[{elapsed:6.1f} s, {self._count}/{self._total}] {status}: {visible(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def advance(self) -> None:
         self._count += 1
@@ -137,6 +138,7 @@ def print_table(
     title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
 ) -> None:
     """Print a table. If standard output is not a terminal, it is as wide as it needs. Numbers are never cut."""
+    rows = [[visible(text) for text in row] for row in rows]
     console = Console(width=None if sys.stdout.isatty() else 300)
     kept = fitting(header, rows, console.width)
     table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

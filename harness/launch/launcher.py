@@ -14,6 +14,7 @@ from typing import Protocol
 
 from harness.messages import Answer, Phase, Progress
 from harness.spec import Cause, Disturbance, Precision, Status, TrialSpec
+from harness.spec.text import encodable
 
 POLL_SECONDS = 0.1
 
@@ -102,4 +103,4 @@ def launch(
             time.sleep(POLL_SECONDS)
     finally:
         running.stop()
-    return running.collect()
+    return encodable(running.collect())

@@ -32,6 +32,7 @@ from harness.reporting.model import (
     Table,
 )
 from harness.reporting.values import Kind
+from harness.spec.text import visible
 
 BEGINS_WITH_A_NUMBER = re.compile(r"[-+]?[\d(]|-$")
 DEEPEST_HEADING = 6
@@ -104,7 +105,7 @@ def _heading(title: str, *, level: int) -> str:
 
 def escape(text: str) -> str:
     """The text on one line, as Markdown and HTML show it literally: nothing in it can become markup."""
-    text = " ".join(text.split())
+    text = visible(" ".join(text.split()))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # underscores within a word are no markup
     return re.sub(r"([\\`*\[\]|#~$])|(?<!\w)_+|_+(?!\w)", _backslashes, text)
@@ -141,7 +142,7 @@ def _fence(text: str, *, least: int) -> str:
 
 def _code(text: str) -> str:
     """Code within a line, which nothing in it can end."""
-    text = " ".join(text.split())
+    text = visible(" ".join(text.split()))
     fence = _fence(text, least=1)
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{space}{text}{space}{fence}"
@@ -149,6 +150,7 @@ def _code(text: str) -> str:
 
 def _code_block(text: str) -> str:
     """A code block that nothing in the text can end."""
+    text = visible(text)
     fence = _fence(text, least=3)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 

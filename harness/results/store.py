@@ -23,6 +23,7 @@ from harness.results.impossible_rows import impossible
 from harness.results.older_records import as_current
 from harness.spec import SCHEMA_VERSION, Hardware, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
+from harness.spec.text import encodable
 
 RESULTS, RUN = "results.jsonl", "run.json"
 UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # --resume tries these again
@@ -176,7 +177,7 @@ def cut_short(folder: Path) -> set[tuple[str, int]]:
 
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON, and wait until it is on disk. A reader sees the whole file or none of it."""
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    text = json.dumps(encodable(content), indent=2, sort_keys=True) + "\n"
     whole_files.write(path, text.encode(), durable=True)
 
 

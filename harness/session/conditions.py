@@ -17,6 +17,7 @@ from harness.messages import Answer
 from harness.results import store
 from harness.session.references import References
 from harness.spec import Conditions, Described, DescribedSetting, Hardware, RunFacts, TrialSpec, registry
+from harness.spec.text import encodable
 
 
 def before_launch(spec: TrialSpec, references: References, hardware: Hardware) -> Conditions:
@@ -93,7 +94,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
 
 def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
     """What each row says of the run and of this session."""
-    return RunFacts(
+    facts = RunFacts(
         command=intent.command,
         recipe=intent.recipe,
         started=intent.started,
@@ -105,3 +106,4 @@ def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
         commit=machine_record.commit(),
         variables=shlex.join(f"{name}={value}" for name, value in worker_variables.inherited().items()),
     )
+    return encodable(facts)

@@ -15,6 +15,8 @@ from harness.reporting.picture_data import (
     TutorialBars,
 )
 from harness.reporting.plots import learning, losses, pipelines, throughput
+from harness.reporting.plots.style import literal
+from harness.spec.text import mapped
 
 
 def draw(folder: Path, report: Report) -> None:
@@ -26,18 +28,19 @@ def draw(folder: Path, report: Report) -> None:
 
 def draw_figure(path: Path, figure: Figure) -> None:
     """Draw one figure into `path`."""
-    match figure.data:
+    data = mapped(figure.data, literal)
+    match data:
         case Throughputs():
-            throughput.draw(path, figure.data)
+            throughput.draw(path, data)
         case LossCurves():
-            losses.draw(path, figure.data)
+            losses.draw(path, data)
         case LearningCurves():
-            learning.draw(path, figure.data)
+            learning.draw(path, data)
         case TutorialBars():
-            pipelines.tutorial_bars(path, figure.data)
+            pipelines.tutorial_bars(path, data)
         case SweepCurve():
-            pipelines.sweep_curve(path, figure.data)
+            pipelines.sweep_curve(path, data)
         case Timeline():
-            pipelines.timeline(path, figure.data)
+            pipelines.timeline(path, data)
         case _:
-            assert_never(figure.data)
+            assert_never(data)

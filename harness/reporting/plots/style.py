@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 
 from harness import whole_files
+from harness.spec.text import visible
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -16,6 +17,15 @@ from matplotlib import pyplot as plt
 COLOURS = {"torch": "#D55E00", "jax": "#0072B2", "tf": "#E69F00"}
 OTHER_COLOUR = "#009E73"
 MARKERS = "osD^vP*X<>p"
+
+
+LONGEST_LINE = 120  # characters; a longer line would make the picture too large, or its axes too small
+
+
+def literal(text: str) -> str:
+    """A text as matplotlib draws it character by character: with all of it visible, and no dollar as mathematics."""
+    lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..." for line in text.split("\n")[:3]]
+    return visible("\n".join(lines)).replace("$", r"\$")
 
 
 def colour_of(framework: str) -> str:

@@ -11,6 +11,7 @@ ONE_PROCESS = (
     "hang_with_child",
     "hang_when_timed",
     "noisy",
+    "odd_message",
     "slow_when_timed",
     "tell",
 )
