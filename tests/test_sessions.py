@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import FAKES, harness, make_machine, make_result, make_spec
+from conftest import FAKES, ROOT, harness, make_machine, make_result, make_spec
 from refusals import names, refused, refused_command
 
 from harness import workloads
@@ -29,10 +30,10 @@ from harness.planning.matrix import make_plan
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
-from harness.results import proof_store, store
-from harness.session import budget, measuring, phase_launches, proofs, references
+from harness.results import json_lines, proof_store, store
+from harness.session import budget, command, measuring, phase_launches, proofs, references
 from harness.spec import Cause, Gpu, Hardware, registry
-from harness.spec.errors import Interrupted, UsageError
+from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
@@ -127,6 +128,71 @@ def test_text_that_is_not_utf_8_costs_no_row(tmp_path, variables):
     done = harness("run", "--resume", str(tmp_path / "run"), env=variables)
     assert done.returncode == 1, done.stderr
     assert store.read(tmp_path / "run") == [odd, single]
+
+
+RUN_SINGLE = ("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--platform", "cpu")
+
+
+def test_broken_metadata_of_other_packages_cost_nothing(tmp_path):
+    for name in ("broken-1", "unreadable-1", "numpy-9"):  # that of an interrupted installation is empty
+        (tmp_path / "site" / f"{name}.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "unreadable-1.dist-info" / "METADATA").write_bytes(b"Name: \xff\n")
+    path = os.pathsep.join([str(ROOT), str(FAKES), str(tmp_path / "site")])
+    out = tmp_path / "run"
+    done = harness(*RUN_SINGLE, "--out", str(out), env={"PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    assert (out / "report.md").is_file()
+    known = json.loads((out / "environment.json").read_text("utf-8"))["harness_packages"]
+    assert "numpy" in known and "broken" not in known
+
+
+def a_run(folder, monkeypatch, launches=2):
+    """A run of the fake framework in this process, and where it was."""
+    monkeypatch.setattr(command, "machine", make_machine)
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    plan = make_plan(replace(request, launches=launches), make_machine())
+    return command.start_run(plan, ["run"], out=folder, data=None, display=PlainDisplay())
+
+
+def test_on_a_full_disk_rows_are_kept_and_the_user_knows_how_to_go_on(tmp_path, fakes, monkeypatch):
+    out, written = tmp_path / "run", []
+    take = json_lines.append
+
+    def full(path, content):
+        if path.name == store.RESULTS and len(written) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        take(path, content)
+        written.extend([path] * (path.name == store.RESULTS))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(json_lines, "append", full)
+        with refused(str(out / store.RESULTS), "No space", f"--resume {out}", kind=MachineUnfit):
+            a_run(out, monkeypatch)
+    assert [row.status for row in store.read(out)] == ["ok"]
+    assert (out / "report.md").is_file()
+    assert not list(tmp_path.rglob("*.tmp"))
+    finished = command.resume_run(out, {}, display=PlainDisplay())
+    assert [row.status for row in finished.results] == ["ok", "ok"]
+
+
+def test_what_keeps_environment_json_from_being_written_costs_no_report(tmp_path, fakes, monkeypatch):
+    out = tmp_path / "run"
+    monkeypatch.setattr(command, "_packages", lambda: [][0])
+    with pytest.raises(IndexError):  # as any fault of ours, it is seen
+        a_run(out, monkeypatch, launches=1)
+    assert (out / "report.md").is_file()
+    assert len(store.read(out)) == 1
+
+
+def test_what_keeps_a_report_from_being_written_does_not_hide_an_interruption(tmp_path, fakes, monkeypatch):
+    def interrupted(*_):
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(measuring.Session, "_prove_and_measure", interrupted)
+    monkeypatch.setattr(command.reporting, "write", lambda *_: [][0])
+    with pytest.raises(Interrupted) as error:
+        a_run(tmp_path / "run", monkeypatch)
+    assert error.value.folder == str(tmp_path / "run")
 
 
 def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):

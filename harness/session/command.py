@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import shlex
@@ -83,11 +84,11 @@ def start_run(
         data=str(data or ""),
         machine=machine_record.hardware(machine()),
     )
-    store.write_intent(folder, intent)
     try:
+        store.write_intent(folder, intent)
         with store.held(folder):
             return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard)
-    except (UsageError, MachineUnfit):
+    except (UsageError, MachineUnfit, OSError):
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 
@@ -139,18 +140,64 @@ def _measure_and_report(
         session = Session(
             intent, machine(), folder, finished=finished, budget_seconds=budget, guard=guard, display=display
         )
-        restore = install_signal_handlers()
         try:
-            results = session.measure_all()
-        except Interrupted as interruption:
-            interruption.folder = str(folder)
+            _measure(session)
+        except BaseException as error:
+            _write_reports(session, folder)  # whatever goes wrong there is less than what ended the session
+            if isinstance(error, Interrupted):
+                error.folder = str(folder)
+            if isinstance(error, OSError):
+                raise _cannot_write(error, folder) from error
             raise
-        finally:
-            restore()
-            if session.rows.results:
-                write_environment(session, folder / "environment.json")
-                reporting.write(folder, session.rows.results)
-        return Finished(results=results, folder=folder)
+    if problem := _write_reports(session, folder):
+        raise _cannot_write(problem, folder) if isinstance(problem, OSError) else problem
+    return Finished(results=session.rows.results, folder=folder)
+
+
+def _measure(session: Session) -> None:
+    restore = install_signal_handlers()
+    try:
+        session.measure_all()
+    finally:
+        restore()
+
+
+def _write_reports(session: Session, folder: Path) -> Exception | None:
+    """Write environment.json and the report, if there is anything to report. Returns what kept one from being written.
+
+    One does not keep the other from being written, and neither hides why a session ended.
+    """
+    problem = None
+    if session.rows.results:
+        for write in (
+            lambda: write_environment(session, folder / "environment.json"),
+            lambda: reporting.write(folder, session.rows.results),
+        ):
+            try:
+                write()
+            except Exception as error:
+                problem = problem or error
+    return problem
+
+
+def _cannot_write(error: OSError, folder: Path) -> MachineUnfit:
+    """What to do about a disk that is full, or a folder that can no longer be written."""
+    where = f"{error.filename}: " if error.filename else ""
+    return MachineUnfit(
+        f"{where}{error.strerror or error}; what was measured until then is kept in {folder}: mend that, and go on with "
+        f"run --resume {shlex.quote(str(folder))}"
+    )
+
+
+def _packages() -> dict[str, str]:
+    """The versions of all packages beside the harness, as far as their metadata can be read."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
+            name, version = distribution.metadata["Name"], distribution.version
+            if name and version:
+                found.setdefault(name, version)  # the first is what an import takes
+    return found
 
 
 def _guard(
@@ -182,12 +229,11 @@ def write_environment(session: Session, path: Path) -> None:
                 "lock": known.lock,
                 "variables": known.environment,
             }
-    packages = {item.metadata["Name"]: item.version for item in importlib.metadata.distributions()}
     content = {
         "run": asdict(session.rows.about),
         "machine": asdict(session.hardware),
         "frameworks": frameworks,
-        "harness_packages": dict(sorted(packages.items())),
+        "harness_packages": dict(sorted(_packages().items())),
         "plan": [asdict(spec) for spec in session.plan.runnable()],
     }
     store.write_json(path, content)

@@ -35,7 +35,8 @@ def installed(search: Sequence[str]) -> dict[str, str]:
     for folder in reversed(search):  # the first is what an import takes
         for path in Path(folder).glob("*.dist-info"):
             name, _, version = path.stem.partition("-")
-            found[_plain(name)] = version
+            if (path / "METADATA").is_file():  # an installation that was interrupted leaves none
+                found[_plain(name)] = version
     return found
 
 

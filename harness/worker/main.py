@@ -172,10 +172,10 @@ def inspect_process(runtime: Any, world: World, precision: Precision, spec: Tria
 
 
 def version(distribution: str) -> str:
-    """The installed version, or "?": a package installed under another name must not fail the trial."""
+    """The installed version, or "?": a package with another name or broken metadata must not fail the trial."""
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return importlib.metadata.version(distribution) or "?"
+    except Exception:  # it is not found, or an interrupted installation has left anything
         return "?"
 
 
