@@ -16,6 +16,9 @@ from harness.results import store
 from harness.spec import TrialResult
 
 
+MOST_ROWS = 300  # of a table on a screen
+
+
 def show(results: Sequence[TrialResult], folder: Path) -> None:
     """Print the result table and the verdict."""
     cells = summary.summarize(results)
@@ -35,6 +38,8 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
 def _print(title: str, table: Table) -> None:
     """Print a report's table, without the columns that a terminal does not show."""
     shown = [(index, column) for index, column in enumerate(table.columns) if column.on_screen]
-    rows = [[written(row[index], column) for index, column in shown] for row in table.rows]
+    rows = [[written(row[index], column) for index, column in shown] for row in table.rows[:MOST_ROWS]]
     right = {place for place, (_, column) in enumerate(shown) if column.kind.numeric}
     print_table(title, [column.heading for _, column in shown], rows, right=right)
+    if len(table.rows) > MOST_ROWS:
+        write(f"{len(table.rows) - MOST_ROWS} more rows are in the report alone.")

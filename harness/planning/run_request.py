@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, get_args
 
-from harness.spec import Input, LastBatch, RunOptions
+from harness.spec import MOST_SAMPLES, Input, LastBatch, RunOptions
 from harness.spec.limits import Limits
 
 MAX_LAUNCHES = 1000
@@ -30,7 +30,7 @@ class CellRequest:
     "Parallel strategies, or all: see `list strategies`."
     devices: tuple[int, ...] = ()
     "How many devices, e.g. 2 or 1,2,4. Default: all visible GPUs; without GPUs, 2 virtual CPU devices."
-    global_batch: Annotated[int | None, Limits(least=1)] = None
+    global_batch: Annotated[int | None, Limits(least=1, most=MOST_SAMPLES)] = None
     "Samples per step over all devices. Default: the workload's own."
     tracks: tuple[str, ...] = ("defaults",)
     "defaults: each framework without optional settings. tuned: with the best known ones. defaults,tuned runs both."

@@ -20,8 +20,7 @@ def write(folder: Path, results: Sequence[TrialResult]) -> None:
     from harness.reporting import plots  # matplotlib takes most of a second to import
 
     cells = summary.summarize(results)
-    report = document.build(cells, results)
-    plots.draw(folder, report)
+    report = plots.draw(folder, document.build(cells, results))
     epochs = epochs_table.table(training.trained(cells))
     if epochs is not None:
         comma_separated.write(folder / document.EPOCHS_FILE, epochs)

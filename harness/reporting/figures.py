@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 from harness.reporting import pipeline_figures, sweep, timelines
 from harness.reporting.descriptions import precisions, spreads
 from harness.reporting.figure_titles import labels, title
-from harness.reporting.model import Figure
+from harness.reporting.model import Figure, Node, Paragraph, paragraph
 from harness.reporting.picture_data import (
     Accuracy,
     LearningCurve,
@@ -21,30 +22,77 @@ from harness.reporting.picture_data import (
 from harness.reporting.summary import Cell
 from harness.spec import TrialResult
 
+MOST_ROWS, MOST_CURVES, MOST_POINTS, MOST_STAGES, MOST_PICTURES = 100, 48, 40, 32, 12
+"""What a picture can show: rows of dots, curves, points of a sweep, stages. And how many pictures of a kind there
+are."""
+LONGEST_NAME = 80  # characters of a file's name that come from a record
 
-def find(cells: Sequence[Cell]) -> list[Figure]:
-    """All pictures for which there are cells."""
-    found = []
+
+def find(cells: Sequence[Cell]) -> list[Node]:
+    """All pictures for which there are cells. A sentence stands for those that nobody could read."""
+    names: set[str] = set()
+    found: list[Node] = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
-        name = "-".join(workload)
         resident = [cell for cell in group if cell.spec.protocol == "resident" and not cell.spec.training]
         timed = [cell for cell in resident if cell.throughput is not None]
         curves = [cell for cell in resident if cell.first.losses]
         learned = [cell for cell in group if any(len(result.epochs) > 1 for result in cell.launches)]
-        if timed:
-            found.append(throughputs(f"throughput-{name}.png", timed))
-        if curves:
-            found.append(losses(f"losses-{name}.png", curves))
-        if learned:
-            found.append(learning(f"learning-{name}.png", learned))
+        for kind, shown, make, most in (
+            ("throughput", timed, throughputs, MOST_ROWS),
+            ("losses", curves, losses, MOST_CURVES),
+            ("learning", learned, learning, MOST_CURVES),
+        ):
+            if len(shown) > most:
+                found.append(_left_out(f"{kind} of {workload[0]} ({workload[1]})", f"{len(shown)} cells", most))
+            elif shown:
+                found.append(make(_file(names, kind, *workload), shown))
     if any(cell.spec.protocol == "from_host" for cell in cells):
-        found.append(pipeline_figures.tutorial_bars("tutorial.png", cells))
-    for number, swept in enumerate(sweep.find(cells), 1):
-        found.append(pipeline_figures.sweep_curve(f"sweep-{number}-{swept.option}.png", swept))
-    for number, cell in enumerate(timelines.chosen(cells), 1):
-        found.append(pipeline_figures.timeline(f"timeline-{number}-{cell.spec.strategy}.png", cell))
+        found.append(pipeline_figures.tutorial_bars(_file(names, "tutorial"), cells))
+    return found + _sweeps(names, sweep.find(cells)) + _timelines(names, timelines.chosen(cells))
+
+
+def _sweeps(names: set[str], sweeps: Sequence[sweep.Sweep]) -> list[Node]:
+    found: list[Node] = []
+    for number, swept in enumerate(sweeps[:MOST_PICTURES], 1):
+        if len(swept.points) > MOST_POINTS:
+            found.append(_left_out(f"sweep of {swept.option}", f"{len(swept.points)} values", MOST_POINTS))
+        else:
+            found.append(pipeline_figures.sweep_curve(_file(names, "sweep", str(number), swept.option), swept))
+    if len(sweeps) > MOST_PICTURES:
+        found.append(_left_out("other sweeps", f"{len(sweeps)} sweeps", MOST_PICTURES))
     return found
+
+
+def _timelines(names: set[str], cells: Sequence[Cell]) -> list[Node]:
+    found: list[Node] = []
+    for number, cell in enumerate(cells[:MOST_PICTURES], 1):
+        stages = len({span.stage for span in cell.first.spans})
+        if stages > MOST_STAGES:
+            found.append(_left_out(f"timeline of {cell.title}", f"{stages} stages", MOST_STAGES))
+        else:
+            file = _file(names, "timeline", str(number), cell.spec.strategy)
+            found.append(pipeline_figures.timeline(file, cell))
+    if len(cells) > MOST_PICTURES:
+        found.append(_left_out("other timelines", f"{len(cells)} timelines", MOST_PICTURES))
+    return found
+
+
+def _left_out(what: str, holds: str, most: int) -> Paragraph:
+    """The sentence in place of a picture, or of some, that nobody could read."""
+    return paragraph(f"No picture of the {what}: there are {holds}, and more than {most} are illegible.")
+
+
+def _file(names: set[str], *parts: str) -> str:
+    """A file name of these parts that is not among `names`, and is added to them. It never leaves the report's folder:
+    a record may have come from somebody else, and its texts hold anything."""
+    stem = re.sub(r"[^\w.=+-]+", "-", "-".join(parts), flags=re.ASCII)[:LONGEST_NAME]
+    number, name = 1, f"{stem}.png"
+    while name in names:
+        number += 1
+        name = f"{stem}-{number}.png"
+    names.add(name)
+    return name
 
 
 def throughputs(file: str, cells: Sequence[Cell]) -> Figure:

@@ -16,7 +16,7 @@ from harness.reporting.cell_order import manifest_order
 from harness.results import agreement, epoch_agreement, rates
 from harness.results.agreement import Disagreement
 from harness.results.comparison import Estimate, by_median
-from harness.results.condition_rules import Difference, differences
+from harness.results.condition_rules import Comparisons, Difference
 from harness.results.pooling import Pool, pools
 from harness.spec import FAILURES, TrialResult, TrialSpec
 
@@ -137,7 +137,11 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     wrong = agreement.disagreements(good) | epoch_agreement.disagreements(good)
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
     singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
-    cells = [_with_speedup(cell, singles) for cell in cells]
+    bases: dict[tuple, list[Cell]] = {}
+    for cell in singles:
+        bases.setdefault(_question(cell.spec), []).append(cell)
+    comparisons = Comparisons("divide")
+    cells = [_with_speedup(cell, bases.get(_question(cell.spec), []), comparisons) for cell in cells]
     return sorted(cells, key=lambda cell: manifest_order(cell.spec))
 
 
@@ -165,16 +169,15 @@ def _without_speed(cell: Cell, disagreement: Disagreement) -> Cell:
     return replace(cell, disagreement=disagreement, estimate=None, over_bare=None)
 
 
-def _with_speedup(cell: Cell, singles: Sequence[Cell]) -> Cell:
+def _with_speedup(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
     """The cell with its speed-up over a single that ran under the same conditions, or why there is none.
 
-    A cell that trains differently has no speed-up at all.
+    `singles`: those among which a reader would look for it. A cell that trains differently has no speed-up at all.
     """
-    own = [base for base in singles if _same_question(base, cell)]
-    if cell.estimate is None or not naming.same_training(cell.spec) or not own:
+    if cell.estimate is None or not naming.same_training(cell.spec) or not singles:
         return cell
-    base = min(own, key=lambda single: len(differences(cell.first, single.first, purpose="divide")))
-    if apart := differences(cell.first, base.first, purpose="divide"):
+    base = min(singles, key=lambda single: len(comparisons.differences(cell.first, single.first)))
+    if apart := comparisons.differences(cell.first, base.first):
         return replace(cell, no_base=tuple(apart))
     assert base.estimate is not None, "summarize chooses bases among the timed cells"
     both = {machine_of(result) for result in cell.good} & {machine_of(result) for result in base.good}
@@ -187,13 +190,9 @@ def _with_speedup(cell: Cell, singles: Sequence[Cell]) -> Cell:
     )
 
 
-def _same_question(base: Cell, cell: Cell) -> bool:
-    """Whether a reader would look for the cell's base here: the same framework on the same workload and track."""
-
-    def question(spec: TrialSpec) -> tuple:
-        return (spec.framework, spec.workload, spec.size, spec.track, spec.precision, spec.protocol_name)
-
-    return question(base.spec) == question(cell.spec)
+def _question(spec: TrialSpec) -> tuple:
+    """Where a reader would look for a cell's base: the same framework on the same workload and track."""
+    return (spec.framework, spec.workload, spec.size, spec.track, spec.precision, spec.protocol_name)
 
 
 def machine_of(result: TrialResult) -> tuple[str, ...]:

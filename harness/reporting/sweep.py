@@ -19,7 +19,7 @@ from harness.reporting.formatting import count
 from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.comparison import Estimate, Ranking, by_mean, rank
-from harness.results.condition_rules import differences
+from harness.results.condition_rules import Comparisons
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
 
@@ -84,11 +84,16 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
                 where += (spec.global_batch, spec.optimizer, cell.first.conditions.data)
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
+    singles = [cell for cell in cells if cell.spec.strategy == "single" and cell.estimate is not None]
+    comparisons = Comparisons("divide")
     for (option, *_), group in groups.items():
-        numbers = not isinstance(_value(group[0], option), str)
+        kinds = {isinstance(_value(cell, option), str) for cell in group}
+        if len(kinds) > 1:  # neither a curve nor a choice
+            continue
+        numbers = kinds == {False}
         if len(group) >= (FEWEST_VALUES if numbers else FEWEST_CHOICES):
             ordered = sorted(group, key=lambda cell: _value(cell, option))
-            single = _single_seconds(ordered[0], cells)
+            single = _single_seconds(ordered[0], singles, comparisons)
             points = tuple(_point(cell, option, single) for cell in ordered)
             names = ordered[0].spec.roles.items()
             role: Role | None = next((role for role, name in names if name == option), None)
@@ -117,13 +122,11 @@ def block_steps(result: TrialResult) -> list[float]:
     return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
 
 
-def _single_seconds(cell: Cell, cells: Sequence[Cell]) -> float | None:
+def _single_seconds(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> float | None:
     """Seconds per step of the single device that the cell may be divided by, at the same batch."""
-    for other in cells:
-        if other.spec.strategy != "single" or other.estimate is None:
-            continue
+    for other in singles:
         same_batch = other.spec.global_batch == cell.spec.global_batch
-        if same_batch and not differences(cell.first, other.first, purpose="divide"):
+        if same_batch and not comparisons.differences(cell.first, other.first):
             return statistics.fmean(step_seconds(other))
     return None
 
@@ -170,7 +173,11 @@ def _distance(sweep: Sweep) -> list[str]:
     judged = sorted((p for p in sweep.points if p.micro_batches), key=lambda p: p.micro_batches or 0)
     if len(judged) < FEWEST_VALUES:
         return []
-    few, many, most = judged[0], judged[-2], judged[-1]
+    few, most = judged[0], judged[-1]
+    fewer = [point for point in judged if point.micro_batches != most.micro_batches]
+    if not fewer:  # a last micro-batch that is short makes equal numbers of them
+        return []
+    many = fewer[-1]
     lines = []
     if few.ideal is not None and most.ideal is not None:
         lines.append(

@@ -21,6 +21,12 @@ PROTOCOL_WORDS = {
 }
 
 
+def split_size(cell: Cell) -> int:
+    """The size of a pipeline's micro-batches; 0 if it is given in another way."""
+    size = cell.spec.options.get("split_size", 0)
+    return size if isinstance(size, int) else 0
+
+
 def repeats(cell: Cell) -> list[float]:
     """Seconds for three batches, one value per repeat, over all launches."""
     return [BATCHES * seconds for result in cell.good for seconds in block_steps(result)]
@@ -39,9 +45,9 @@ def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
     newest = max((cell.spec.protocol_version for cell in ran), default=1)
     ran = [cell for cell in ran if cell.spec.protocol_version == newest]
     found = {cell.spec.strategy: cell for cell in ran if cell.spec.strategy in ("single", "model_parallel")}
-    pipelines = [cell for cell in ran if cell.spec.strategy == "pipeline"]
+    pipelines = [cell for cell in ran if cell.spec.strategy == "pipeline" and split_size(cell)]
     for cell in pipelines:
-        if cell.spec.options.get("split_size", 0) * 6 == cell.spec.global_batch:
+        if split_size(cell) * 6 == cell.spec.global_batch:
             found["pipeline at 20"] = cell
     if pipelines:
         found["pipeline at its best"] = max(pipelines, key=lambda cell: cell.throughput or 0)
@@ -54,6 +60,7 @@ def verdict(cells: Sequence[Cell]) -> list[str]:
     for protocol in PROTOCOLS:
         found = rows(cells, protocol)
         pipelines = [found[name] for name in ("pipeline at 20", "pipeline at its best") if name in found]
+        pipelines = [cell for cell in pipelines if cell.speedup is not None]
         if pipelines and "single" in found:
             sentences.append(f"{PROTOCOL_WORDS[protocol]}, it runs at {' and '.join(map(_speed, pipelines))} here.")
     if not sentences:
@@ -69,7 +76,7 @@ def _speed(pipeline: Cell) -> str:
     """A pipeline's speed-up, and also that on common machines if it did not run on the same machines as its base."""
     alike = pipeline.speedup_same_machines
     note = "" if pipeline.same_machines or alike is None else f"; {alike:.2f} on machines that ran both"
-    return f"{pipeline.speedup:.2f} (split_size {pipeline.spec.options['split_size']}{note})"
+    return f"{pipeline.speedup:.2f} (split_size {split_size(pipeline)}{note})"
 
 
 def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
@@ -85,10 +92,10 @@ def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
     )
     lines = [_judged(claim, found[name], single, slower=slower) for name, claim, slower in judged if name in found]
     if "pipeline at its best" in found:
-        best = found["pipeline at its best"].spec
+        best = found["pipeline at its best"]
         lines.append(
-            f"The best split size is {PUBLISHED_BEST_SPLIT} of 120 in the tutorial, and {best.options['split_size']} "
-            f"of {best.global_batch} here."
+            f"The best split size is {PUBLISHED_BEST_SPLIT} of 120 in the tutorial, and {split_size(best)} of "
+            f"{best.spec.global_batch} here."
         )
     return lines
 

@@ -80,7 +80,7 @@ def _method(cells: Sequence[Cell]) -> tuple[Node, ...]:
 def toy_sentence(cells: Sequence[Cell]) -> str:
     """How the toy network trained across two devices."""
     toys = [cell for cell in cells if cell.spec.workload == "toy" and cell.spec.strategy == "model_parallel"]
-    if not toys or toys[0].status != "ok":
+    if not toys or toys[0].status != "ok" or not toys[0].first.losses:
         return "The toy network did not train: " + (toys[0].first.reason if toys else "it was not run") + "."
     result = toys[0].first
     error = max(check.error for check in result.parity.checks) if result.parity else float("nan")

@@ -8,7 +8,7 @@ from harness.reporting import descriptions, disturbed_launches, loss_agreement, 
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
-from harness.results.condition_rules import differences
+from harness.results.condition_rules import Comparisons
 from harness.spec import FAILURES, Parity, TrialResult, optimizers
 
 CPU_NOTE = (
@@ -76,7 +76,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     same = [cell for cell in ran if naming.same_training(cell.spec)]
     exact = [cell for cell in same if cell.spec.tolerances == "exact"]
     nearly = [cell for cell in same if cell.spec.tolerances != "exact"]
-    different = [cell for cell in ran if cell not in same]
+    different = [cell for cell in ran if not naming.same_training(cell.spec)]
     lines = []
     if exact:
         judged = [cell.first.parity for cell in exact if cell.first.parity]
@@ -111,7 +111,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
 def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     """How the timed or trained programs themselves were checked, which have another precision and batch."""
     on_device = [cell for cell in cells if cell.first.golden_by == "device"]
-    golden = [cell for cell in cells if cell.first.golden_losses and cell not in on_device]
+    golden = [cell for cell in cells if cell.first.golden_losses and cell.first.golden_by != "device"]
     compared = loss_agreement.compared(cells)
     finite = len(cells) - len(golden) - len(on_device) - len(compared)
     checks = [
@@ -171,16 +171,20 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
 
 def _ranked_together(ran: Sequence[Cell]) -> list[list[Cell]]:
     """The cells that have a speed and train alike, in groups that ran under the same conditions."""
+    comparisons = Comparisons("rank")
     groups: list[list[Cell]] = []
+    kinds: list[dict[int, TrialResult]] = []  # of each group: one launch of each kind in it
     for cell in ran:
         if cell.estimate is None or not naming.same_training(cell.spec) or cell.spec.protocol != "resident":
             continue
-        for group in groups:
-            if not any(differences(cell.first, other.first, purpose="rank") for other in group):
-                group.append(cell)
-                break
-        else:
-            groups.append([cell])
+        number = 0
+        while number < len(groups) and any(comparisons.differences(cell.first, o) for o in kinds[number].values()):
+            number += 1
+        if number == len(groups):
+            groups.append([])
+            kinds.append({})
+        groups[number].append(cell)
+        kinds[number].setdefault(comparisons.kind(cell.first), cell.first)
     return groups
 
 

@@ -80,7 +80,7 @@ def _wrong(checks: Sequence[Check]) -> str:
 
 def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
     """The result of a timing phase. `curve`: the golden losses."""
-    result = _checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
+    result = checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
     if result.status == "ok":
         return result
     return replace(result, ranks=tuple(_without_times(rank) for rank in result.ranks))
@@ -88,7 +88,7 @@ def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tu
 
 def trained(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:
     """The result of a training phase, as far as it came. `curve`: the golden losses."""
-    return _checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
+    return checked(replace(result, parity=proof, golden_losses=curve, ranks=_measured(outcome)))
 
 
 def _measured(outcome: Outcome) -> tuple[RankResult, ...]:
@@ -108,7 +108,7 @@ def _without_times(rank: RankResult) -> RankResult:
     return replace(rank, timing=kept, peak_bytes=None, peak_kind="", build_seconds=None)
 
 
-def _checked(result: TrialResult) -> TrialResult:
+def checked(result: TrialResult) -> TrialResult:
     """The result, void if it ended well but computed something else."""
     wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if result.status != "ok":
@@ -184,7 +184,8 @@ def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: Tr
                 f"loss {loss:.6g} of step {step} is not the golden reference's {right:.6g} "
                 f"(tolerance in {named}: {allowed:.0e})"
             )
-    distances = [abs(loss - right) / abs(right) for loss, right in zip(losses, golden_losses, strict=False)]
+    pairs = [(loss, right) for loss, right in zip(losses, golden_losses, strict=False) if right]
+    distances = [abs(loss - right) / abs(right) for loss, right in pairs]
     if spec.precision == "bf16" and len(distances) >= CHECKED_LOSSES and max(distances) < TOO_GOOD:
         return f"in bf16 no loss is off by more than {max(distances):.0e}, so it was computed in float32"
     return ""

@@ -23,8 +23,7 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     _check_no_launch_twice(runs)
     merged: list[TrialResult] = []
     for run in runs:
-        for result in run:
-            _check_no_seed_twice(result, merged)
+        _check_no_seed_twice(run, merged)
         first: dict[str, int] = {}
         for result in merged:
             first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
@@ -46,11 +45,14 @@ def _check_no_launch_twice(runs: Sequence[Sequence[TrialResult]]) -> None:
         seen |= own
 
 
-def _check_no_seed_twice(result: TrialResult, merged: Sequence[TrialResult]) -> None:
+def _check_no_seed_twice(run: Sequence[TrialResult], merged: Sequence[TrialResult]) -> None:
     """Raises UsageError for a training that repeats one of an earlier run under the same conditions."""
+    earlier: dict[tuple[str, int], list[TrialResult]] = {}
     for other in merged:
-        same = (other.spec.cell, other.spec.seed) == (result.spec.cell, result.spec.seed)
-        if result.spec.training and same and not differences(result, other, purpose="pool"):
+        earlier.setdefault((other.spec.cell, other.spec.seed), []).append(other)
+    for result in run:
+        same = earlier.get((result.spec.cell, result.spec.seed), []) if result.spec.training else []
+        if any(not differences(result, other, purpose="pool") for other in same):
             raise UsageError(
                 f"{result.spec.cell} with seed {result.spec.seed} is in several runs; choose other seeds, or leave a "
                 "run out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.results.condition_rules import Difference, differences
+from harness.results.condition_rules import Comparisons, Difference, differences
 from harness.spec import TrialResult
 
 
@@ -23,17 +23,22 @@ def pools(results: Sequence[TrialResult]) -> list[Pool]:
     A launch joins a pool if it matches all launches in it. Those that ended before their versions were known come last,
     so that they never bring together what differs.
     """
+    comparisons = Comparisons("pool")
     cells: dict[str, list[list[TrialResult]]] = {}
+    kinds: dict[int, dict[int, TrialResult]] = {}  # one launch of each kind in a pool, by the pool's identity
     for result in results:
         cells.setdefault(result.spec.cell, [])
     for result in sorted(results, key=lambda result: (not result.conditions.versions, not result.conditions.libraries)):
         found = cells[result.spec.cell]
         for launches in found:
-            if not any(differences(other, result, purpose="pool") for other in launches):
-                launches.append(result)
+            if not any(comparisons.differences(other, result) for other in kinds[id(launches)].values()):
                 break
         else:
-            found.append([result])
+            launches: list[TrialResult] = []
+            found.append(launches)
+            kinds[id(launches)] = {}
+        launches.append(result)
+        kinds[id(launches)].setdefault(comparisons.kind(result), result)
     return [_pool(launches, found[0][0]) for found in cells.values() for launches in found]
 
 

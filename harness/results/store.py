@@ -19,7 +19,7 @@ from harness import whole_files
 from harness.planning.matrix import Plan
 from harness.planning.resume import check_known, check_protocol
 from harness.results import json_lines
-from harness.results.impossible_rows import impossible
+from harness.results.impossible_rows import check_form, impossible
 from harness.results.older_records import as_current
 from harness.spec import SCHEMA_VERSION, Hardware, Status, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
@@ -94,9 +94,12 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
     """One line of results.jsonl. Raises UsageError."""
     try:
         row = json.loads(line)
-        version = row.get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
+        version = row.get("schema_version", SCHEMA_VERSION)
+        if type(version) is not int:
+            raise UsageError(f"{path} line {number}: schema_version must be a whole number, is {version!r:.40}")
+        if version > SCHEMA_VERSION:
             raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
+        check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -104,6 +107,8 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         raise UsageError(f"{path} line {number} is not a trial result: {problem}") from error
     except UsageError:
         raise
+    except RecursionError as error:
+        raise UsageError(f"{path} line {number} is not a trial result: it is nested too deeply") from error
     except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(f"{path} line {number} is not a trial result: {str(error).splitlines()[0]}") from error
     if reason := impossible(result):

@@ -184,8 +184,8 @@ def _cannot_write(error: OSError, folder: Path) -> MachineUnfit:
     """What to do about a disk that is full, or a folder that can no longer be written."""
     where = f"{error.filename}: " if error.filename else ""
     return MachineUnfit(
-        f"{where}{error.strerror or error}; what was measured until then is kept in {folder}: mend that, and go on with "
-        f"run --resume {shlex.quote(str(folder))}"
+        f"{where}{error.strerror or error}; what was measured until then is kept in {folder}: mend that, and go on "
+        f"with run --resume {shlex.quote(str(folder))}"
     )
 
 

@@ -45,7 +45,7 @@ from harness.spec.result import (
 )
 from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, StrategySpec
-from harness.spec.trial import FROM_HOST_VERSION, OptimizerSpec, TrainingSpec, TrialSpec
+from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 
 __all__ = [
     "AVERAGINGS_IN_PARITY",
@@ -55,6 +55,7 @@ __all__ = [
     "FAILURES",
     "FROM_HOST_VERSION",
     "MICRO_BATCHES",
+    "MOST_SAMPLES",
     "OUT_OF_TIME",
     "SCHEMA_VERSION",
     "Algorithm",

@@ -24,6 +24,7 @@ from harness.spec.kinds import (
 )
 from harness.spec.run_options import RunOptions
 
+MOST_SAMPLES = 2**24  # in a global batch
 FROM_HOST_VERSION = 2  # the version of the protocol that is measured now; version 1 made its batches with NumPy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,5 +60,5 @@ def _draw_cells(cells: Sequence[LossCurve], panel: Mapping[int, Any], distances:
         dashes = {"markevery": (index % len(losses), max(1, len(cells))), "linestyle": (0, (4, index % 8))}
         panel[cell.global_batch].plot(range(1, len(losses) + 1), losses, label=cell.label, **dashes, **style)
         if golden:
-            off = [max(abs(a - b) / abs(b), 1e-17) for a, b in zip(losses, golden, strict=False)]
+            off = [max(abs(a - b) / abs(b), 1e-17) if b else math.nan for a, b in zip(losses, golden, strict=False)]
             distances.plot(range(1, len(off) + 1), off, alpha=0.8, **style)
