@@ -51,8 +51,11 @@ def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise UsageError(f"{path}: is not a checkpoint of this suite; its format is {metadata.get('format')!r}")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+            about = json.loads(metadata["about"])
+            if not isinstance(about, dict):
+                raise UsageError(f"{path}: cannot be read as a checkpoint: it does not say what it is about")
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"{path}: cannot be read as a checkpoint: {error}") from error
@@ -101,6 +104,8 @@ def weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
             has, needs = model.get(name, "no such tensor"), shapes.get(name, "no such tensor")
             raise UsageError(f"--init-from {path}: is of another network: {name} is {has}, but must be {needs}")
     for name, array in state.items():
+        if name.startswith("model/") and array.dtype.kind != "f":
+            raise UsageError(f"--init-from {path}: {name} holds {array.dtype}, but must hold floating-point numbers")
         if not np.all(np.isfinite(array)):
             raise UsageError(f"--init-from {path}: {name} is not finite, so that training had diverged")
     return {name: array for name, array in state.items() if name.startswith(EVERYWHERE)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -105,6 +106,8 @@ def test_idx_files_are_read_plain_or_zipped(idx):
         (lambda content: content[:4] + np.array([7, 28, 28], ">u4").tobytes() + content[16:], "shape"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "MD5"),
         (lambda content: b"", "magic"),
+        (lambda content: content[:6], "6 bytes"),
+        (lambda content: content + bytes(100), "more than"),
     ],
 )
 def test_damaged_idx_files_are_refused(idx, damage, message):
@@ -112,6 +115,29 @@ def test_damaged_idx_files_are_refused(idx, damage, message):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match=message):
         mnist.from_idx(idx[0], "train")
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-20], lambda whole: whole[:15] + b"\xff" + whole[16:]])
+def test_damaged_gzip_files_are_refused(idx, damage):
+    path = idx[0] / "train-images-idx3-ubyte"
+    path.with_name(path.name + ".gz").write_bytes(damage(gzip.compress(path.read_bytes())))
+    path.unlink()
+    with refused(path.name, kind=DataError):
+        mnist.from_idx(idx[0], "train")
+
+
+def test_no_more_of_a_gzip_file_is_inflated_than_it_may_hold(idx):
+    path = idx[0] / "train-images-idx3-ubyte"
+    bomb = gzip.compress(path.read_bytes() + bytes(2**28))
+    path.with_name(path.name + ".gz").write_bytes(bomb)
+    path.unlink()
+    tracemalloc.start()
+    try:
+        with refused(path.name, "more than", kind=DataError):
+            mnist.from_idx(idx[0], "train")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_folder_without_the_files_is_named(tmp_path):

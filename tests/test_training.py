@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from conftest import A_MACHINE, A_RUN, FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
+from safetensors.numpy import save_file
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
@@ -446,6 +447,13 @@ def test_a_checkpoint_is_whole_or_refused(tmp_path):
     pickled.write_bytes(b"\x80\x04cos\nsystem\n(S'false'\ntR.")
     with refused(str(pickled)):
         checkpoints.read(pickled)
+    for about in ("[" * 100_000, "5", "not JSON"):
+        save_file({"model/w": np.zeros(3)}, pickled, metadata={"format": checkpoints.FORMAT, "about": about})
+        with refused(str(pickled)):
+            checkpoints.read(pickled)
+    checkpoints.save(pickled, {"model/w": np.zeros(3, np.int64)}, {})
+    with refused(str(pickled), "model/w", "int64"):
+        checkpoints.weights(pickled, {"w": (3,)})
 
 
 def test_resume_after_a_torn_line_and_refuses_another_machine(tmp_path):

