@@ -257,3 +257,32 @@ def test_nothing_below_the_command_line_exits_or_writes_the_environment():
             text = path.read_text()
             assert "sys.exit" not in text, path
             assert "os.environ[" not in text, path
+
+
+def encodes_as_the_locale_says(call: ast.Call) -> bool:
+    """Whether a call reads or writes text, and names no encoding."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if "encoding" in keywords:
+        return False
+    if name == "read_text":
+        return not call.args
+    if name == "write_text":
+        return len(call.args) < 2
+    if name in ("run", "Popen", "check_output"):
+        return "text" in keywords or "universal_newlines" in keywords
+    if name != "open" or (isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in OPENS_BYTES):
+        return False
+    modes = [each.value for each in (*call.args, keywords.get("mode")) if isinstance(each, ast.Constant)]
+    return not any(isinstance(mode, str) and "b" in mode for mode in modes)
+
+
+OPENS_BYTES = ("os", "gzip", "Image")
+
+
+@pytest.mark.parametrize("package", ["harness", "torch_impl", "jax_impl", "tf_impl"])
+def test_no_file_has_the_encoding_of_the_locale(package):
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                assert not encodes_as_the_locale_says(node), f"{path}:{node.lineno} names no encoding"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from refusals import names, refused
 
 from harness import workloads
 from harness.launch.launcher import Outcome
+from harness.machine import machine_record
 from harness.messages import Answer
 from harness.planning import matrix
 from harness.planning.run_request import Request
@@ -411,6 +413,18 @@ def test_each_row_has_the_digest_of_its_own_frameworks_code(monkeypatch):
 
 
 # B6: a report says what the record says
+
+
+def test_the_commit_of_a_repository_around_the_suite_is_not_recorded(tmp_path, monkeypatch):
+    environment = tmp_path / "lib" / "site-packages"
+    environment.mkdir(parents=True)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    monkeypatch.setattr(machine_record, "PROJECT", environment)
+    assert machine_record.commit() == ""
+    monkeypatch.setattr(machine_record, "PROJECT", tmp_path)
+    assert len(machine_record.commit()) == 12
 
 
 def test_a_report_does_not_change_with_the_manifests_of_today(monkeypatch):

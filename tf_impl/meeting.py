@@ -69,7 +69,7 @@ class Meeting:
     def _accept(self, path: Path) -> list[socket.socket]:
         with socket.create_server(("127.0.0.1", 0)) as server:
             unfinished = path.with_suffix(".tmp")
-            unfinished.write_text(str(server.getsockname()[1]))
+            unfinished.write_text(str(server.getsockname()[1]), "utf-8")
             unfinished.replace(path)  # the other ranks see the whole number or no file
             server.settimeout(WAIT_SECONDS)
             return [server.accept()[0] for _ in range(1, self.world.processes)]
@@ -79,7 +79,7 @@ class Meeting:
             if time.monotonic() > self.deadline:
                 raise TimeoutError(f"rank 0 did not come within {WAIT_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
-        return socket.create_connection(("127.0.0.1", int(path.read_text())), timeout=WAIT_SECONDS)
+        return socket.create_connection(("127.0.0.1", int(path.read_text("utf-8"))), timeout=WAIT_SECONDS)
 
     def _send(self, index: int, content: list) -> None:
         self.lines[index].write(json.dumps(content) + "\n")

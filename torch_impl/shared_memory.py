@@ -28,7 +28,7 @@ class SharedMemory:
     def __init__(self, job: Job) -> None:
         folder = Path(urlparse(job.world.rendezvous).path).parent
         self.is_first, self.count = job.world.rank == 0, 0
-        self.lock_file = (folder / "shared-lock").open("w")
+        self.lock_file = (folder / "shared-lock").open("w", encoding="utf-8")
         # Eight times the float64 parameters: enough for a copy and two moments, with room to spare.
         needed = 8 * sum(array.nbytes for array in job.params.values())
         in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > needed

@@ -26,12 +26,14 @@ NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken 
 def read_toml(path: Path) -> dict[str, Any]:
     """The flags in a TOML file, by name with underscores. Raises UsageError."""
     try:
-        read = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--config {path}: is not TOML: {error}") from error
+        read = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"--config {path}: cannot be read: {reason}; name a TOML file") from error
+    except RecursionError as error:
+        raise UsageError(f"--config {path}: is not TOML with flags: it is nested too deeply") from error
+    except ValueError as error:  # tomllib's own, or that of an integer with thousands of digits
+        raise UsageError(f"--config {path}: is not TOML: {str(error).split(';')[0]}") from error
     found = {key.replace("-", "_"): value for key, value in read.items()}
     if len(found) < len(read):
         raise UsageError(f"--config {path}: a flag is given twice, with - and with _; leave one out")

@@ -11,6 +11,7 @@ from typing import Any
 from cyclopts import UNSET, App, Argument, ArgumentCollection, Parameter, Token
 
 from harness.spec.errors import UsageError
+from harness.spec.text import encodable
 
 NAMES, NUMBERS = tuple[str, ...], tuple[int, ...]
 
@@ -34,8 +35,10 @@ def prepare_tokens(app: App, commands: tuple[str, ...], arguments: ArgumentColle
     """
     flags = [argument for argument in arguments if argument.field_info.is_keyword]
     for argument in flags:
-        if any(token.implicit_value is UNSET and not token.value.strip(", ") for token in argument.tokens):
-            raise UsageError(f"{argument.name}: is empty; give a value, or leave the flag out")
+        for token in argument.tokens:
+            if token.implicit_value is UNSET and not token.value.strip(", "):
+                raise UsageError(f"{argument.name}: is empty; give a value, or leave the flag out")
+            _check_can_be_recorded(argument, token)
         if argument.hint in (NAMES, NUMBERS):
             argument.tokens = _parts(argument)
         if argument.hint in (NUMBERS, int, int | None):
@@ -47,6 +50,17 @@ def _parts(argument: Argument) -> list[Token]:
     """The texts of a list, cut at the commas."""
     parts = [token.evolve(value=part) for token in argument.tokens for part in split([token.value])]
     return [part.evolve(index=index) for index, part in enumerate(parts)]
+
+
+RUN_FOLDERS = ("--out", "--resume")  # no record names them
+
+
+def _check_can_be_recorded(argument: Argument, token: Token) -> None:
+    """A file's name may be any bytes except NUL, but a record is UTF-8."""
+    if "\0" in token.value:
+        raise UsageError(f"{argument.name} {token.value!r}: holds a NUL character; leave it out")
+    if argument.name not in RUN_FOLDERS and encodable(token.value) != token.value:
+        raise UsageError(f"{argument.name} {token.value!r}: is not UTF-8, so that no record can hold it; rename it")
 
 
 def _check_whole(token: Token) -> None:

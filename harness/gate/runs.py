@@ -200,7 +200,7 @@ def check_init_from(spec: TrialSpec) -> Arrays:
 def main() -> None:
     die_with_parent()
     folder = Path(sys.argv[1])
-    run = codec.loads(GoldenRun, (folder / "run.json").read_text())
+    run = codec.loads(GoldenRun, (folder / "run.json").read_text("utf-8"))
     workload = workloads.get(run.spec.workload, run.spec.size)
     with np.load(run.inputs, allow_pickle=False) as inputs:
         batches = Batches(dict(inputs), seed=run.spec.seed, transform=workload.transform)
@@ -209,7 +209,7 @@ def main() -> None:
         try:
             compute(run, batches, both=threads.map)
         except UsageError as error:
-            (folder / "refused").write_text(str(error))
+            (folder / "refused").write_text(str(error), "utf-8", "backslashreplace")
 
 
 if __name__ == "__main__":

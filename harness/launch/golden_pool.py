@@ -88,7 +88,7 @@ def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: fl
 def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
     """Start one process. The number of BLAS threads is set in its environment: BLAS reads it when NumPy is imported."""
     run.folder.mkdir(exist_ok=True)
-    (run.folder / "run.json").write_text(codec.dumps(run))
+    (run.folder / "run.json").write_text(codec.dumps(run), "utf-8")
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
     path = os.pathsep.join(filter(None, [str(machine_record.PROJECT), os.environ.get("PYTHONPATH", "")]))
     with (run.folder / "log").open("wb") as log:
@@ -106,7 +106,7 @@ def failure(run: GoldenRun, code: int) -> Failure | None:
     """Why a run could not be computed; None if it was. Raises UsageError for a reference that diverges."""
     refused = run.folder / "refused"
     if refused.exists():
-        raise UsageError(refused.read_text())
+        raise UsageError(refused.read_text("utf-8"))
     if not code:
         return None
     reason = f"ended by {signal_name(-code)}; out of host memory?" if code < 0 else f"exit code {code}"

@@ -42,8 +42,8 @@ class LocalLauncher:
         folder.mkdir(parents=True)
         variables = _variables(launch, framework, self._machine, cores=len(shares[0]))
         order = _order(launch, framework, processes=processes, cores=len(shares[0]))
-        (folder / ORDER).write_text(codec.dumps(order))
-        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares)))
+        (folder / ORDER).write_text(codec.dumps(order), "utf-8")
+        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares)), "utf-8")
         return LocalRun(folder, processes=processes, cores=len(shares[0]), timeout_seconds=spec.timeout_seconds)
 
 
@@ -70,7 +70,7 @@ class LocalRun:
     def progress(self) -> Progress | None:
         """What rank 0 is doing; None if it has not said so yet."""
         path = self._folder / progress_file(0)
-        return codec.loads(Progress, path.read_text()) if path.exists() else None
+        return codec.loads(Progress, path.read_text("utf-8")) if path.exists() else None
 
     def stop(self) -> None:
         """End all processes. Closing the supervisor's standard input, in whatever way, makes it end everything."""
@@ -99,7 +99,7 @@ class LocalRun:
     def _ending(self) -> Ending:
         path = self._folder / ENDING
         if path.exists():
-            return codec.loads(Ending, path.read_text())
+            return codec.loads(Ending, path.read_text("utf-8"))
         reason = f"the supervisor ended early; its log ends: {last_line(self._folder / 'supervisor.log')}"
         return Ending(status="crashed", reason=reason, cause=Cause(kind="harness_error"))
 
@@ -192,7 +192,7 @@ def _answer(folder: Path, rank: int) -> Answer | None:
     """A rank's answer; if it was ended before it could give one, what it had saved by then, if anything."""
     for path in (folder / answer_file(rank), folder / draft_file(rank)):
         if path.exists():
-            return codec.loads(Answer, path.read_text())
+            return codec.loads(Answer, path.read_text("utf-8"))
     return None
 
 

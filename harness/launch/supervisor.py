@@ -42,7 +42,7 @@ def main() -> None:
         signal.signal(number, lambda *_: sys.exit(1))  # through the finally below
     folder = Path(sys.argv[1])
     try:
-        ending = supervise(folder, codec.loads(Group, (folder / GROUP).read_text()))
+        ending = supervise(folder, codec.loads(Group, (folder / GROUP).read_text("utf-8")))
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the clean-up
@@ -145,7 +145,7 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
 def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
     """When each rank last reported its progress, and what it reported. Only changes matter, not the times."""
     paths = [folder / progress_file(rank) for rank in range(ranks)]
-    return [(path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text()))) for path in paths]
+    return [(path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text("utf-8")))) for path in paths]
 
 
 def rank_log(folder: Path, rank: int) -> Path:
@@ -156,7 +156,7 @@ def rank_log(folder: Path, rank: int) -> Path:
 def read_answer(folder: Path, rank: int) -> Answer | None:
     """What a rank has answered, if it has."""
     path = folder / answer_file(rank)
-    return codec.loads(Answer, path.read_text()) if path.exists() else None
+    return codec.loads(Answer, path.read_text("utf-8")) if path.exists() else None
 
 
 def end_descendants() -> list[int]:

@@ -115,7 +115,7 @@ def visible(found: list[tuple[str, Gpu]], setting: str | None) -> tuple[tuple[Gp
 
 def _cpu_info() -> str:
     info = Path("/proc/cpuinfo")
-    return info.read_text(errors="replace") if info.exists() else ""
+    return info.read_text("utf-8", errors="replace") if info.exists() else ""
 
 
 def _virtual() -> bool:

@@ -15,13 +15,22 @@ PROJECT = Path(harness.__file__).parent.parent
 
 
 def commit() -> str:
-    """The suite's git commit, with "+changes" if files differ from it; "" outside a checkout."""
+    """The suite's git commit, with "+changes" if files differ from it; "" outside a checkout of the suite.
+
+    The suite may be installed within another repository: an environment in its folder. Its commit says nothing of us.
+    """
+    if _git("rev-parse", "--show-cdup"):  # the way up to the root of the checkout; "" if this is the root
+        return ""
+    return _git("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes")
+
+
+def _git(*command: str) -> str:
+    """What git says in the suite's folder; "" if it cannot."""
     try:
         found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"],
-            cwd=PROJECT, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+            ["git", *command], cwd=PROJECT, capture_output=True, encoding="utf-8", timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return ""
     return found.stdout.strip()
 
@@ -43,7 +52,7 @@ def hardware(machine: Machine) -> Hardware:
 def boot() -> str:
     """What identifies this uptime of the machine, on Linux; "" elsewhere."""
     path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
+    return path.read_text("utf-8").strip() if path.exists() else ""
 
 
 def other_hardware(one: Hardware, other: Hardware) -> str:

@@ -41,6 +41,7 @@ PLACEMENT_NOTE = (
     "What each device held, took and sent in the timed program, read from its live tensors after the timed blocks. "
     "Each number was compared with what the strategy says of itself. A cell with a wrong one fails."
 )
+LOGS = "logs/ in the folder of each run holds the output of every process."
 COLUMNS_MEAN = paragraph("What the columns mean:")
 
 
@@ -147,7 +148,7 @@ def _problems(cells: Sequence[Cell]) -> list[Node]:
     if not troubled:
         return []
     rows = [(cell, result) for cell in troubled for result in cell.launches if result.status != "ok"]
-    body: list[Node] = [make_table(PROBLEM_COLUMNS, rows), paragraph("logs/ holds the output of every process.")]
+    body: list[Node] = [make_table(PROBLEM_COLUMNS, rows), paragraph(LOGS)]
     for cell in troubled:
         trace = next((result.traceback for result in cell.launches if result.traceback), "")
         if trace:

@@ -16,7 +16,8 @@ from harness.reporting.cell_order import manifest_order
 from harness.results import agreement, epoch_agreement, rates
 from harness.results.agreement import Disagreement
 from harness.results.comparison import Estimate, by_median
-from harness.results.condition_rules import Comparisons, Difference
+from harness.results.condition_rules import Difference
+from harness.results.launch_kinds import Comparisons
 from harness.results.pooling import Pool, pools
 from harness.spec import FAILURES, TrialResult, TrialSpec
 

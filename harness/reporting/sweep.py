@@ -19,7 +19,7 @@ from harness.reporting.formatting import count
 from harness.reporting.summary import Cell, counted_seconds
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.comparison import Estimate, Ranking, by_mean, rank
-from harness.results.condition_rules import Comparisons
+from harness.results.launch_kinds import Comparisons
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
 

@@ -8,7 +8,7 @@ from harness.reporting import descriptions, disturbed_launches, loss_agreement, 
 from harness.reporting.formatting import at_most, count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
-from harness.results.condition_rules import Comparisons
+from harness.results.launch_kinds import Comparisons
 from harness.spec import FAILURES, Parity, TrialResult, optimizers
 
 CPU_NOTE = (

@@ -112,7 +112,7 @@ def _ranks(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 @cache
 def _manifests() -> dict[str, Any]:
-    return json.loads(MANIFESTS.read_text())
+    return json.loads(MANIFESTS.read_text("utf-8"))
 
 
 def _batch_growth(spec: dict[str, Any]) -> str:

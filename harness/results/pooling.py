@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.results.condition_rules import Comparisons, Difference, differences
+from harness.results.condition_rules import Difference, differences
+from harness.results.launch_kinds import Comparisons
 from harness.spec import TrialResult
 
 

@@ -56,10 +56,15 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     while out is None and folder.exists():  # two runs started in the same second
         attempt += 1
         folder = folder.with_name(f"{folder.name.removesuffix(f'-{attempt - 1}')}-{attempt}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder}: already holds files; name a new or empty folder")
+    return create_folder(folder, "logs")
+
+
+def create_folder(folder: Path, within: str = "") -> Path:
+    """Make a folder for new results, and one within it. Raises UsageError if it holds files, and MachineUnfit."""
     try:
-        (folder / "logs").mkdir(parents=True)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--out {folder}: already holds files; name a new or empty folder")
+        (folder / within).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
     return folder.resolve()

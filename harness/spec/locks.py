@@ -26,7 +26,9 @@ def matching(folder: Path = FOLDER, search: Sequence[str] | None = None) -> str:
 
 def pins(path: Path) -> dict[str, str]:
     """Versions by package, as a lock has them: "name==version" at the start of a line."""
-    return {_plain(name): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", path.read_text(), re.M)}
+    return {
+        _plain(name): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", path.read_text("utf-8"), re.M)
+    }
 
 
 def installed(search: Sequence[str]) -> dict[str, str]:

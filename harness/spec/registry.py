@@ -99,7 +99,7 @@ def missing(spec: FrameworkSpec, interpreter: str, *, beside: Sequence[str] = ()
     else:
         try:
             found = subprocess.run(
-                [interpreter, "-c", _PROBE, *needed], capture_output=True, text=True, timeout=60, check=True
+                [interpreter, "-c", _PROBE, *needed], capture_output=True, encoding="utf-8", timeout=60, check=True
             )
             absent = json.loads(found.stdout.splitlines()[-1])  # a wrapper script may print something before
         except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:

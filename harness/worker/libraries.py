@@ -35,7 +35,7 @@ LIBRARIES = (
 def loaded(maps: Path = MAPS) -> dict[str, str]:
     """Versions by title, e.g. {"cuDNN": "9.19.0"}; several of one library are joined. {} if none can be read."""
     try:
-        text = maps.read_text(errors="replace")
+        text = maps.read_text("utf-8", errors="replace")
     except OSError:  # not Linux
         return {}
     found = {}

@@ -91,7 +91,7 @@ def classify(error: BaseException) -> tuple[Status, CauseKind]:
 
 def work(draft: Draft) -> None:
     """Build the program that the order describes, and run the phase that it names."""
-    order = codec.loads(Order, (draft.folder / ORDER).read_text())
+    order = codec.loads(Order, (draft.folder / ORDER).read_text("utf-8"))
     world = order.worlds[draft.rank]
     phase = PHASES[order.phase]
     precision = "fp64" if phase.small else order.spec.precision

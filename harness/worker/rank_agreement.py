@@ -25,9 +25,9 @@ class Agreement:
         """Rank 0's `value` on every rank. A collective: every rank calls it with the same `name`."""
         path = self.folder / f"agreed-{name}"
         if self.rank == 0:
-            path.write_text(repr(value))
+            path.write_text(repr(value), "utf-8")
         self.barrier()
-        return float(path.read_text())
+        return float(path.read_text("utf-8"))
 
     def arrays(self, name: str, found: Arrays) -> Arrays:
         """Rank 0's arrays on every rank. A collective, as `on` is."""
@@ -44,8 +44,8 @@ class Agreement:
         def path(rank: int) -> Path:
             return self.folder / f"gathered-{name}-{rank}"
 
-        path(self.rank).write_text(json.dumps(value))
+        path(self.rank).write_text(json.dumps(value), "utf-8")
         self.barrier()
         if self.rank != 0:
             return None
-        return [json.loads(path(rank).read_text()) for rank in range(self.ranks)]
+        return [json.loads(path(rank).read_text("utf-8")) for rank in range(self.ranks)]

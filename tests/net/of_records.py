@@ -280,7 +280,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/store.py",
-                        "if isinstance(version, int) and version > SCHEMA_VERSION:",
+                        "if version > SCHEMA_VERSION:",
                         "if isinstance(version, int) and version < 0:",
                     ),
                 ),
@@ -343,8 +343,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/condition_rules.py",
-                        'must_match = ("divide", "pool") if purpose == "pool" else ("divide",)',
-                        'must_match = ("divide", "pool") if purpose == "pool" else ()',
+                        'return ("divide", "pool") if purpose == "pool" else ("divide",)',
+                        'return ("divide", "pool") if purpose == "pool" else ()',
                     ),
                 ),
                 tests=(
@@ -357,7 +357,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/pooling.py",
-                        'if not any(differences(other, result, purpose="pool") for other in launches):',
+                        "if not any(comparisons.differences(other, result) for other in kinds[id(launches)].values()):",
                         "if launches:",
                     ),
                 ),
@@ -383,8 +383,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/verdict.py",
-                        'if not any(differences(cell.first, other.first, purpose="rank") for other in group):',
-                        "if group[0].spec.workload == cell.spec.workload:",
+                        "any(comparisons.differences(cell.first, o) for o in kinds[number].values()):",
+                        "groups[number][0].spec.workload != cell.spec.workload:",
                     ),
                 ),
                 tests=("test_records::test_cells_under_other_conditions_are_not_ranked_together",),

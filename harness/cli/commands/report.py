@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,9 @@ def report(
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Write report.md and its plots again, from results.jsonl alone. Several runs make one report.
+
+    Exit code 0 if the report was written, even if it says that cells failed: that is the exit code of `run` and
+    `train`, and here `--json` tells it.
 
     python -m harness report reports/<run>
     python -m harness report reports/<run> reports/<training> --out reports/both
@@ -47,7 +49,7 @@ def report(
     first = next(iter(folders))
     target = first if first.is_dir() else first.parent
     if out is not None:
-        target = store.create_run_folder(out, root=Path("reports"), slug="", now=datetime.now())
+        target = store.create_folder(out)
         for result in results:
             store.append(target, result)
     reporting.write(target, results)
