@@ -132,6 +132,44 @@ def test_bad_files_are_usage_errors(tmp_path, content, facts):
     refused_command(harness("plan", "-c", str(tmp_path / "c.toml"), cwd=tmp_path), *facts)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "seed = " + "[" * 100_000,
+        "seed = " + "9" * 6000,
+        'compile-cache = "a\\u0000b"',
+        'out = "a\\u0000b"',
+        'framework = "\\u0000"',
+    ],
+)
+def test_hostile_files_are_usage_errors(tmp_path, content):
+    path = tmp_path / "c.toml"
+    path.write_text(content + "\n", encoding="utf-8")
+    done = harness("run", "--platform", "cpu", "-c", str(path), cwd=tmp_path)
+    refused_command(done)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_path_that_no_record_can_hold_is_refused(tmp_path):
+    (tmp_path / "\udcff").mkdir()
+    refused_command(harness("run", "--platform", "cpu", "--data", str(tmp_path / "\udcff")), "--data", "UTF-8")
+
+
+def test_a_locale_that_is_not_utf_8_costs_nothing(tmp_path):
+    store.append(tmp_path, make_result())
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = harness("report", str(tmp_path), env=plain)
+    assert done.returncode == 0, done.stderr
+    assert "×" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_a_common_report_has_no_folder_of_logs(tmp_path):
+    store.append(tmp_path, make_result(status="crashed"))
+    done = harness("report", str(tmp_path), "--out", str(tmp_path / "new"))
+    assert done.returncode == 0, done.stderr  # the report was written
+    assert not (tmp_path / "new" / "logs").exists()
+
+
 def test_a_configuration_that_would_be_ignored_is_an_error(tmp_path):
     refused_command(harness("plan", env={"HARNESS_STRATEGIES": "ddp"}), "HARNESS_STRATEGIES", "HARNESS_STRATEGY?")
     refused_command(harness("plan", env={"HARNESS_CONFIG": "/nowhere.toml"}), "/nowhere.toml", "TOML")

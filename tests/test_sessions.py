@@ -175,6 +175,37 @@ def test_on_a_full_disk_rows_are_kept_and_the_user_knows_how_to_go_on(tmp_path, 
     assert [row.status for row in finished.results] == ["ok", "ok"]
 
 
+def test_every_planned_trial_has_a_row_after_an_interruption_before_the_first(tmp_path, fakes, monkeypatch):
+    def interrupted(*_, **__):
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(measuring.References, "compute", interrupted)
+    monkeypatch.setattr(command, "machine", make_machine)
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single", "replicated"), platform="cpu")
+    plan = make_plan(replace(request, devices=(1, 2)), make_machine())
+    assert {trial.status for trial in plan.trials} == {"planned", "skipped"}
+    with pytest.raises(Interrupted):
+        command.start_run(plan, ["run"], out=tmp_path / "run", data=None, display=PlainDisplay())
+    rows = store.read(tmp_path / "run")
+    assert sorted(row.spec.cell for row in rows) == sorted(trial.spec.cell for trial in plan.trials)
+    assert {row.status for row in rows} == {"killed", "skipped"}
+
+
+def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch):
+    home = tmp_path / "someone"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(command, "machine", make_machine)
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("odd_message",), platform="cpu")
+    plan = make_plan(request, make_machine())
+    said = ["run", "--compile-cache", str(home / "cache"), "--option", f"x={home}else"]
+    command.start_run(plan, said, out=home / "run", data=None, display=PlainDisplay())
+    (row,) = {row.run.command for row in store.read(home / "run")}
+    assert row == f"python -m harness run --compile-cache ~/cache --option x={home}else"
+    for name in ("environment.json", "report.md", "results.jsonl"):
+        assert f"{home}/" not in (home / "run" / name).read_text("utf-8"), name
+
+
 def test_what_keeps_environment_json_from_being_written_costs_no_report(tmp_path, fakes, monkeypatch):
     out = tmp_path / "run"
     monkeypatch.setattr(command, "_packages", lambda: [][0])

@@ -27,6 +27,7 @@ from harness.session.measuring import Session
 from harness.spec import GuardMode, TrialResult
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display
+from harness.spec.text import mapped, without_home
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,4 +237,4 @@ def write_environment(session: Session, path: Path) -> None:
         "harness_packages": dict(sorted(_packages().items())),
         "plan": [asdict(spec) for spec in session.plan.runnable()],
     }
-    store.write_json(path, content)
+    store.write_json(path, mapped(content, without_home))

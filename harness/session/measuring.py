@@ -92,6 +92,7 @@ class Session:
         except UsageError:
             raise
         except (Interrupted, Exception) as error:
+            self._record_idle()
             self._give_up(trials, *why_ended(error))
             raise
         finally:

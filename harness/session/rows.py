@@ -15,7 +15,7 @@ from harness.session import conditions
 from harness.spec import Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, MachineUnfit
 from harness.spec.progress import Display
-from harness.spec.text import encodable
+from harness.spec.text import encodable, mapped, without_home
 
 
 class Rows:
@@ -68,7 +68,7 @@ class Rows:
 
     def add(self, result: TrialResult) -> None:
         """Write a row down."""
-        result = encodable(result)
+        result = mapped(encodable(result), without_home)
         with signals_held():  # a row is on disk and in memory, or in neither
             store.append(self._folder, result)
             self.results.append(result)

@@ -6,6 +6,7 @@ It comes from file names, variables, exceptions and the logs of processes, which
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,6 +24,12 @@ def visible(text: str) -> str:
     A line that ends with a carriage return is an ordinary line.
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+def without_home(text: str) -> str:
+    """The text with ~ in place of the user's home directory: records are published, and paths in them name people."""
+    home = os.path.expanduser("~")  # noqa: PTH111  (Path.home() raises an exception where there is none)
+    return re.sub(rf"(?<![\w.~-]){re.escape(home)}(?=/|$|[^\w.-])", "~", text) if home.count("/") > 1 else text
 
 
 def mapped(value: T, change: Callable[[str], str]) -> T:
