@@ -92,7 +92,6 @@ class Session:
         except UsageError:
             raise
         except (Interrupted, Exception) as error:
-            self._record_idle()
             self._give_up(trials, *why_ended(error))
             raise
         finally:
@@ -239,7 +238,8 @@ class Session:
         return self.rows.from_outcome(spec, outcome, self._conditions(spec))
 
     def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status = "killed") -> None:
-        """Write a row for every trial that has none yet."""
+        """Write a row for every trial that has none yet, also for those that the plan does not launch."""
+        self._record_idle()
         for spec in specs:
             if not self.rows.has(spec):
                 proof = self.proofs.get(spec)
