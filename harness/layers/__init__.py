@@ -9,7 +9,7 @@ tests/test_golden.py checks each pullback against finite differences.
 from __future__ import annotations
 
 from harness.layers.activations import LogSoftmax, ReLU, log_softmax
-from harness.layers.base import Layer, Parameter, Pullback, Shape
+from harness.layers.base import Layer, Parameter, Pullback, Shape, each_once
 from harness.layers.chains import Residual, batch_norms, chain_flops, chain_forward, chain_shape
 from harness.layers.convolution import Conv2D, MaxPool2D
 from harness.layers.linear import Flatten, Linear
@@ -35,6 +35,7 @@ __all__ = [
     "chain_flops",
     "chain_forward",
     "chain_shape",
+    "each_once",
     "log_softmax",
     "with_rounding",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -31,7 +31,10 @@ class Parameter:
 
 
 class Layer(Protocol):
-    """Shapes are those of one sample, without the batch axis; arrays have it."""
+    """Shapes are those of one sample, without the batch axis; arrays have it.
+
+    Layers that name the same parameter share it (tied weights): both read one tensor, and their gradients are summed.
+    """
 
     def parameters(self) -> tuple[Parameter, ...]: ...
     def output_shape(self, shape: Shape) -> Shape: ...
@@ -53,3 +56,24 @@ class Stateless:
 
     def flops(self, shape: Shape) -> int:
         return 0  # FLOP counts usually include only matrix products and convolutions
+
+
+def each_once(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters in order. One that several layers share is there once, where it first occurs.
+
+    Raises ValueError for two different parameters of the same name.
+    """
+    found: dict[str, Parameter] = {}
+    for parameter in parameters:
+        first = found.setdefault(parameter.name, parameter)
+        if first != parameter:
+            raise ValueError(
+                f"two different parameters are called {parameter.name}: {first} and {parameter}; layers that share a "
+                "parameter must describe it alike"
+            )
+    return tuple(found.values())
+
+
+def summed(one: Arrays, other: Arrays) -> Arrays:
+    """The gradients of two uses of the network's parameters. A parameter that both use gets the sum."""
+    return one | {name: one[name] + gradient if name in one else gradient for name, gradient in other.items()}

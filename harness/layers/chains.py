@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.layers.base import Layer, Parameter, Pullback, Shape
+from harness.layers.base import Layer, Parameter, Pullback, Shape, each_once, summed
 from harness.layers.normalization import BatchNorm
 from harness.spec.arrays import Arrays
 
@@ -20,7 +20,8 @@ def chain_shape(layers: Sequence[Layer], shape: Shape) -> Shape:
 
 
 def chain_flops(layers: Sequence[Layer], shape: Shape) -> int:
-    """Floating-point operations of one sample's forward pass through a chain of layers."""
+    """Floating-point operations of one sample's forward pass through a chain of layers. A parameter that is used twice
+    costs work twice."""
     total = 0
     for layer in layers:
         total += layer.flops(shape)
@@ -39,7 +40,7 @@ def chain_forward(layers: Sequence[Layer], params: Arrays, x: np.ndarray) -> tup
         gradients: Arrays = {}
         for pullback in reversed(pullbacks):
             dy, grads = pullback(dy)
-            gradients |= grads
+            gradients = summed(gradients, grads)
         return dy, gradients
 
     return x, chained
@@ -53,7 +54,8 @@ class Residual:
     shortcut: tuple[Layer, ...] = ()
 
     def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(parameter for layer in (*self.body, *self.shortcut) for parameter in layer.parameters())
+        layers = (*self.body, *self.shortcut)
+        return each_once(parameter for layer in layers for parameter in layer.parameters())
 
     def output_shape(self, shape: Shape) -> Shape:
         return chain_shape(self.body, shape)
@@ -67,7 +69,7 @@ class Residual:
 
         def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
             (dx, grads), (dx_around, grads_around) = back(dy), back_around(dy)
-            return dx + dx_around, grads | grads_around
+            return dx + dx_around, summed(grads, grads_around)
 
         return y + around, pullback
 

@@ -28,9 +28,19 @@ def loss_and_gradient(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> t
 
 
 def split_targets(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The targets as the loss takes them, and each sample's factor: 1, except in targets of harness.datasets.padded."""
+    """The targets as the loss takes them, and each sample's factor: 1, except in targets of harness.datasets.padded.
+
+    Raises ValueError for targets that are neither, such as a row of labels for each sample.
+    """
     labels = loss != "mse"
-    if targets.ndim == (1 if labels else outputs.ndim) and (labels or targets.shape == outputs.shape):
+    plain = (len(outputs),) if labels else outputs.shape
+    if targets.shape == plain:
         return targets, np.ones(len(targets), outputs.dtype)
+    with_factors = (len(outputs), 2 if labels else outputs.shape[1] + 1)
+    if targets.shape != with_factors or targets.dtype.kind != "f":
+        raise ValueError(
+            f"{loss}: targets of shape {targets.shape} and type {targets.dtype}; allowed are {plain}, or floats "
+            f"of shape {with_factors} whose last column is a factor"
+        )
     known, factors = targets[:, :-1], targets[:, -1]
     return (known[:, 0].astype(np.int64) if labels else known), factors

@@ -56,6 +56,7 @@ class References:
                 arrays[split] = workload.load(split, source)
             except DataError as error:
                 raise UsageError(str(error)) from error
+            workloads.check_samples(workload, arrays[split])
         if spec.training:
             share = spec.training.validation_share
             arrays["train"], arrays["validation"] = held_out(arrays["train"], share=share)

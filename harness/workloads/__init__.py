@@ -17,9 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops
+from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops, chain_shape, each_once
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
+from harness.spec.errors import UsageError
 
 Loss = Literal["mse", "cross_entropy", "nll"]
 Split = Literal["train", "test"]
@@ -32,6 +33,8 @@ class Workload:
     `load(split, source)` returns {"x": (samples, *input_shape), "y": targets}; `source` is the folder given with
     --data, or None. `transform` turns stored inputs into inputs of the network. `dims` are the numbers from which
     models are built. `unit` is what throughput counts.
+
+    Layers may share parameters. Raises UsageError for a network that the reference does not define (`check_network`).
     """
 
     name: str
@@ -59,9 +62,12 @@ class Workload:
     validation_share: float = 0.1  # of the training samples, which `train` holds out
     epochs: int = 10  # at most, in `train`, unless the command says otherwise
 
+    def __post_init__(self) -> None:
+        check_network(self)
+
     def parameters(self) -> tuple[Parameter, ...]:
-        """All trainable tensors, in the order of the layers."""
-        return tuple(parameter for layer in self.layers for parameter in layer.parameters())
+        """All trainable tensors, in the order of the layers. One that layers share is there once."""
+        return each_once(parameter for layer in self.layers for parameter in layer.parameters())
 
     @property
     def normalizes(self) -> bool:
@@ -82,6 +88,66 @@ class Workload:
         inputs and of the weights (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
         """
         return 3 * chain_flops(self.layers, self.input_shape)
+
+
+def check_network(workload: Workload) -> None:
+    """Raises UsageError for a network whose training nothing here defines: it would go wrong without a word."""
+    try:
+        workload.parameters()
+    except ValueError as error:
+        raise UsageError(f"workload {workload.name} {workload.size}: {error}") from error
+    norms = [norm.name for norm in batch_norms(workload.layers)]
+    for name in norms:
+        if norms.count(name) > 1:
+            raise UsageError(
+                f"workload {workload.name} {workload.size}: BatchNorm {name} is used {norms.count(name)} times, and "
+                "its running statistics are only defined for one use in each step; give each use a name of its own"
+            )
+    outputs = chain_shape(workload.layers, workload.input_shape)
+    if len(outputs) != 1:
+        raise UsageError(
+            f"workload {workload.name} {workload.size}: its outputs have shape {outputs} for each sample; losses and "
+            "accuracy are only defined for one axis of outputs (one label, or one row of targets, for each sample)"
+        )
+
+
+def check_samples(workload: Workload, samples: Arrays) -> None:
+    """Raises UsageError for samples that the losses and the batches would misread.
+
+    Inputs are floating-point numbers once they are transformed. Targets are one whole number for each sample, or, for
+    "mse", a row with as many numbers as the network has outputs. A batch with padding has one more column
+    (harness.datasets.padded), so targets of any other shape could be taken for labels with factors.
+    """
+    x, y = samples["x"], samples["y"]
+    where = f"workload {workload.name} {workload.size}"
+    if len(x) != len(y) or x.shape[1:] != workload.input_shape:
+        raise UsageError(
+            f"{where}: {len(x)} inputs of shape {x.shape[1:]} with {len(y)} targets; expected are inputs of shape "
+            f"{workload.input_shape}, and a target for each"
+        )
+    kind = workload.transform(x[:1]).dtype
+    if kind.kind != "f":
+        raise UsageError(
+            f"{where}: its inputs are {kind} numbers; inputs must be floating-point numbers, because batches, loaders "
+            "and models convert them (whole numbers such as tokens would be rounded in a short format)"
+        )
+    (outputs,) = chain_shape(workload.layers, workload.input_shape)
+    if workload.loss == "mse":
+        if y.dtype.kind != "f" or y.shape != (len(x), outputs):
+            raise UsageError(
+                f"{where}: targets of shape {y.shape} and type {y.dtype}; the loss mse takes floating-point rows of "
+                f"shape ({len(x)}, {outputs}), as many numbers as the network has outputs"
+            )
+    elif y.dtype.kind != "i" or y.ndim != 1:
+        raise UsageError(
+            f"{where}: targets of shape {y.shape} and type {y.dtype}; the loss {workload.loss} takes one label for "
+            f"each sample: signed whole numbers of shape ({len(x)},)"
+        )
+    elif len(y) and not 0 <= y.min() <= y.max() < outputs:
+        raise UsageError(
+            f"{where}: labels from {y.min()} to {y.max()}; the network has {outputs} outputs, so allowed are 0 to "
+            f"{outputs - 1}"
+        )
 
 
 def _initial(parameter: Parameter, seed: int) -> np.ndarray:

@@ -125,4 +125,69 @@ GUARANTEES = (
             ),
         ),
     ),
+    Guarantee(
+        name="other-networks",
+        promise="A parameter that layers share gets the sum of its gradients, and one draw; a network or samples that "
+        "the reference would misread are refused by name.",
+        breaks=(
+            Break(
+                fault="of a parameter that a chain uses twice only one gradient is kept",
+                edits=(
+                    (
+                        "harness/layers/chains.py",
+                        "gradients = summed(gradients, grads)",
+                        "gradients |= grads",
+                    ),
+                ),
+                tests=(
+                    "test_other_networks::test_the_gradient_of_a_parameter_that_is_used_twice_is_the_sum",
+                    "test_other_networks::test_a_shared_parameter_is_updated_once_with_the_sum",
+                    "test_other_networks::test_a_rounded_gradient_of_a_parameter_that_is_used_twice_is_the_sum",
+                ),
+            ),
+            Break(
+                fault="of a parameter that both paths of a residual block use only one gradient is kept",
+                edits=(("harness/layers/chains.py", "summed(grads, grads_around)", "grads | grads_around"),),
+                tests=("test_other_networks::test_the_gradient_of_a_parameter_that_is_used_twice_is_the_sum",),
+            ),
+            Break(
+                fault="a shared parameter is counted once for each use",
+                edits=(
+                    (
+                        "harness/workloads/__init__.py",
+                        "return each_once(parameter for layer in self.layers for parameter in layer.parameters())",
+                        "return tuple(parameter for layer in self.layers for parameter in layer.parameters())",
+                    ),
+                ),
+                tests=("test_other_networks::test_a_shared_parameter_is_drawn_and_counted_once_and_its_work_twice",),
+            ),
+            Break(
+                fault="samples are not checked before a run",
+                edits=(
+                    (
+                        "harness/session/references.py",
+                        "            workloads.check_samples(workload, arrays[split])\n",
+                        "",
+                    ),
+                ),
+                tests=("test_other_networks::test_a_run_refuses_samples_that_would_be_misread",),
+            ),
+            Break(
+                fault="token numbers are taken as inputs",
+                edits=(("harness/workloads/__init__.py", 'if kind.kind != "f":', 'if kind.kind not in "fi":'),),
+                tests=("test_other_networks::test_samples_that_would_be_misread_are_refused[token numbers as inputs]",),
+            ),
+            Break(
+                fault="the reference takes a row of labels for a label with a factor",
+                edits=(
+                    (
+                        "harness/reference/losses.py",
+                        'if targets.shape != with_factors or targets.dtype.kind != "f":',
+                        "if targets.ndim != 2:",
+                    ),
+                ),
+                tests=("test_other_networks::test_the_reference_refuses_targets_that_it_would_misread",),
+            ),
+        ),
+    ),
 )
