@@ -8,6 +8,8 @@
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
 #              make net NET=NAME for one guarantee
+# make kills  1,000 kills at random moments of runs and resumes of the fake framework: an hour or two; KILLS=100 for
+#              fewer, SEED=1 for others
 # make check   ruff, ruff format, pyright
 # make approve   published reports and golden files of reports, made anew: then read the diff, and commit it
 # make clean   removes the environments and caches; reports stay
@@ -60,7 +62,7 @@ define make-environment
 	@touch $(1)/.made-from-$(2)
 endef
 
-.PHONY: setup locks run test test-gpu net check approve clean
+.PHONY: setup locks run test test-gpu net kills check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml $(filter locks/$(FROM).txt,$(LOCKS))
@@ -86,6 +88,9 @@ test-gpu: setup
 
 net: setup
 	$(BIN)/python tests/net/break_each.py $(NET)
+
+kills: setup
+	$(BIN)/python tests/kills.py --kills $(or $(KILLS),1000) --seed $(or $(SEED),0)
 
 check: setup
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ from harness.machine import worker_variables
 from harness.machine.devices import Machine
 from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
 from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
+from harness.spec.processes import signal_name
 
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
 
@@ -100,6 +101,11 @@ class LocalRun:
         path = self._folder / ENDING
         if path.exists():
             return codec.loads(Ending, path.read_text("utf-8"))
+        code = self._supervisor.returncode or 0
+        if code < 0:  # as a rank that is killed: not the cell's fault, so --resume tries it again
+            name = signal_name(-code)
+            cause = Cause(kind="killed", data={"signal": name})
+            return Ending(status="killed", reason=f"the supervisor was ended by {name}", cause=cause)
         reason = f"the supervisor ended early; its log ends: {last_line(self._folder / 'supervisor.log')}"
         return Ending(status="crashed", reason=reason, cause=Cause(kind="harness_error"))
 

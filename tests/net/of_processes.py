@@ -137,6 +137,11 @@ GUARANTEES = (
                 tests=("test_processes::test_nothing_is_left_after_sigkill[supervisor]",),
             ),
             Break(
+                fault="a killed supervisor counts as a crash of the cell, which --resume does not try again",
+                edits=(("harness/launch/local.py", "if code < 0:", "if code < -1000:"),),
+                tests=("test_processes::test_nothing_is_left_after_sigkill[supervisor]",),
+            ),
+            Break(
                 fault="what a killed rank had started is not found",
                 edits=(("harness/launch/supervisor.py", "process.children(recursive=True)", "process.children()[:0]"),),
                 tests=("test_processes::test_nothing_is_left_after_sigkill[rank]",),
@@ -433,6 +438,26 @@ GUARANTEES = (
                 fault="a hidden GPU that does not work costs all",
                 edits=(("harness/machine/devices.py", "    for each in chosen:\n", "    for each in found:\n"),),
                 tests=("test_nvml::test_a_gpu_that_is_hidden_does_not_matter",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="kills",
+        promise="After SIGKILL of the harness, a supervisor, a rank or a golden run at any moment, of a run or of a "
+        "resume, no acknowledged row is lost or there twice, nothing is left, and a resume comes to the same rows.",
+        breaks=(
+            Break(
+                fault="a resume measures again what has a row",
+                edits=(
+                    (
+                        "harness/session/measuring.py",
+                        "trials = [spec for spec in self.plan.runnable() if not self.rows.has(spec)]",
+                        "trials = self.plan.runnable()",
+                    ),
+                ),
+                tests=(
+                    "test_kills::test_nothing_acknowledged_is_lost_and_nothing_is_left_after_kills_at_random_moments",
+                ),
             ),
         ),
     ),
