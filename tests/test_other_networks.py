@@ -36,7 +36,7 @@ CONV = Conv2D("tied", 3, 2, 2, padding=1)
 NETWORKS = {
     "in a chain": ((TIED, ReLU(), TIED, ReLU(), TIED), (4,)),
     "in a residual block": ((Residual((TIED, ReLU(), TIED)),), (4,)),
-    "in both paths of a residual block": ((Residual((TIED, ReLU()), (TIED,)),), (4,)),
+    "in body and shortcut": ((Residual((TIED, ReLU()), (TIED,)),), (4,)),
     "at two depths": ((TIED, ReLU(), Residual((Residual((TIED, ReLU())), TIED))), (4,)),
     "a convolution beside BatchNorm": (
         (CONV, BatchNorm("norm", 2), ReLU(), Residual((CONV,)), GlobalAveragePool()),
@@ -146,7 +146,7 @@ ROWS = workloads.get("toy", "base")
 X = np.zeros((6, 5))
 MISREAD = {
     "token numbers as inputs": (LABELS, X.astype(np.int64), np.zeros(6, np.int64), ("int64", "floating-point")),
-    "a row of labels for each sample": (LABELS, X, np.zeros((6, 2), np.int64), ("(6, 2)", "cross_entropy", "(6,)")),
+    "several labels a sample": (LABELS, X, np.zeros((6, 2), np.int64), ("(6, 2)", "cross_entropy", "(6,)")),
     "labels as floating-point numbers": (LABELS, X, np.zeros(6), ("float64", "cross_entropy")),
     "unsigned labels": (LABELS, X, np.zeros(6, np.uint8), ("uint8", "cross_entropy")),
     "a label without an output": (LABELS, X, np.array([0, 1, 2, 0, 1, 0]), ("2", "0 to 1")),

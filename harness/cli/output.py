@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from harness.spec.text import visible
@@ -15,6 +16,13 @@ from harness.spec.text import visible
 def write(text: str) -> None:
     """Print data."""
     print(visible(text))  # noqa: T201
+
+
+def write_parts(parts: Iterable[str]) -> None:
+    """Print data that comes in parts."""
+    for part in parts:
+        print(part, end="")  # noqa: T201
+    print()  # noqa: T201
 
 
 def write_json(content: Any) -> None:

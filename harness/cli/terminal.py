@@ -16,7 +16,7 @@ from rich.text import Text
 from harness.spec.progress import Display
 from harness.spec.text import visible
 
-FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12}
+FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12, "planned on devices": 18}
 """Columns whose text may wrap, and how narrow they may get."""
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),

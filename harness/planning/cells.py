@@ -25,7 +25,6 @@ from harness.spec import (
     TrainingSpec,
     TrialSpec,
     optimizers,
-    registry,
     run_options,
 )
 from harness.spec.errors import UsageError
@@ -34,12 +33,14 @@ from harness.workloads import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """What the cells made here share. `strategy` has the default options of the track."""
+    """What the cells made here share. `strategy` has the default options of the track. `has_model`: whether the
+    framework has a model of the workload."""
 
     workload: Workload
     framework: FrameworkSpec
     strategy: StrategySpec
     track: Track
+    has_model: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,7 @@ def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: 
 def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, impossible: str) -> str:
     """Why this cell will not run, or "". A missing model comes first: nothing else could help then."""
     framework, workload = combination.framework, combination.workload
-    if not registry.has_model(framework, workload.name):
+    if not combination.has_model:
         return f"{framework.title} has no model of {workload.name} here"
     _, normalization_reason = skip_reasons.normalization(combination.strategy, scope)
     reason = impossible or skip_reasons.why_skipped(spec, combination.strategy)

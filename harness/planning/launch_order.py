@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.planning.plan import Planned
@@ -23,8 +23,23 @@ def rounds(cells: Sequence[TrialSpec], launches: int) -> list[Planned]:
     `cells`: the first launch of each cell.
     """
     return [
-        # Each launch of a training is a training of its own, with other initial weights and another order of samples.
-        Planned(spec=replace(spec, launch=launch, seed=spec.seed + (launch if spec.training else 0)))
-        for launch in range(launches)
-        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}").sample(cells, len(cells))
+        Planned(spec=replace(cells[index], launch=launch, seed=seed_of(cells[index], launch)))
+        for launch, index in order(cells, launches)
     ]
+
+
+def order(cells: Sequence[TrialSpec], launches: int) -> Iterator[tuple[int, int]]:
+    """The number of each launch and the index of its cell, in the order in which they run."""
+    for launch in range(launches):
+        yield from ((launch, index) for index in _shuffled(cells, launch))
+
+
+def _shuffled(cells: Sequence[TrialSpec], launch: int) -> list[int]:
+    seed = cells[0].seed if cells else 0
+    return random.Random(f"{seed}/{launch}").sample(range(len(cells)), len(cells))
+
+
+def seed_of(cell: TrialSpec, launch: int) -> int:
+    """The seed of one launch. Each launch of a training is a training of its own, with other initial weights and
+    another order of samples."""
+    return cell.seed + (launch if cell.training else 0)

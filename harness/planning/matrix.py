@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness import workloads
@@ -27,6 +28,12 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     whose speed drifts slows all cells alike. Raises UsageError for a request that cannot be met, MachineUnfit for a
     broken driver.
     """
+    plan = plan_cells(request, machine)
+    return replace(plan, trials=interleave(plan.trials, plan.launches))
+
+
+def plan_cells(request: Request, machine: Machine) -> Plan:
+    """The same plan with the first launch of each cell alone, in the order of the matrix. Raises as `make_plan`."""
     names = request_checks.expand("--framework", request.frameworks, registry.packages())
     workload_names = request_checks.expand("--workload", request.workloads, workloads.names())
     scope = make_scope(request, machine)
@@ -41,14 +48,13 @@ def make_plan(request: Request, machine: Machine) -> Plan:
     if not cells:
         raise UsageError("nothing to do: none of the chosen frameworks has one of the chosen strategies")
     _check_effect(request, [cell.spec for cell in cells])
-    launches = _launches(request, scope.preset)
     return Plan(
-        trials=interleave(cells, launches),
+        trials=tuple(cells),
         platform=scope.platform,
         preset=scope.preset,
         interpreters=interpreters,
         compile_cache=request_checks.compile_cache(request),
-        launches=launches,
+        launches=_launches(request, scope.preset),
     )
 
 
@@ -69,6 +75,7 @@ def _cells(
     cells: list[Planned] = []
     for workload in chosen:
         for framework in frameworks:
+            has_model = registry.has_model(framework, workload.name)
             for strategy in framework.strategies:
                 if not request_checks.is_chosen(strategy, scope.request):
                     continue
@@ -78,6 +85,7 @@ def _cells(
                         framework=framework,
                         strategy=track_settings.strategy_on(strategy, track),
                         track=track,
+                        has_model=has_model,
                     )
                     cells += make_cells(combination, scope, unavailable=unavailable[framework.name])
     return cells

@@ -33,7 +33,7 @@ def as_here(plan: Plan, finished: Iterable[TrialResult], cut: Collection[tuple[s
     available = {name for name in candidates if _is_available(plan, name, needed=name in needed)}
     returned = [trial.spec for trial in unavailable if trial.spec.framework in available]
     added = rounds(returned, max(plan.launches, 1 + max(trial.spec.launch for trial in plan.trials)))
-    kept = [trial for trial in plan.trials if trial not in unavailable or trial.spec.framework not in available]
+    kept = [trial for trial in plan.trials if trial.status != "unavailable" or trial.spec.framework not in available]
     trials = sorted([*kept, *added], key=lambda trial: (trial.spec.cell, trial.spec.launch) in cut)
     return replace(plan, trials=tuple(trials))
 

@@ -436,9 +436,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/launch_order.py",
-                        'for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
-                        ".sample(cells, len(cells))",
-                        "for spec in cells",
+                        'random.Random(f"{seed}/{launch}").sample(range(len(cells)), len(cells))',
+                        "list(range(len(cells)))",
                     ),
                 ),
                 tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
@@ -448,7 +447,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/launch_order.py",
-                        'random.Random(f"{cells[0].seed if cells else 0}/{launch}")',
+                        'random.Random(f"{seed}/{launch}")',
                         "random.Random()",
                     ),
                 ),
@@ -459,14 +458,52 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/launch_order.py",
-                        "        for launch in range(launches)\n"
-                        '        for spec in random.Random(f"{cells[0].seed if cells else 0}/{launch}")'
-                        ".sample(cells, len(cells))\n",
-                        "        for spec in random.Random(cells[0].seed if cells else 0).sample(cells, len(cells))\n"
-                        "        for launch in range(launches)\n",
+                        "    for launch in range(launches):\n"
+                        "        yield from ((launch, index) for index in _shuffled(cells, launch))\n",
+                        "    for index in _shuffled(cells, 0):\n"
+                        "        yield from ((launch, index) for launch in range(launches))\n",
                     ),
                 ),
                 tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="large-plans",
+        promise="The work and the memory of showing a plan depend on its cells, not on their launches; a plan of more "
+        "cells than anybody reads is summed up.",
+        breaks=(
+            Break(
+                fault="what a framework has is looked up for each strategy",
+                edits=(
+                    (
+                        "harness/planning/matrix.py",
+                        "                        has_model=has_model,\n",
+                        "                        has_model=registry.has_model(framework, workload.name),\n",
+                    ),
+                ),
+                tests=("test_large_plans::test_what_frameworks_have_is_looked_up_once_and_not_for_each_cell",),
+            ),
+            Break(
+                fault="a plan of any size is listed",
+                edits=(("harness/cli/commands/plan.py", "MOST_ROWS = 400", "MOST_ROWS = 40_000"),),
+                tests=("test_large_plans::test_a_plan_is_shown_without_making_its_launches",),
+            ),
+            Break(
+                fault="a plan as JSON has the first launches alone",
+                edits=(("harness/cli/commands/plan.py", "order(specs, made.launches)", "order(specs, 1)"),),
+                tests=("test_large_plans::test_a_plan_as_json_has_every_launch_and_describes_each_cell_once",),
+            ),
+            Break(
+                fault="a run that goes on compares all its trials",
+                edits=(
+                    (
+                        "harness/planning/resume.py",
+                        'if trial.status != "unavailable" or',
+                        "if trial not in unavailable or",
+                    ),
+                ),
+                tests=("test_large_plans::test_a_run_that_goes_on_compares_no_trials_with_each_other",),
             ),
         ),
     ),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from harness.cli.arguments import RUN_DEFAULTS, RunArguments, request_of
-from harness.cli.output import write_json
+from harness.cli.output import write, write_parts
 from harness.machine.devices import machine
-from harness.planning.matrix import check_data, make_plan
+from harness.planning.launch_order import order, seed_of
+from harness.planning.matrix import check_data, plan_cells
 from harness.planning.plan import Plan, Planned
 
 HEADER = [
@@ -28,6 +33,10 @@ HEADER = [
     "reason",
 ]
 NUMBERS = {HEADER.index(name) for name in ("devices", "batch", "launches")}
+SUMMARY = ["framework", "workload", "size", "strategy", "track", "cells", "planned", "planned on devices"]
+SUMMARY_NUMBERS = {SUMMARY.index(name) for name in ("cells", "planned")}
+MOST_ROWS = 400
+"""A plan with more cells is summed up: nobody reads so many rows."""
 
 
 def plan(
@@ -39,6 +48,8 @@ def plan(
 ) -> int:
     """Show what `run` would do with the same arguments, and why cells are skipped. Launches nothing.
 
+    A plan of more than 400 cells is summed up, by strategy; --json lists every cell and launch.
+
     Parameters
     ----------
     out
@@ -48,25 +59,34 @@ def plan(
     as_json
         Print one JSON document.
     """
-    made = make_plan(request_of(arguments), machine())
+    made = plan_cells(request_of(arguments), machine())
     check_data(data, made)
     if as_json:
-        write_json(asdict(made))
+        write_parts(document(made))
         return 0
     from harness.cli.terminal import print_table
 
-    print_table(f"Plan: {made.platform} devices, preset {made.preset}", HEADER, table_rows(made), right=NUMBERS)
+    title = f"Plan: {made.platform} devices, preset {made.preset}"
+    if len(made.trials) <= MOST_ROWS:
+        print_table(title, HEADER, table_rows(made), right=NUMBERS)
+        return 0
+    title += f", {made.launches} launches of each cell"
+    print_table(title, SUMMARY, summary_rows(made), right=SUMMARY_NUMBERS)
+    print_table("Cells that will not run", ["cells", "status", "reason"], reason_rows(made), right={0})
+    write(
+        f"{len(made.trials)} cells are too many to list here; --json lists them all. Narrow the request, e.g. by "
+        "--framework, --workload, --strategy or --devices, to see each with its reason."
+    )
     return 0
 
 
 def table_rows(made: Plan) -> list[list[str]]:
     """One row for each cell, sorted."""
-    launches = 1 + max(trial.spec.launch for trial in made.trials)
-    return sorted(_row(trial, launches) for trial in made.trials if trial.spec.launch == 0)
+    return sorted(_row(cell, made.launches) for cell in made.trials)
 
 
-def _row(trial: Planned, launches: int) -> list[str]:
-    spec = trial.spec
+def _row(cell: Planned, launches: int) -> list[str]:
+    spec = cell.spec
     return [
         spec.framework,
         spec.workload,
@@ -76,7 +96,71 @@ def _row(trial: Planned, launches: int) -> list[str]:
         spec.variant or "-",
         str(spec.devices),
         str(spec.global_batch),
-        str(launches if trial.status == "planned" else 0),
-        trial.status,
-        trial.reason,
+        str(launches if cell.status == "planned" else 0),
+        cell.status,
+        cell.reason,
     ]
+
+
+def summary_rows(made: Plan) -> list[list[str]]:
+    """One row for each strategy of a framework, on a workload and track, sorted."""
+    groups: defaultdict[tuple[str, ...], list[Planned]] = defaultdict(list)
+    for cell in made.trials:
+        spec = cell.spec
+        groups[spec.framework, spec.workload, spec.size, spec.strategy, spec.track].append(cell)
+    return [_summed_up(key, cells) for key, cells in sorted(groups.items())]
+
+
+def _summed_up(key: Sequence[str], cells: Sequence[Planned]) -> list[str]:
+    planned = [cell.spec.devices for cell in cells if cell.status == "planned"]
+    return [*key, str(len(cells)), str(len(planned)), _in_ranges(sorted(set(planned))) or "-"]
+
+
+def _in_ranges(counts: Sequence[int]) -> str:
+    """Increasing numbers in words: "1-4, 8"."""
+    ranges: list[list[int]] = []
+    for count in counts:
+        if ranges and count == ranges[-1][1] + 1:
+            ranges[-1][1] = count
+        else:
+            ranges.append([count, count])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def reason_rows(made: Plan) -> list[list[str]]:
+    """One row for each kind of reason why cells will not run, the most frequent first. Reasons that only differ by
+    their numbers are one kind, of which the first is shown."""
+    kinds: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for cell in made.trials:
+        if cell.status != "planned":
+            kinds[cell.status, re.sub(r"\d+", "#", cell.reason)].append(cell.reason)
+    found = sorted(kinds.items(), key=lambda kind: (-len(kind[1]), kind[0]))
+    return [
+        [str(len(reasons)), status, reasons[0] if len(set(reasons)) == 1 else f"e.g. {reasons[0]}"]
+        for (status, _), reasons in found
+    ]
+
+
+def document(made: Plan) -> Iterator[str]:
+    """The whole plan as JSON, with every launch, in parts: a million launches do not fit into memory at once.
+
+    `made` has the cells alone. Each trial is one line.
+    """
+    before, after = json.dumps(asdict(replace(made, trials=())), indent=2).split('"trials": []', 1)
+    yield before + '"trials": ['
+    separator = "\n    "
+    for trial in _trials(made):
+        yield separator + json.dumps(trial)
+        separator = ",\n    "
+    yield "\n  ]" + after
+
+
+def _trials(made: Plan) -> Iterator[dict]:
+    """The trials of a whole plan, in their order, as plain data. Launches of a cell share what they have in common, so
+    each must be used before the next is made."""
+    yield from (asdict(cell) for cell in made.trials if cell.status != "planned")
+    planned = [cell for cell in made.trials if cell.status == "planned"]
+    specs, shared = [cell.spec for cell in planned], [asdict(cell) for cell in planned]
+    for launch, index in order(specs, made.launches):
+        shared[index]["spec"] |= {"launch": launch, "seed": seed_of(specs[index], launch)}
+        yield shared[index]
