@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import FAKES, TESTS, harness, make_result, make_spec
+from conftest import FAKES, ROOT, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
 
 from harness.cli.app import exit_code
@@ -406,6 +406,23 @@ def test_a_path_with_odd_characters_works(tmp_path):
         "run", "--framework", "fake", "--strategy", "replicated", "--workload", "toy", "--out", str(odd / "r")
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_deleted_current_folder_is_named_and_another_place_works(tmp_path):
+    gone = tmp_path / "gone"
+    command = f"rmdir {gone}; exec {sys.executable} -m harness run --framework fake --workload toy --platform cpu"
+    for place, code in (("", 3), (f"--out {tmp_path / 'there'}", 0)):
+        gone.mkdir()
+        done = subprocess.run(
+            ["sh", "-c", f"{command} --strategy single {place}"],
+            cwd=gone, env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{FAKES}"},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        if code:
+            refused_command(done, "reports", "--out", code=code)
+    assert (tmp_path / "there" / "report.md").exists()
 
 
 def test_version():

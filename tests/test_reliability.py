@@ -15,6 +15,7 @@ from conftest import ROOT
 NET = Path(__file__).parent / "net"
 sys.path.insert(0, str(NET))
 import break_each  # noqa: E402
+import faults_25  # noqa: E402
 from break_each import Case  # noqa: E402
 from guarantee import Break  # noqa: E402
 from guarantees import GUARANTEES, PAGE  # noqa: E402
@@ -34,8 +35,13 @@ def test_every_guarantee_is_held_by_a_test_that_was_to_fail():
         assert not [name for name, count in Counter(names).items() if count > 1]
 
 
+def test_there_are_25_faults_around_a_run():
+    assert len(faults_25.FAULTS) == 25
+    assert len({each.fault for each in faults_25.FAULTS}) == 25
+
+
 def test_every_test_of_the_list_is_there():
-    ids = list(dict.fromkeys(test for each in BREAKS for test in each.ids))
+    ids = list(dict.fromkeys(test for each in (*BREAKS, *faults_25.FAULTS) for test in each.ids))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *ids]
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)

@@ -18,6 +18,7 @@ import pytest
 from conftest import A_MACHINE, A_RUN, FAKES, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
 from safetensors.numpy import save_file
+from scenes import trainings
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
@@ -25,7 +26,7 @@ from harness.reference import evaluation, loops
 from harness.reporting import document, markdown, summary, training
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
-from harness.reporting.tables import loading_table, result_table, training_table
+from harness.reporting.tables import epochs_table, loading_table, result_table, training_table
 from harness.results import intervals, merging, store
 from harness.spec import Epoch, TrainingSpec, partition
 
@@ -353,6 +354,17 @@ def test_every_training_says_how_it_was_checked(tmp_path):
         found = {check.quantity for check in first.checks}
         assert found >= {"samples", "step losses", "evaluated losses", "evaluated accuracies"}
         assert first.unchecked == {}
+
+
+@pytest.mark.parametrize("start", ["=cmd|' /C calc'!A1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_of_epochs_csv_is_a_formula(start):
+    """In a record from elsewhere, a workload can have any name, and a spreadsheet would carry out a formula."""
+    renamed = [dataclasses.replace(each.spec, workload=start) for each in trainings()]
+    results = [dataclasses.replace(each, spec=spec) for each, spec in zip(trainings(), renamed, strict=True)]
+    cells = [summary.Cell(spec=result.spec, launches=(result,), estimate=None) for result in results]
+    table = epochs_table.table(cells)
+    assert table is not None
+    assert all(str(row[0]).startswith(f"'{start}") for row in table.rows)
 
 
 def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):

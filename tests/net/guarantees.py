@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import faults_25
 import of_definitions
 import of_processes
 import of_records
@@ -35,17 +36,20 @@ A test that was never seen to fail may hold nothing. So `make net` plants every 
 the tree of its own, and demands that every test named for it fails there, by an assertion or by the exception that is
 expected, and passes without the fault. The list is in `tests/net/`, and moves with the code: a test wants every text
 that a fault replaces to be in its file, once.
+
+At the end are 25 faults around a run, and what the user sees of them.
 """
 
 
 def page() -> str:
-    """docs/reliability.md: a row a guarantee."""
+    """docs/reliability.md: a row for each guarantee, and one for each of 25 faults."""
     last = json.loads(LAST_RUN.read_text()) if LAST_RUN.exists() else {"noticed": []}
     parts = [INTRODUCTION, f"{_words(last)}\n"]
     for title, part in SUBJECTS.items():
         parts += [f"## {title}\n", "| guarantee | held by | seen to fail when |\n|---|---|---|"]
         parts += [_row(guarantee, [*last["noticed"], *last.get("later", {})]) for guarantee in part]
         parts += [""]
+    parts += faults_25.section()
     return "\n".join(parts)
 
 

@@ -26,7 +26,7 @@ def _field(name: str) -> Callable[[_Row], Value]:
 
 
 COLUMNS = (
-    ColumnOf[_Row](name="cell", kind=Kind.TEXT, value=lambda row: row.cell),
+    ColumnOf[_Row](name="cell", kind=Kind.TEXT, value=lambda row: _no_formula(row.cell)),
     ColumnOf[_Row](name="seed", kind=Kind.COUNT, value=lambda row: row.seed),
     ColumnOf[_Row](name="epoch", kind=Kind.COUNT, value=lambda row: row.epoch.number),
     *(
@@ -39,6 +39,11 @@ COLUMNS = (
         if field.name != "number"
     ),
 )
+
+
+def _no_formula(text: str) -> str:
+    """The text, with an apostrophe before it where a spreadsheet would take it for a formula and carry that out."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def table(cells: Sequence[Cell]) -> Table | None:
