@@ -3,9 +3,9 @@
     python tests/kills.py [--kills 1000] [--seed 0] [--place DIR]
 
 Runs and trainings of the fake framework are measured once, unkilled. Then each of them is started and killed, resumed
-and killed again, and at last resumed to its end. What is killed is the harness, a supervisor, a rank or a process that
-computes references, chosen at random; the moment is drawn uniformly over the measured length, counted from the moment
-at which the session begins, so that not all kills fall into the imports. After every kill:
+and killed again, and at last resumed to its end. What is killed is the harness, a supervisor or a rank, chosen at
+random. The moment is drawn uniformly over the measured length, counted from the moment at which the session begins, so
+that not all kills fall into the imports. After every kill:
 
 - every line of results.jsonl and proofs.jsonl is whole and can be read, but for a torn last one;
 - every row that the harness reported as ok is there, once, and no line that was there before has changed;
@@ -62,9 +62,8 @@ VICTIMS = {  # by a part of the command line
     "harness": "",
     "supervisor": "harness.launch.supervisor",
     "rank": "harness.worker.main",
-    "reference": "harness.gate.runs",
 }
-WEIGHTS = {"harness": 5, "supervisor": 2, "rank": 2, "reference": 1}
+WEIGHTS = {"harness": 5, "supervisor": 2, "rank": 2}
 
 Row = tuple[str, int]
 """A cell and a launch, which begins at 0."""

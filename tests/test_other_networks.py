@@ -17,6 +17,7 @@ from harness.layers import (
     Conv2D,
     GlobalAveragePool,
     Linear,
+    MaxPool2D,
     ReLU,
     Residual,
     chain_flops,
@@ -135,6 +136,28 @@ def test_a_batch_norm_that_is_used_twice_is_refused():
         network((norm, ReLU(), Residual((norm,)), GlobalAveragePool()), (3, 4, 2))
 
 
+UNFIT = {
+    "fewer inputs": ((Linear("l", 5, 4),), (4,), ("l", "(4,)", "(5,)")),
+    "a linear layer on rows": ((Linear("l", 4, 4),), (3, 4), ("l", "(3, 4)", "(4,)")),
+    "other channels": ((Conv2D("c", 3, 2, 2), GlobalAveragePool()), (4, 4, 3), ("c", "(4, 4, 3)", "2")),
+    "other channels of a normalization": ((BatchNorm("n", 1),), (3,), ("n", "(3,)", "1")),
+    "a large window": ((Conv2D("c", 5, 2, 2), GlobalAveragePool()), (4, 8, 2), ("5 x 5", "4 x 8")),
+    "a large pool": ((MaxPool2D(3, 1), GlobalAveragePool()), (8, 2, 2), ("3 x 3", "8 x 2")),
+    "a sum that NumPy would broadcast": (
+        (Residual((Conv2D("c", 1, 2, 1),)), GlobalAveragePool()),
+        (4, 4, 2),
+        ("(4, 4, 1)", "(4, 4, 2)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_layers_that_do_not_fit_are_refused(name):
+    layers, shape, facts = UNFIT[name]
+    with refused("toy base", *facts):
+        network(layers, shape)
+
+
 def test_a_network_with_several_rows_of_outputs_is_refused():
     """With such outputs, targets are labels of shape (samples, tokens), which look like labels with factors."""
     with refused("toy base", "(3, 4, 2)", "one axis"):
@@ -156,6 +179,9 @@ MISREAD = {
     "a single number as the target of several outputs": (ROWS, np.zeros((6, 10)), np.zeros(6), ("(6,)", "(6, 5)")),
     "a row with one more number than outputs": (ROWS, np.zeros((6, 10)), np.zeros((6, 6)), ("(6, 6)", "(6, 5)")),
     "whole numbers as targets of a regression": (ROWS, np.zeros((6, 10)), np.zeros((6, 5), int), ("int64", "(6, 5)")),
+    "no samples": (LABELS, X[:0], np.zeros(0, np.int64), ("0", "at least one")),
+    "an input that is no number": (LABELS, np.full((6, 5), np.nan), np.zeros(6, np.int64), ("NaN", "(x)")),
+    "a target that is infinite": (ROWS, np.zeros((6, 10)), np.full((6, 5), -np.inf), ("infinite", "(y)")),
     "targets of three axes": (ROWS, np.zeros((6, 10)), np.zeros((6, 5, 2)), ("(6, 5, 2)", "(6, 5)")),
 }
 

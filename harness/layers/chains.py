@@ -58,7 +58,10 @@ class Residual:
         return each_once(parameter for layer in layers for parameter in layer.parameters())
 
     def output_shape(self, shape: Shape) -> Shape:
-        return chain_shape(self.body, shape)
+        outputs, around = chain_shape(self.body, shape), chain_shape(self.shortcut, shape)
+        if outputs != around:
+            raise ValueError(f"a residual block adds outputs {outputs} of its body and {around} of its shortcut")
+        return outputs
 
     def flops(self, shape: Shape) -> int:
         return chain_flops(self.body, shape) + chain_flops(self.shortcut, shape)

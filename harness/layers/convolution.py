@@ -35,7 +35,9 @@ class Conv2D:
         return (weight, Parameter(f"{self.name}.bias", (self.outputs,), fan_in)) if self.bias else (weight,)
 
     def output_shape(self, shape: Shape) -> Shape:
-        height, width = (_window_count(n, self.kernel, self.stride, self.padding) for n in shape[:2])
+        if len(shape) != 3 or shape[2] != self.inputs:
+            raise ValueError(f"{self.name}: input {shape}, expected (height, width, {self.inputs})")
+        height, width = _window_counts(shape, self.kernel, self.stride, self.padding)
         return (height, width, self.outputs)
 
     def flops(self, shape: Shape) -> int:
@@ -78,7 +80,7 @@ class MaxPool2D(Stateless):
     padding: int = 0
 
     def output_shape(self, shape: Shape) -> Shape:
-        height, width = (_window_count(n, self.kernel, self.stride, self.padding) for n in shape[:2])
+        height, width = _window_counts(shape, self.kernel, self.stride, self.padding)
         return (height, width, shape[2])
 
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
@@ -109,5 +111,9 @@ def _shifted(x: np.ndarray, row: int, column: int, stride: int, height: int, wid
     return x[:, row : row + stride * height : stride, column : column + stride * width : stride]
 
 
-def _window_count(length: int, kernel: int, stride: int, padding: int) -> int:
-    return (length + 2 * padding - kernel) // stride + 1
+def _window_counts(shape: Shape, kernel: int, stride: int, padding: int) -> tuple[int, int]:
+    """How many windows fit into the height and the width. Raises ValueError if none does."""
+    height, width = ((length + 2 * padding - kernel) // stride + 1 for length in shape[:2])
+    if height < 1 or width < 1:
+        raise ValueError(f"no window of {kernel} x {kernel} fits into {shape[0]} x {shape[1]} with padding {padding}")
+    return height, width

@@ -26,7 +26,8 @@ class Linear:
         )
 
     def output_shape(self, shape: Shape) -> Shape:
-        assert shape == (self.inputs,), f"{self.name}: input {shape}, expected ({self.inputs},)"
+        if shape != (self.inputs,):
+            raise ValueError(f"{self.name}: input {shape}, expected ({self.inputs},)")
         return (self.outputs,)
 
     def flops(self, shape: Shape) -> int:

@@ -30,6 +30,8 @@ class BatchNorm:
         )
 
     def output_shape(self, shape: Shape) -> Shape:
+        if shape[-1] != self.channels:
+            raise ValueError(f"{self.name}: input {shape}, expected {self.channels} channels in the last axis")
         return shape
 
     def flops(self, shape: Shape) -> int:

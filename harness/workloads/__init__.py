@@ -94,6 +94,7 @@ def check_network(workload: Workload) -> None:
     """Raises UsageError for a network whose training nothing here defines: it would go wrong without a word."""
     try:
         workload.parameters()
+        outputs = chain_shape(workload.layers, workload.input_shape)
     except ValueError as error:
         raise UsageError(f"workload {workload.name} {workload.size}: {error}") from error
     norms = [norm.name for norm in batch_norms(workload.layers)]
@@ -103,7 +104,6 @@ def check_network(workload: Workload) -> None:
                 f"workload {workload.name} {workload.size}: BatchNorm {name} is used {norms.count(name)} times, and "
                 "its running statistics are only defined for one use in each step; give each use a name of its own"
             )
-    outputs = chain_shape(workload.layers, workload.input_shape)
     if len(outputs) != 1:
         raise UsageError(
             f"workload {workload.name} {workload.size}: its outputs have shape {outputs} for each sample; losses and "
@@ -120,11 +120,16 @@ def check_samples(workload: Workload, samples: Arrays) -> None:
     """
     x, y = samples["x"], samples["y"]
     where = f"workload {workload.name} {workload.size}"
-    if len(x) != len(y) or x.shape[1:] != workload.input_shape:
+    if len(x) != len(y) or not len(x) or x.shape[1:] != workload.input_shape:
         raise UsageError(
             f"{where}: {len(x)} inputs of shape {x.shape[1:]} with {len(y)} targets; expected are inputs of shape "
-            f"{workload.input_shape}, and a target for each"
+            f"{workload.input_shape}, at least one, and a target for each"
         )
+    for name, array in samples.items():  # isfinite of all numbers would be another large array
+        if array.dtype.kind == "f" and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+            raise UsageError(
+                f"{where}: some numbers of its samples ({name}) are NaN or infinite; no loss could be finite"
+            )
     kind = workload.transform(x[:1]).dtype
     if kind.kind != "f":
         raise UsageError(

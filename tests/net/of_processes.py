@@ -443,8 +443,8 @@ GUARANTEES = (
     ),
     Guarantee(
         name="kills",
-        promise="After SIGKILL of the harness, a supervisor, a rank or a golden run at any moment, of a run or of a "
-        "resume, no acknowledged row is lost or there twice, nothing is left, and a resume comes to the same rows.",
+        promise="After SIGKILL of the harness, a supervisor or a rank at any moment, of a run or of a resume, "
+        "no acknowledged row is lost or there twice, nothing is left, and a resume comes to the same rows.",
         breaks=(
             Break(
                 fault="a resume measures again what has a row",
