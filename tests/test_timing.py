@@ -91,7 +91,7 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     spec = make_spec(**known)
     draft = Noting(tmp_path, 0)
     monkeypatch.setattr(measure, "inspect", lambda *_: None)
-    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock(steps=0, before={}, after={}))
+    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock())
     context: Any = SimpleNamespace(
         golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
         job=SimpleNamespace(world=None), spec=spec,
@@ -170,7 +170,7 @@ def test_all_that_is_timed_is_whole_calls(tmp_path, monkeypatch):
     )  # fmt: skip
     arrays = {"x": np.zeros((40, 10)), "y": np.zeros((40, 5))}
     monkeypatch.setattr(measure, "inspect", lambda *_: None)
-    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock(steps=0, before={}, after={}))
+    monkeypatch.setattr(measure, "watch", lambda *_: WatchedBlock())
     context: Any = SimpleNamespace(
         golden=None, made=StepCount(), runtime=SimpleNamespace(peak_bytes=lambda world: None),
         job=SimpleNamespace(world=None), spec=spec, dtype=np.float32, program=program, draft=Draft(tmp_path, 0),

@@ -177,7 +177,7 @@ def end_descendants() -> list[int]:
 def handles(process: psutil.Process, number: int) -> bool:
     """Whether a process has a handler for a signal."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines():
+        for line in Path(f"/proc/{process.pid}/status").read_text("utf-8", errors="replace").splitlines():
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False

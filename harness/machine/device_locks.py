@@ -214,7 +214,7 @@ def _start_of(pid: int) -> int | None:
     Not psutil's: that is a time of day, and another one after the clock was set.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
         return int(fields[19])
     except (OSError, IndexError, ValueError):
         return None

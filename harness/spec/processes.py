@@ -42,7 +42,8 @@ def ancestors() -> list[int]:
         found.append(process)
         try:
             # The name in parentheses may hold anything, even a parenthesis. The state follows, then the parent's id.
-            process = int(Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            line = Path(f"/proc/{process}/stat").read_text("utf-8", errors="replace")
+            process = int(line.rpartition(")")[2].split()[1])
         except OSError:  # it has ended
             break
     return found

@@ -124,7 +124,7 @@ def time_blocks_in_turn(
     def timed_suite_block() -> None:
         seconds.extend(suite_block())
 
-    watched: WatchedBlock | None = None
+    watched = WatchedBlock()
     place_of_watched = context.agree.on("watched", secrets.randbelow(spec.blocks))
     for block in range(spec.blocks):
         draft.progress("block", block + 1, spec.blocks)
@@ -140,7 +140,6 @@ def time_blocks_in_turn(
             watched = watch(context, time_block, watched_steps(spec, step_seconds, steps_per_block))
             if spec.warmup_seconds and block + 1 < spec.blocks:
                 suite_block()  # not timed: clocks fell while the state was read
-    assert watched is not None
     # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
     for _ in range(spec.blocks, LEAST_READINGS):
         suite_block()

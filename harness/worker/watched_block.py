@@ -8,7 +8,7 @@ it is called, is found: harness/gate/replay.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.gate import replay
@@ -22,9 +22,9 @@ from harness.worker.context import Context
 class WatchedBlock:
     """A block's steps, and on rank 0 the state before and after them."""
 
-    steps: int
-    before: Arrays
-    after: Arrays
+    steps: int = 0
+    before: Arrays = field(default_factory=dict)
+    after: Arrays = field(default_factory=dict)
 
 
 def watch(context: Context, time_block: Callable[..., object], steps: int) -> WatchedBlock:

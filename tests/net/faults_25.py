@@ -89,24 +89,40 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
     ),
     Fault(
         fault="no driver, GPUs in MIG or exclusive mode, GPUs of several models",
-        seen="exit code 3 in plain words; without a driver, CPU devices",
+        seen="exit code 3 in plain words; without a driver, CPU devices; an exclusive GPU is used by one process",
+        tests=(
+            "test_nvml::test_a_machine_without_a_driver_has_no_gpus_and_runs_on_cpu_devices",
+            "test_nvml::test_gpus_that_cannot_be_used_are_named_in_plain_words",
+            "test_nvml::test_gpus_of_several_models_are_not_measured_together",
+            "test_nvml::test_a_gpu_for_one_process_at_a_time_is_used_by_one",
+        ),
     ),
     Fault(
         fault="a GPU that another process uses, before or during a run",
         seen="refused, or the row says so (`--device-guard`); strangers are never ended",
+        tests=(
+            "test_device_guard::test_a_program_on_the_gpu_and_what_each_mode_makes_of_it",
+            "test_device_guard::test_a_program_that_computes_on_a_gpu_is_named",
+            "test_device_guard::test_a_program_that_comes_and_goes_in_a_launch_is_seen",
+        ),
     ),
     Fault(
-        fault="two harnesses with one run folder",
-        seen="the second ends with exit code 2 and names the folder; no rows are mixed",
+        fault="two harnesses with one run folder, or on the same devices",
+        seen="the second ends before it launches anything and names the folder, or the run that holds the device",
         tests=(
             "test_sessions::test_two_sittings_at_a_time_are_refused",
             "test_processes::test_a_run_holds_its_folder_as_long_as_it_lasts",
+            "test_device_guard::test_a_second_run_names_the_first_and_leaves_nothing",
         ),
     ),
     Fault(
         fault="a lock whose holder is dead",
         seen="it is taken over; a run that was killed can go on at once",
-        tests=("test_processes::test_nothing_is_left_after_sigkill[harness]",),
+        tests=(
+            "test_processes::test_nothing_is_left_after_sigkill[harness]",
+            "test_device_locks::test_the_lock_of_a_killed_process_is_taken_over_and_its_name_told",
+            "test_device_locks::test_a_live_holder_counts_where_the_file_system_has_no_locks",
+        ),
     ),
     Fault(
         fault="one rank raises at some step; then others die as well",
@@ -148,7 +164,8 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
             "test_launch::test_a_signal_ends_everything_and_keeps_what_was_measured",
             "test_launch::test_nothing_outlives_a_killed_harness",
             "test_interrupts::test_a_signal_waits_for_what_must_be_whole_though_other_threads_could_take_it",
-            "test_interrupts::test_under_nohup_a_run_outlives_its_terminal",
+            "test_interrupts::test_an_ignored_signal_stays_ignored",
+            "test_processes::test_a_run_whose_terminal_is_closed_ends_as_interrupted_and_keeps_all_rows",
         ),
     ),
     Fault(
@@ -172,6 +189,7 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
             "test_store::test_a_full_disk_leaves_no_part_of_a_line",
             "test_store::test_a_file_is_replaced_whole_or_not_at_all",
             "test_processes::test_an_outcome_is_there_whole_or_not_at_all",
+            "test_sessions::test_on_a_full_disk_rows_are_kept_and_the_user_knows_how_to_go_on",
         ),
     ),
     Fault(
@@ -186,6 +204,7 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
             "test_store::test_a_torn_last_line_is_passed_over",
             "test_store::test_what_is_no_run_is_refused",
             "test_records::test_a_row_that_is_none_is_refused_in_one_line",
+            "test_altered_records::test_an_altered_row_is_reported_or_refused_in_one_line",
             "test_records::test_a_row_of_version_1_that_is_none_is_refused_in_one_line",
             "test_sessions::test_a_run_of_another_version_is_refused_and_not_ruined",
         ),
@@ -213,10 +232,16 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
     Fault(
         fault="a worker that prints without an end, text that is not UTF-8, or sequences for a terminal",
         seen="the trial is not held up; the log keeps its first and last part; text is shown inert",
+        tests=(
+            "test_processes::test_of_a_long_log_the_disk_holds_the_first_and_the_last_part",
+            "test_sessions::test_text_that_is_not_utf_8_costs_no_row",
+            "test_report::test_characters_that_steer_a_terminal_are_written_out",
+        ),
     ),
     Fault(
         fault="a clock that jumps; GPUs that are throttled while they are timed",
         seen="times come from a monotonic clock; the row says that clocks were reduced",
+        tests=("test_device_guard::test_lowered_clocks_are_told",),
     ),
     Fault(
         fault="weights and data from others: a pickle, a torn file, wrong shapes, token numbers, labels without "

@@ -39,11 +39,28 @@ class Program(Fake):
         return self.workers
 
     def state(self):
-        return {f"model/{name}": a for name, a in self.met().items()} | {"optimizer/steps": np.array(self.made)}
+        of_workers = {
+            f"optimizer/worker{rank}/{kind}/{name}": array
+            for rank, (params, moments) in enumerate(zip(self.workers, self.moments, strict=True))
+            for kind, name, array in (
+                *(("params", name, array) for name, array in params.items()),
+                *((slot, name, array) for (name, slot), array in moments.items()),
+            )
+        }
+        model = {f"model/{name}": a for name, a in self.met().items()}
+        return model | of_workers | {"optimizer/steps": np.array(self.made)}
 
     def load_state(self, state):
         super().load_state(state)
-        self.workers, self.moments = [self.params for _ in self.workers], [{} for _ in self.workers]
+        self.workers, self.moments = [dict(self.params) for _ in self.workers], [{} for _ in self.workers]
+        for key, array in state.items():
+            if key.startswith("optimizer/worker"):
+                _, worker, kind, name = key.split("/")
+                rank = int(worker.removeprefix("worker"))
+                if kind == "params":
+                    self.workers[rank][name] = array
+                else:
+                    self.moments[rank][name, kind] = array
 
 
 def mean(trees):
