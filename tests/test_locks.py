@@ -226,11 +226,16 @@ def lock(folder: Path, name: str, **versions: str) -> None:
     (folder / f"{name}.txt").write_text("# a comment with torch==1\n" + text)
 
 
+def install(packages, name):
+    (packages / f"{name}.dist-info").mkdir(parents=True)
+    (packages / f"{name}.dist-info" / "METADATA").touch()
+
+
 def test_a_lock_matches_if_every_package_has_its_version(tmp_path):
     folder, packages = tmp_path / "locks", tmp_path / "packages"
     assert locks.matching(folder, [str(packages)]) == ""
     for name in ("torch-2.11.0", "ml_dtypes-0.6.0", "Extra.Name-1.0.post1", "numpy-2.4.6"):
-        (packages / f"{name}.dist-info").mkdir(parents=True)
+        install(packages, name)
     known = {"torch": "2.11.0", "ml-dtypes": "0.6.0", "extra-name": "1.0.post1"}
     lock(folder, f"right-{HERE}", **known)
     lock(folder, f"less-{HERE}", torch="2.11.0")
@@ -240,7 +245,7 @@ def test_a_lock_matches_if_every_package_has_its_version(tmp_path):
     lock(folder, f"empty-{HERE}")
     assert locks.matching(folder, [str(tmp_path / "nothing"), str(packages)]) == f"right-{HERE}"
     first = tmp_path / "first"  # on the path: what it has is imported
-    (first / "torch-2.12.0.dist-info").mkdir(parents=True)
+    install(first, "torch-2.12.0")
     assert locks.matching(folder, [str(first), str(packages)]) == ""
     assert locks.matching(folder, [str(packages), str(first)]) == f"right-{HERE}"
 

@@ -26,6 +26,7 @@ from harness.reporting.values import Estimate
 from harness.results import merging, store
 from harness.session import phase_launches
 from harness.session.budget import Budget
+from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
 from harness.spec import Span
 from harness.worker.phases import PHASES
@@ -288,7 +289,10 @@ def test_stages_are_balanced_for_the_program_that_is_timed(tmp_path, monkeypatch
     references = References(tmp_path, data=None, display=display)
     references.prepare(spec)
     known = {"run_folder": tmp_path, "work": tmp_path, "references": references, "budget": Budget(99)}
-    launches = phase_launches.PhaseLaunches(plan, launcher=LocalLauncher(make_machine()), display=display, **known)
+    guard = DeviceGuard((), mode="off", folder=tmp_path, display=display)
+    launches = phase_launches.PhaseLaunches(
+        plan, launcher=LocalLauncher(make_machine()), guard=guard, display=display, **known
+    )
     launches.run_parity(spec)
     assert [(each.phase, each.spec.options["cut"]) for each in launched] == [("cut", "time"), ("parity", "conv2")]
     assert not PHASES["cut"].small

@@ -401,6 +401,7 @@ def test_characters_that_steer_a_terminal_are_written_out(tmp_path, capsys):
     said = capsys.readouterr()
     for text in (said.out, said.err, *((tmp_path / name).read_text("utf-8") for name in ("report.md", "epochs.csv"))):
         assert not set(UNSEEN[:1] + UNSEEN[5:]) & set(text), text
+    for text in (said.out, said.err, (tmp_path / "report.md").read_text("utf-8")):
         assert "\\x1b" in text and "\\u202e" in text and "\\udcff" in text
     assert "\n\tb" in (tmp_path / "report.md").read_text("utf-8")
 

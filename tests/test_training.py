@@ -364,7 +364,7 @@ def test_no_cell_of_epochs_csv_is_a_formula(start):
     cells = [summary.Cell(spec=result.spec, launches=(result,), estimate=None) for result in results]
     table = epochs_table.table(cells)
     assert table is not None
-    assert all(str(row[0]).startswith(f"'{start}") for row in table.rows)
+    assert not any(str(row[0]).startswith(("=", "+", "-", "@", "\t", "\r")) for row in table.rows)
 
 
 def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):

@@ -164,9 +164,9 @@ class Program:
         optimizer = optim.state(self.trained, self.optimizer, self.lr_schedule)
         rest = self.to_host(weights.statistics(self.model) | optimizer)
         canonical = weights.canonical(self.job.workload, parameters)
-        return {f"model/{name}": array for name, array in canonical.items()} | {
-            name: tensor.numpy() for name, tensor in rest.items()
-        }
+        model = {f"model/{name}": array for name, array in canonical.items()}
+        wide = {name: each.float() if each.dtype == torch.bfloat16 else each for name, each in rest.items()}
+        return model | {name: each.numpy() for name, each in wide.items()}  # NumPy has no bfloat16
 
     @torch.no_grad()
     def load_state(self, state: Arrays) -> None:

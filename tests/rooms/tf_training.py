@@ -47,6 +47,15 @@ class Inference:
 
     norm: layers.BatchNorm
 
+    def parameters(self):
+        return self.norm.parameters()
+
+    def output_shape(self, shape):
+        return shape
+
+    def flops(self, shape):
+        return self.norm.flops(shape)
+
     def forward(self, params, x):
         mean, var = (params[f"{self.norm.name}.{kind}"] for kind in ("mean", "var"))
         scale = params[f"{self.norm.name}.weight"] / np.sqrt(var + self.norm.epsilon)
