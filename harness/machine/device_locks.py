@@ -28,6 +28,8 @@ from pathlib import Path
 from harness.machine import machine_record
 from harness.spec import codec
 from harness.spec.errors import UsageError
+from harness.spec.processes import stat_fields
+from harness.spec.text import printable
 
 FOLDER_VARIABLE, FOLDER = "LIKEFORLIKE_LOCKS", Path("/tmp")
 LARGEST = 65536  # bytes of a lock file that are read: anybody can write to it
@@ -214,8 +216,7 @@ def _start_of(pid: int) -> int | None:
     Not psutil's: that is a time of day, and another one after the clock was set.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
-        return int(fields[19])
+        return int(stat_fields(pid)[19])
     except (OSError, IndexError, ValueError):
         return None
 
@@ -229,5 +230,5 @@ def _user() -> str:
 
 def _shown(text: str) -> str:
     """Text of another user's, for a terminal: short, and without control characters."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
+    shown = printable(text)
     return shown if len(shown) <= 200 else f"{shown[:200]}..."

@@ -20,6 +20,7 @@ from harness.spec import Disturbance, Gpu, GuardMode
 from harness.spec.disturbances import in_words
 from harness.spec.errors import MachineUnfit
 from harness.spec.progress import Display
+from harness.spec.text import printable
 
 CPU = "cpu"
 POLL_SECONDS = 1.0
@@ -234,4 +235,4 @@ def name_of(pid: int) -> str:
         name = psutil.Process(pid).name()
     except (psutil.Error, OverflowError, ValueError):
         return ""
-    return "".join(character if character.isprintable() else "?" for character in name)
+    return printable(name)

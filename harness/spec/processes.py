@@ -41,12 +41,19 @@ def ancestors() -> list[int]:
     while process:
         found.append(process)
         try:
-            # The name in parentheses may hold anything, even a parenthesis. The state follows, then the parent's id.
-            line = Path(f"/proc/{process}/stat").read_text("utf-8", errors="replace")
-            process = int(line.rpartition(")")[2].split()[1])
+            process = int(stat_fields(process)[1])
         except OSError:  # it has ended
             break
     return found
+
+
+def stat_fields(pid: int) -> list[str]:
+    """What /proc says of a process after its name: the state first, then the parent's id (man 5 proc_pid_stat).
+
+    Raises OSError if there is no such process.
+    """
+    # The name in parentheses may hold anything, even a parenthesis.
+    return Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def _die_with(supervisor: int) -> None:

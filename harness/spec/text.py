@@ -32,6 +32,11 @@ def without_home(text: str) -> str:
     return re.sub(rf"(?<![\w.~-]){re.escape(home)}(?=/|$|[^\w.-])", "~", text) if home.count("/") > 1 else text
 
 
+def printable(text: str) -> str:
+    """The text in one line, with a question mark for each character that is not printed."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def mapped(value: T, change: Callable[[str], str]) -> T:
     """A value of dataclasses, sequences and mappings with `change` applied to all its texts."""
     return _mapped(value, change)
