@@ -19,7 +19,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 
-from harness.gate.number_formats import SAMPLED, held_in, narrower, note
+from harness.gate.number_formats import SAMPLED, TF32, held_in, narrower, note
 from harness.spec import NumberFormats
 from jax_impl import collectives
 from jax_impl.program import Program
@@ -160,7 +160,7 @@ def arithmetic(equation: Any, format_: str) -> str:
     precision = str(equation.params.get("precision"))
     if format_ != "float32" or precision == "None" or "HIGHEST" in precision:
         return format_
-    return "bfloat16" if "BF16" in precision else "float16" if "_F16" in precision else "tf32"
+    return "bfloat16" if "BF16" in precision else "float16" if "_F16" in precision else TF32
 
 
 def _inner(equation: Any) -> Iterator[tuple[Any, Sequence[Any]]]:

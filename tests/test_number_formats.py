@@ -36,7 +36,10 @@ def wrong(found: NumberFormats, precision: Precision, tolerances: ToleranceSet =
     return [check.worst for check in judge(found, precision, tolerances, **known) if not check.passed]
 
 
-@pytest.mark.parametrize(("found", "precision"), [(formats(), "fp32"), (formats(), "tf32"), (of_bf16(), "bf16")])
+@pytest.mark.parametrize(
+    ("found", "precision"),
+    [(formats(), "fp32"), (formats(), "tf32"), (formats(products={"tf32": "dot"}), "tf32"), (of_bf16(), "bf16")],
+)
 def test_right_programs_pass(found, precision):
     checks = judge(found, precision)
     assert len(checks) == 6

@@ -13,7 +13,9 @@ from harness.spec import Check, NumberFormats, Places, Precision, ToleranceSet
 from harness.spec.checks import finding
 
 PRODUCTS: dict[Precision, str] = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16"}
-"""The format of every product of a layer. TF32 is an arithmetic, which takes and returns float32."""
+"""The format of the operands of every product of a layer."""
+TF32 = "tf32"
+"""Not a format but an arithmetic, which takes and returns float32. Only JAX's products name it."""
 STATE: dict[Precision, str] = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
 """The format of parameters, gradients and optimizer state, and of sums over devices."""
 
@@ -45,7 +47,7 @@ def _wrong(
     products, state = PRODUCTS[precision], STATE[precision]
     if not (found.products or found.unread or has_stages):
         yield "products", "no product was found in the step"
-    elif others := _except(found.products, lambda name: name == products):
+    elif others := _except(found.products, lambda name: name == products or name == TF32 == precision):
         yield "products", f"products are computed in {others}, not in {products}"
     may_be_compressed = tolerances == "bf16_gradients"
     compressed = ("bfloat16",) if may_be_compressed else ()
