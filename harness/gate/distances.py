@@ -33,7 +33,9 @@ def distance_of_all(found: Arrays, right: Arrays) -> float:
 
 
 def worst_of(errors: Mapping[str, float]) -> tuple[float, str]:
-    """The largest error, and its name."""
+    """The largest error, and its name; 0 if there are none."""
+    if not errors:
+        return 0.0, ""
     name = max(errors, key=lambda name: errors[name])
     return errors[name], name
 
