@@ -133,10 +133,18 @@ def test_a_further_loss_is_relative_to_itself_or_to_the_first():
 
 def test_a_training_that_stands_still_is_off_by_one():
     still, curve = [{"w": np.zeros(2)}], [2.0, 2.0]
-    losses, parameters = timed_curve.compare(golden(), losses=curve, replicas=still, precision="fp32")
-    assert (losses.error, parameters.error) == (1.0, 1.0)
-    assert not losses.passed
-    assert not parameters.passed
+    checks = timed_curve.compare(golden(), losses=curve, replicas=still, precision="fp32")
+    assert {check.quantity: check.error for check in checks} == {
+        "timed losses": 1.0, "timed movement": 1.0, "timed parameters": 1.0,
+    }  # fmt: skip
+    assert not any(check.passed for check in checks)
+
+
+def test_a_rate_that_is_a_percent_off_is_found_by_the_size_of_the_movement():
+    """One tensor that turned would hide it."""
+    more = [{"w": 1.01 * np.array([3.0, 4.0])}]
+    checks = timed_curve.compare(golden(), losses=[2.0, 1.0], replicas=more, precision="fp32")
+    assert [check.quantity for check in checks if not check.passed] == ["timed movement"]
 
 
 def test_noise_widens_tolerances_up_to_a_limit():

@@ -39,14 +39,15 @@ class Tolerances:
 
 LEAST: dict[Precision, Tolerances] = {
     "fp64": Tolerances(losses=1e-7, parameters=1e-6, movement=1e-6),
-    "fp32": Tolerances(losses=1e-2, parameters=5e-2, movement=2e-2),
+    "fp32": Tolerances(losses=1e-2, parameters=5e-2, movement=2e-3),
     "tf32": Tolerances(losses=2e-2, parameters=1e-1, movement=5e-2),
     "bf16": Tolerances(losses=5e-2, parameters=2e-1, movement=5e-2),
 }
-"""The least tolerances. In fp32, right programs were measured to be off by up to 7e-5 of the curve's fall and 4e-3 of a
-tensor's movement (mnist_cnn tiny, 20 steps, CPU devices). Nearly all of it comes from one activation whose sign, or
-whose place in a max pool, differs by rounding: an event that the reference's own rounding may miss. A training that
-never updates is off by 1."""
+"""The least tolerances. In fp32, right programs were off by up to 2e-3 of the curve's fall, 1.7e-2 of a tensor's
+movement and 1e-4 of the size of the whole movement (mnist_cnn tiny, 20 steps on CPU devices, 21 cells with 20 seeds).
+Nearly all of it comes from one activation whose sign, or whose place in a max pool, differs by rounding: an event that
+the reference's own rounding may miss. It turns movements and hardly changes their size, which shows a rate that is off
+by a percent. A training that never updates is off by 1."""
 
 BF16_GRADIENTS = Tolerances(losses=5e-2, parameters=2e-1, movement=5e-2)
 """The same where gradients cross devices in bfloat16, as an option asked for: measured were 8e-4 and 2e-2."""
@@ -62,7 +63,7 @@ STALE_MOVEMENT = 0.3
 
 SIZES = 20.0
 """By what factor the timed tensor movement may be off, where its direction is not judged. Measured was a factor
-of 5 (ResNet-50 in bf16, reports/probes/bf16_noise). A tensor whose gradient is lost does not move."""
+of 8 (ResNet-50 in bf16 on GPUs; of 5 in reports/probes/bf16_noise). A tensor whose gradient is lost does not move."""
 
 STILL = 0.01
 """A tensor that moves less than this share of the one that moves most is judged as if it moved so much."""
@@ -124,9 +125,9 @@ def compare(
     chaotic = FACTOR * golden.noise.get("timed parameters", 0.0) > MOST.parameters
     for index, replica in enumerate(replicas):
         found = _movements(golden, replica, rounding=rounding)
+        checks.append(_check("timed movement", found.whole, allowed.movement, "all tensors", index))
         if chaotic:
             ratio, worst = found.ratio
-            checks.append(_check("timed movement", found.whole, allowed.movement, "all tensors", index))
             checks.append(_check("timed tensor movement", ratio, SIZES, worst, index))
         else:
             error, worst = found.apart

@@ -125,6 +125,18 @@ def rate_times_the_ranks():
     after_building(DDP, change)
 
 
+@planted_when_timed("torch single", by="timed movement")
+def rate_one_percent_too_high():
+    """No tensor is off by more than a percent or two, which is less than what one flipped activation does."""
+
+    def change(program):
+        fired()
+        for group in program.optimizer.param_groups:
+            group["lr"] *= 1.01
+
+    after_building(_single(), change)
+
+
 @planted_when_timed("torch model_parallel")
 def last_stage_frozen_after_five_steps():
     """After five steps, the last layer's parameters no longer change."""
@@ -198,6 +210,48 @@ def tf_rate_doubled():
                 fired()
                 spec = dataclasses.replace(spec, learning_rate=2 * spec.learning_rate)
             return original(spec, variables, **known)
+
+        return build
+
+    replaced(optim, "build", change)
+
+
+@planted_when_timed("tf single", by="timed movement")
+def tf_momentum_two_percent_too_low():
+    """The velocity keeps 0.49 of itself where the job says 0.5."""
+    import dataclasses
+
+    from tf_impl import optim
+
+    def change(original):
+        def build(spec, variables, **known):
+            if variables[0].dtype == "float32":
+                fired()
+                spec = dataclasses.replace(spec, momentum=0.98 * spec.momentum)
+            return original(spec, variables, **known)
+
+        return build
+
+    replaced(optim, "build", change)
+
+
+@planted_when_timed("jax single", by="timed movement")
+def jax_rate_one_percent_too_low():
+    """Updates are a percent smaller than they should be."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from jax_impl import optim
+
+    def smaller(updates, state, params=None):
+        del params
+        fired()
+        return jax.tree.map(lambda array: array * (0.99 if array.dtype == jnp.float32 else 1), updates), state
+
+    def change(original):
+        def build(spec):
+            return optax.chain(original(spec), optax.GradientTransformation(lambda _: optax.EmptyState(), smaller))
 
         return build
 
