@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from harness.contract import Job
-from jax_impl import losses, models, runtime, weights
+from jax_impl import losses, models, weights
 
 Objective = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 ValueAndGrad = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[tuple[jax.Array, Any], weights.Params]]
@@ -52,15 +52,15 @@ def with_accumulation(value_and_grad: ValueAndGrad, job: Job) -> ValueAndGrad:
     def accumulate(
         params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array
     ) -> tuple[tuple[jax.Array, Any], weights.Params]:
-        def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-            batch_stats, *totals = sums
+        def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+            batch_stats, totals = sums
             (loss, batch_stats), gradients = value_and_grad(params, batch_stats, *part)
-            return (batch_stats, *jax.tree.map(jnp.add, totals, [loss, gradients])), None
+            return (batch_stats, jax.tree.map(jnp.add, totals, gradients)), loss
 
-        zeros = jnp.zeros((), runtime.DTYPES[job.precision]), jax.tree.map(jnp.zeros_like, params)
-        (batch_stats, *totals), _ = jax.lax.scan(add, (batch_stats, *zeros), (x, y))
-        loss, gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
-        return (loss, batch_stats), gradients
+        start = batch_stats, jax.tree.map(jnp.zeros_like, params)
+        (batch_stats, totals), of_parts = jax.lax.scan(add, start, (x, y))
+        gradients = jax.tree.map(lambda total: total / job.accumulation_steps, totals)
+        return (of_parts.mean(), batch_stats), gradients
 
     return accumulate
 

@@ -49,7 +49,8 @@ def accumulation(job: Job, mesh: Mesh) -> ValueAndGrad:
     ) -> tuple[tuple[jax.Array, Any], weights.Params]:
         if own_statistics:
             batch_stats = placement.entry(batch_stats)
-        (loss, batch_stats), gradients = value_and_grad(params, batch_stats, x, y)
+        own = jax.lax.pcast(params, AXIS, to="varying")  # see strategies/shard_map.py
+        (loss, batch_stats), gradients = value_and_grad(own, batch_stats, x, y)
         if own_statistics:
             batch_stats = placement.as_entry(batch_stats)
         loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
@@ -62,5 +63,4 @@ def accumulation(job: Job, mesh: Mesh) -> ValueAndGrad:
         mesh=mesh,
         in_specs=(everywhere, statistics, samples, samples),
         out_specs=((everywhere, statistics), everywhere),
-        check_vma=False,  # the pmean is explicit: see strategies/shard_map.py
     )

@@ -20,7 +20,9 @@ one program is explained in jax_impl/uniform_stages.py.
 
 XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four copies of
 mnist_cnn's second convolution with their gradients on one core: 6 ms unrolled, 116 ms in a scan). So this strategy is
-slow on CPU devices for a reason that has nothing to do with pipelines.
+slow on CPU devices for a reason that has nothing to do with pipelines. On GPUs, XLA copies the number of a switch's
+branch to the host and waits for it before it launches the branch (ConditionalThunk, xla/backends/gpu/runtime). So the
+host cannot run ahead of the devices in any tick, forward or backward.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ Inside shard_map the step sees its device's copy and its device's samples, as un
 by all-reduce, where all devices wait for each other, and all devices make the same update. BatchNorm sees its own
 device's samples. Each device has its own running statistics, stacked along a leading axis.
 
-`check_vma=False` is deliberate. By default (check_vma=True) shard_map tracks which values vary over the devices. The
-gradient of a parameter that does not vary is then summed over the devices by shard_map itself, because one parameter is
-used on all of them. A `pmean` after that averages equal sums: with n devices every update is n times too large, and
-nothing warns. With the default, two other ways are correct: `jax.grad` of the averaged loss, or first
-`jax.lax.pcast(params, axis, to="varying")`. The former is wrong without the check, because gradients then stay local.
+shard_map knows which values vary over the devices, and checks it (`check_vma`): what `out_specs` calls equal on all
+devices must be so, or the program does not compile. Parameters are equal everywhere. If the step took its gradient with
+respect to them, JAX would sum the devices' gradients itself, because every device uses the same parameter. A `pmean` of
+equal sums changes nothing, and with n devices every update would be n times too large. So `pcast` first makes the
+parameters this device's own, as far as JAX knows: their gradients are then its own as well, and `pmean` averages them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def make_step(job: Job) -> Step:
 
     def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         batch_stats = placement.entry(state.batch_stats)
-        (loss, batch_stats), gradients = value_and_grad(state.params, batch_stats, x, y)
+        own = jax.lax.pcast(state.params, AXIS, to="varying")  # or JAX sums their gradients over the devices
+        (loss, batch_stats), gradients = value_and_grad(own, batch_stats, x, y)
         loss, gradients = jax.lax.pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -58,7 +59,6 @@ class ShardMap(SeveralSteps):
             mesh=self.mesh,
             in_specs=(state, samples, samples),
             out_specs=(state, everywhere),
-            check_vma=False,
         )
         self.compiled = jax.jit(on_all_devices, donate_argnums=0)
         self.compiled_steps = jax.jit(scanned(on_all_devices), donate_argnums=0)

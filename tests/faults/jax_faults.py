@@ -214,19 +214,16 @@ def copies_begin_apart():
 
 
 @planted("jax shard_map")
-def vma_checked():
-    """pmap's step under shard_map's default, check_vma=True: gradients are sums already, updates twice too large."""
+def pcast_forgotten():
+    """The step is pmap's, without pcast: gradients are sums over the devices already, updates twice too large."""
     import jax
 
-    def change(original):
-        return firing(lambda step, **known: original(step, **known | {"check_vma": True}))
-
-    replaced(jax, "shard_map", change)
+    replaced(jax.lax, "pcast", lambda _: firing(lambda tree, *_, **__: tree))
 
 
 @planted("jax shard_map")
 def gradient_of_the_averaged_loss():
-    """Averages the loss, not the gradients. That is right only under check_vma=True; here gradients stay local."""
+    """Averages the loss, not the gradients, and turns JAX's check off, which refuses that: gradients stay local."""
     import jax
 
     from jax_impl.placement import AXIS
@@ -249,6 +246,7 @@ def gradient_of_the_averaged_loss():
 
     replaced(shard_map, "make_objective", change)
     replaced(jax.lax, "pmean", lambda _: lambda tree, axis: tree)
+    replaced(jax, "shard_map", lambda original: lambda step, **known: original(step, **known, check_vma=False))
 
 
 @planted("jax fsdp")
