@@ -39,15 +39,17 @@ class Tolerances:
 
 LEAST: dict[Precision, Tolerances] = {
     "fp64": Tolerances(losses=1e-7, parameters=1e-6, movement=1e-6),
-    "fp32": Tolerances(losses=1e-2, parameters=5e-2, movement=2e-3),
-    "tf32": Tolerances(losses=2e-2, parameters=1e-1, movement=5e-2),
+    "fp32": Tolerances(losses=1e-2, parameters=2e-1, movement=2e-3),
+    "tf32": Tolerances(losses=2e-2, parameters=2e-1, movement=5e-2),
     "bf16": Tolerances(losses=5e-2, parameters=2e-1, movement=5e-2),
 }
 """The least tolerances. In fp32, right programs were off by up to 2e-3 of the curve's fall, 1.7e-2 of a tensor's
 movement and 1e-4 of the size of the whole movement (mnist_cnn tiny, 20 steps on CPU devices, 21 cells with 20 seeds).
 Nearly all of it comes from one activation whose sign, or whose place in a max pool, differs by rounding: an event that
-the reference's own rounding may miss. It turns movements and hardly changes their size, which shows a rate that is off
-by a percent. A training that never updates is off by 1."""
+the reference's own rounding may miss. With BatchNorm over 3 samples (ResNet-50 tiny on 2 devices in 2 accumulation
+steps), it was 5.2e-2 of a tensor's movement in four strategies, and 7e-5 of the size. So each tensor's tolerance is
+wide, and that of the size is not: a rate that is off by a percent shows there. A training that never updates is off by
+1."""
 
 BF16_GRADIENTS = Tolerances(losses=5e-2, parameters=2e-1, movement=5e-2)
 """The same where gradients cross devices in bfloat16, as an option asked for: measured were 8e-4 and 2e-2."""
