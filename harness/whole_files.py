@@ -6,9 +6,14 @@ A run folder may come from somebody else: a link in it must not lead a report on
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
 def write(path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -20,6 +25,7 @@ def write(path: Path, content: bytes, *, durable: bool = False) -> None:
     with naming(path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
+            _lock(descriptor)  # while this process lives, nobody takes the file for one that a killed process left
             write_all(descriptor, content)
             if durable:
                 os.fsync(descriptor)
@@ -29,6 +35,29 @@ def write(path: Path, content: bytes, *, durable: bool = False) -> None:
             raise
         finally:
             os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a process that was killed while it wrote has left in a folder. What is being written stays."""
+    for entry in folder.iterdir():
+        if not _UNFINISHED.fullmatch(entry.name):
+            continue
+        with contextlib.suppress(OSError):  # it may be finished by now, or somebody else's
+            descriptor = os.open(entry, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(descriptor):
+                    entry.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether this process now holds the file's lock, which ends with the process."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process holds it, or this file system has no locks
+        return False
+    return True
 
 
 def write_all(descriptor: int, content: bytes) -> None:

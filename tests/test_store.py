@@ -6,12 +6,14 @@ import errno
 import json
 import math
 import os
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_machine, make_result, make_spec
+from conftest import ROOT, make_machine, make_result, make_spec
 from refusals import refused
 
 from harness import checkpoints, messages
@@ -119,6 +121,30 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch, write):
     assert error.value.filename == str(path)
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path]  # and nothing of the part
+
+
+def test_what_a_killed_process_left_half_written_is_removed_when_a_run_goes_on(tmp_path):
+    (tmp_path / store.RUN).write_text("{}", encoding="utf-8")
+    code = """
+import os, pathlib, signal, sys
+from harness import whole_files
+whole_files.write_all = lambda *_: os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+whole_files.write(pathlib.Path(sys.argv[1]) / "environment.json", b"{}")
+"""
+    run = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run([*run, "SIGKILL"], cwd=ROOT)
+    (left,) = set(tmp_path.iterdir()) - {tmp_path / store.RUN}
+    with subprocess.Popen([*run, "SIGSTOP"], cwd=ROOT) as writing:
+        os.waitid(os.P_PID, writing.pid, os.WSTOPPED | os.WNOWAIT)
+        (being_written,) = set(tmp_path.iterdir()) - {tmp_path / store.RUN, left}
+        for name in (".hidden.tmp", "0123456789abcdef.tmp"):
+            (tmp_path / name).touch()
+        with store.held(tmp_path):
+            assert not left.exists()
+            assert being_written.exists()
+            assert (tmp_path / ".hidden.tmp").exists()
+            assert (tmp_path / "0123456789abcdef.tmp").exists()
+        writing.kill()
 
 
 @pytest.mark.parametrize("write", [store.write_json, messages.write])

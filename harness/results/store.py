@@ -147,6 +147,7 @@ def held(folder: Path) -> Iterator[None]:
             raise UsageError(f"--resume {folder}: another process is measuring it; wait until that ends") from error
         except OSError:
             pass  # the file system has no locks
+        whole_files.remove_unfinished(folder)
         yield
 
 

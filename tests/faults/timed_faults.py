@@ -244,6 +244,10 @@ def jax_rate_one_percent_too_low():
 
     from jax_impl import optim
 
+    def without_state(params):
+        del params
+        return optax.EmptyState()
+
     def smaller(updates, state, params=None):
         del params
         fired()
@@ -251,7 +255,7 @@ def jax_rate_one_percent_too_low():
 
     def change(original):
         def build(spec):
-            return optax.chain(original(spec), optax.GradientTransformation(lambda _: optax.EmptyState(), smaller))
+            return optax.chain(original(spec), optax.GradientTransformation(without_state, smaller))
 
         return build
 
