@@ -60,14 +60,24 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
 
 
 def create_folder(folder: Path, within: str = "") -> Path:
-    """Make a folder for new results, and one within it. Raises UsageError if it holds files, and MachineUnfit."""
+    """Make a folder for new results, and one within it. Raises UsageError if it holds files, and MachineUnfit.
+
+    An empty folder within it is no reason to refuse: a run that was killed before it wrote run.json leaves one.
+    """
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not (folder.is_dir() and _is_empty(folder, but_for=within)):
             raise UsageError(f"--out {folder}: already holds files; name a new or empty folder")
         (folder / within).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
     return folder.resolve()
+
+
+def _is_empty(folder: Path, *, but_for: str) -> bool:
+    """Whether a folder holds nothing, or only an empty folder of this name."""
+    left = [path for path in folder.iterdir() if path.name != but_for or path.is_symlink() or not path.is_dir()]
+    within = folder / but_for
+    return not left and not (but_for and within.is_dir() and any(within.iterdir()))
 
 
 def append(folder: Path, result: TrialResult) -> None:
