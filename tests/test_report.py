@@ -406,6 +406,21 @@ def test_characters_that_steer_a_terminal_are_written_out(tmp_path, capsys):
     assert "\n\tb" in (tmp_path / "report.md").read_text("utf-8")
 
 
+def test_a_terminal_shows_the_reason_of_each_failed_cell_in_a_line(tmp_path, capsys):
+    reasons = {"ddp": "rank 1: ValueError: a\nb", "fsdp": "no progress"}
+    rows = [
+        make_result(status="crashed", reason=reason, spec=make_spec(strategy=name, devices=2, launch=launch))
+        for name, reason in reasons.items()
+        for launch in range(2)
+    ]
+    screen.show([make_result(), *rows], tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    below = lines[lines.index("Why cells failed:") + 1 :]
+    assert "rank 1: ValueError: a b" in below[0] and "ddp" in below[0]
+    assert "no progress" in below[1] and "fsdp" in below[1]
+    assert len(below) == 3  # and the report's path
+
+
 def test_progress_with_brackets_is_no_markup():
     console = Console(file=io.StringIO(), width=200, force_terminal=True)
     display = terminal.LiveDisplay(console)

@@ -13,13 +13,13 @@ from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table, training_table
 from harness.results import store
-from harness.spec import TrialResult
+from harness.spec import FAILURES, TrialResult
 
-MOST_ROWS = 300  # of a table on a screen
+MOST_ROWS = 300  # of a table or a list on a screen
 
 
 def show(results: Sequence[TrialResult], folder: Path) -> None:
-    """Print the result table and the verdict."""
+    """Print the result table, the verdict, and why cells failed."""
     cells = summary.summarize(results)
     trained = training.trained(cells)
     timed = training.timed(cells)
@@ -29,9 +29,22 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
         _print("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
         write(f"- {line}")
+    _print_reasons(cells)
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
         write(f"- Go on with: {shlex.join(['python', '-m', 'harness', 'run', '--resume', str(folder)])}")
     write(f"Report: {folder / 'report.md'}")
+
+
+def _print_reasons(cells: Sequence[summary.Cell]) -> None:
+    """Print why each failed cell failed, in one line each. Of a cell that failed the gate, the verdict says it."""
+    failed = [cell for cell in cells if cell.status in FAILURES and cell.status != "parity_failed"]
+    if failed:
+        write("Why cells failed:")
+    for cell in failed[:MOST_ROWS]:
+        reason = next(result.reason for result in cell.launches if result.status == cell.status)
+        write(f"  {cell.title}, {cell.status}: {' '.join(reason.split())}")
+    if len(failed) > MOST_ROWS:
+        write(f"  {len(failed) - MOST_ROWS} more reasons are in the report alone.")
 
 
 def _print(title: str, table: Table) -> None:
