@@ -84,6 +84,13 @@ def test_plan_as_json_is_json_and_launches_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "c.toml").write_text('workload = "toy"\n', "utf-8-sig")
+    done = harness("plan", "--json", "--platform", "cpu", "-c", "c.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {trial["spec"]["workload"] for trial in json.loads(done.stdout)["trials"]} == {"toy"}
+
+
 def test_command_line_wins_over_environment_wins_over_file(tmp_path):
     (tmp_path / "c.toml").write_text('global-batch = 10\nseed = 10\nworkload = ["toy"]\ndevices = 2\n')
 

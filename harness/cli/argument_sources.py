@@ -26,7 +26,7 @@ NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken 
 def read_toml(path: Path) -> dict[str, Any]:
     """The flags in a TOML file, by name with underscores. Raises UsageError."""
     try:
-        read = tomllib.loads(path.read_text("utf-8"))
+        read = tomllib.loads(path.read_text("utf-8-sig"))  # some editors begin a file with a BOM
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"--config {path}: cannot be read: {reason}; name a TOML file") from error
