@@ -136,6 +136,13 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
         (Request(platform="tpu"), ["--platform 'tpu'", "auto, cpu, gpu"]),
         (Request(platform="gpu"), ["--platform gpu", "auto, cpu"]),
         (Request(seed=-1), ["--seed -1"]),
+        (Request(seed=10**20), [f"--seed {10**20}", "4e+18"]),  # no record could hold it
+        (Request(global_batch=10**9), ["--global-batch 1000000000", "16777216"]),
+        (Request(accumulation_steps=10**20), [f"--accumulation-steps {10**20}", "1e+15"]),
+        (Request(steps_per_call=10**20), [f"--steps-per-call {10**20}", "1e+15"]),
+        (Request(training=TrainingRequest(epochs=10**20)), [f"--epochs {10**20}", "1e+15"]),
+        (Request(training=TrainingRequest(save_every=10**20)), [f"--save-every {10**20}", "1e+15"]),
+        (Request(optimizer=f"sgd:warmup_steps={10**20}"), ["warmup_steps", str(10**20), "1e+15"]),
         (Request(launches=10**8), ["--launches 100000000", "1000"]),
         (Request(training=TrainingRequest(seeds=10**8)), ["--seeds 100000000", "1000"]),
         (Request(timeout_seconds=0), ["--timeout 0"]),

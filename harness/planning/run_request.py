@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 from harness.spec import MOST_SAMPLES, Input, LastBatch, RunOptions
-from harness.spec.limits import Limits
+from harness.spec.limits import MOST_COUNTED, Limits
 
 MAX_LAUNCHES = 1000
+MOST_SEED = 4 * 10**18
+"""A record holds 64-bit integers, and launches of a training add their number. Nanoseconds since 1970 are allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class LaunchRequest:
         "Precision of the timing phase: fp64, fp32 (without TF32), tf32 or bf16 (mixed). Default: fp32; bf16 with "
         "--track tuned on GPUs. The parity phase is always float64."
     )
-    seed: Annotated[int, Limits(least=0)] = 0
+    seed: Annotated[int, Limits(least=0, most=MOST_SEED)] = 0
     "Seed of the initial weights, the batches and the order of launches."
     launches: Annotated[int | None, Limits(least=1, most=MAX_LAUNCHES)] = None
     "How many times to launch each cell, each time in fresh processes. Default: the preset's."
@@ -98,7 +100,7 @@ class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
 class TrainingRequest:
     """What `train` asks for in addition."""
 
-    epochs: Annotated[int | None, Limits(least=0)] = None
+    epochs: Annotated[int | None, Limits(least=0, most=MOST_COUNTED)] = None
     (
         "How many epochs to train, or to train at most if --target-accuracy is given. 0 only evaluates --init-from. "
         "Default: the workload's own."
@@ -122,7 +124,7 @@ class TrainingRequest:
         "Processes or threads for --input loader, e.g. 2; or 0,2,4 to compare them. Default: 0, which loads in the "
         "training process."
     )
-    save_every: Annotated[int, Limits(least=0)] = 0
+    save_every: Annotated[int, Limits(least=0, most=MOST_COUNTED)] = 0
     "Save a checkpoint every so many epochs, and after the last one. 0 saves none."
     init_from: Path | None = None
     "Start from the weights of a checkpoint, or of a run that has one, from any framework and strategy."

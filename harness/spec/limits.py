@@ -9,6 +9,9 @@ from typing import Any
 
 from harness.spec.errors import UsageError, check_name
 
+MOST_COUNTED = 10**15
+"""The largest whole number that a flag takes, such as a number of steps. A record holds 64-bit integers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -42,9 +45,9 @@ def _check(flag: str, value: Any, limits: Limits) -> None:
         check_name(flag, value, limits.allowed)
     bounds = []
     if limits.least is not None:
-        bounds.append(f"at least {limits.least:g}")
+        bounds.append(f"at least {limits.least:.15g}")
     if limits.most is not None:
-        bounds.append(f"at most {limits.most:g}")
+        bounds.append(f"at most {limits.most:.15g}")
     if not _within(value, limits):
         shown = f"{value:g}" if isinstance(value, float) else value
         raise UsageError(f"{flag} {shown}: must be {' and '.join(bounds)}")

@@ -23,6 +23,7 @@ import numpy as np
 from harness.spec import OptimizerSpec, Schedule
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError, check_name
+from harness.spec.limits import MOST_COUNTED
 
 RULES: dict[str, tuple[str, ...]] = {
     "sgd": ("momentum", "nesterov", "weight_decay"),
@@ -171,7 +172,7 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
         what = "a whole number" if kind is int else "a number"
         raise UsageError(f"--optimizer {text!r}: {key} must be {what}, not {value!r}") from None
     least = 1 if key in ("step_size", "total_steps") else 0
-    limit = 1.0 if key in ("momentum", "beta1", "beta2") else math.inf
+    limit = 1.0 if key in ("momentum", "beta1", "beta2") else MOST_COUNTED if kind is int else math.inf
     if key == "learning_rate" and not 0 < number < limit:
         raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
     if not least <= number < limit:

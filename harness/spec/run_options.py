@@ -6,7 +6,7 @@
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from harness.spec.limits import Limits
+from harness.spec.limits import MOST_COUNTED, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +18,12 @@ class RunOptions:
     default, it is part of the cell's name and of its row in reports.
     """
 
-    accumulation_steps: Annotated[int, Limits(least=1)] = 1
+    accumulation_steps: Annotated[int, Limits(least=1, most=MOST_COUNTED)] = 1
     (
         "How many parts to cut each batch into under data-parallel strategies. Gradients are accumulated over the "
         "parts and synchronized once."
     )
-    steps_per_call: Annotated[int, Limits(least=1)] = 1
+    steps_per_call: Annotated[int, Limits(least=1, most=MOST_COUNTED)] = 1
     (
         "How many steps to make in each call of the framework, under strategies that can. The host then pays the cost "
         "of a call once for all of them. Keras calls this steps_per_execution."
