@@ -211,6 +211,16 @@ def test_a_folder_without_results_is_refused(tmp_path):
         store.read(tmp_path)
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "results.jsonl")
+    with pytest.raises(OSError, match=r"results\.jsonl"):
+        store.append(tmp_path, make_result())
+    os.mkfifo(tmp_path / "run.json")
+    with refused(f"--resume {tmp_path}", "run.json"), store.held(tmp_path):
+        pass
+
+
 def test_run_folders(tmp_path):
     now = datetime(2026, 1, 2, 3, 4, 5)
     folder = store.create_run_folder(None, root=tmp_path, slug="Mnist CNN/2", now=now)

@@ -11,10 +11,11 @@ from harness.whole_files import naming, write_all
 def append(path: Path, content: bytes) -> None:
     """Add one line and wait until it is on disk, so that a later crash cannot lose it.
 
-    Raises OSError, which names the file: also if it is a link, which may lead out of the run's folder.
+    Raises OSError, which names the file: also if it is a link, which may lead out of the run's folder, or a pipe, for
+    whose reader it would wait without an end.
     """
     with naming(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         whole = os.fstat(descriptor).st_size
         try:
             write_all(descriptor, content + b"\n")

@@ -144,12 +144,13 @@ def held(folder: Path) -> Iterator[None]:
 
     The system releases the lock however the process ends. Raises UsageError if the folder is locked, or not a run.
     """
+    no_run = UsageError(f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)")
+    if not (folder / RUN).is_file():  # to open a pipe would wait for its writer
+        raise no_run
     try:
         run = (folder / RUN).open("rb")
     except OSError as error:
-        raise UsageError(
-            f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)"
-        ) from error
+        raise no_run from error
     with run:
         try:
             fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
