@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -598,3 +599,25 @@ def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     proof = make_result(spec=spec, environment={"XLA_FLAGS": "--a"} | shared)
     assert proofs.same_conditions(timed, proof)
     assert not proofs.same_conditions(timed, make_result(spec=spec, environment=shared))
+
+
+def test_the_longest_launch_is_remembered_though_two_end_at_once():
+    long_one_is_recorded, short_one_has_read = threading.Event(), threading.Event()
+
+    class Slow(dict):
+        def get(self, *arguments):
+            found = super().get(*arguments)
+            if threading.current_thread() is short:
+                short_one_has_read.set()
+                long_one_is_recorded.wait(0.5)  # with a lock it cannot be
+            return found
+
+    session_budget = budget.Budget(3.0)
+    session_budget._longest = Slow()
+    short = threading.Thread(target=lambda: session_budget.record("timing", make_spec(), 1.0, succeeded=True))
+    short.start()
+    short_one_has_read.wait(5)
+    session_budget.record("timing", make_spec(), 5.0, succeeded=True)
+    long_one_is_recorded.set()
+    short.join()
+    assert not session_budget.allows("timing"), "a launch of 5 s does not fit into 3 s"
