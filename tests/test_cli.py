@@ -76,6 +76,12 @@ def test_an_unwritable_place_is_the_machines_fault(tmp_path):
     refused_command(done, "/proc/nope", "--out", code=3)
 
 
+def test_a_folder_in_place_of_a_report_is_no_defect(tmp_path):
+    store.append(tmp_path, make_result())
+    (tmp_path / "report.md").mkdir()
+    refused_command(harness("report", str(tmp_path), cwd=tmp_path), "report.md", code=3)
+
+
 def test_plan_as_json_is_json_and_launches_nothing(tmp_path):
     done = harness("plan", "--json", "--platform", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

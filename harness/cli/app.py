@@ -27,9 +27,10 @@ from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
 OF_THE_MACHINE = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE,
-    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT, errno.ENOLCK,
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT, errno.ENOLCK, errno.EISDIR,
 }  # fmt: skip
-"""Errors of the system for which this program cannot be at fault: a full or read-only disk, no more processes."""
+"""Errors of the system for which this program cannot be at fault: a full or read-only disk, no more processes, a
+folder in place of a file."""
 
 
 def shown_default(value: Any) -> str | None:
