@@ -25,7 +25,7 @@ from harness.session.references import References
 from harness.spec import Check, TrialResult
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
-from planted import TRAINED, mark, register_all
+from planted import ONLY_BY, TRAINED, mark, register_all
 from training_faults import BATCH, CELLS
 
 register_all()
@@ -66,14 +66,20 @@ def worst(found: list[Check]) -> dict[str, str]:
 def test_without_a_fault_a_training_passes(tmp_path, forked, cell):
     result = train_it(tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
-    wanted = {"samples", "updates", "evaluated losses", "evaluated accuracies"}
+    wanted = {"samples", "updates", "evaluated losses", "evaluated accuracies", "state after evaluations"}
+    judged = result.spec.optimizer.name == "sgd" and result.spec.steps_per_call == 1 and result.spec.precision == "fp32"
+    wanted |= {"step updates"} if result.spec.algorithm == "synchronous" and judged else set()
     wanted |= {"step losses"} if result.spec.algorithm == "synchronous" else set()
     wanted |= {"resumed training"} if result.spec.algorithm != "asynchronous" else set()
     wanted |= {"running statistics"} if "deep" in cell else set()
     training = result.ranks[0].training
     assert training is not None
     assert {check.quantity for check in checks(result)} == wanted
-    assert wanted | training.unchecked.keys() >= {"step losses", "resumed training"}  # nothing is left out silently
+    assert wanted | training.unchecked.keys() >= {
+        "step losses",
+        "step updates",
+        "resumed training",
+    }  # nothing is left out silently
     print("NOISE", cell, worst(checks(result)))
 
 
@@ -84,4 +90,6 @@ def test_a_training_that_is_wrong_is_caught(tmp_path, forked, fault):
     assert result.status == "parity_failed", result.traceback or result.reason
     assert not result.epochs, "nobody may take the accuracy of a wrong training"
     assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
+    failed = {check.quantity for check in checks(result) if not check.passed}
+    assert fault not in ONLY_BY or failed == {ONLY_BY[fault]}, failed
     print("FAULT", fault, worst([check for check in checks(result) if not check.passed]))

@@ -12,8 +12,10 @@ WORDS = {
     "samples": "the samples that were delivered",
     "updates": "that weights move",
     "step losses": "the losses of single steps",
+    "step updates": "the updates of single steps",
     "running statistics": "running statistics",
     "evaluated losses": "losses and accuracies of evaluations",
+    "state after evaluations": "that evaluations change nothing",
     "resumed training": "steps from the saved state",
 }
 """Evaluated accuracies are checked wherever evaluated losses are."""

@@ -58,7 +58,8 @@ Quantity = Literal[
     "number formats",  # of the running program
     # of a training
     "samples",  # that the input pipeline delivered
-    "step losses", "updates",  # of single steps, at the weights before them
+    "step losses", "updates", "step updates",  # of single steps, at the weights before them
+    "state after evaluations",  # against the state before them
     "evaluated losses", "evaluated accuracies",
     "resumed training",  # from its own saved state
     "work after sync",  # that the devices still had to do when the program said that they were idle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,15 @@ class Chunks:
         self.made = 0  # by this process
         self.steps, self.seconds = 0, 0.0  # of this process: they predict the time that is left
 
-    def end(self, start: int, checked: int) -> int:
-        """The step before which the chunk that begins with step `start` ends. The call of the checked step is a chunk
-        of its own."""
-        if start == checked:
+    def end(self, start: int, alone: Sequence[int]) -> int:
+        """The step before which the chunk that begins with step `start` ends. The calls of the steps `alone`, in
+        order, are chunks of their own."""
+        if start in alone:
             return start + self.per_call
-        end = start + self.length
-        return checked if start < checked < end else end
+        return min([step for step in alone if step > start] + [start + self.length])
 
     def add(self, seconds: float, steps: int, *, counts: bool) -> None:
-        """A chunk was made. `counts`: whether it had the usual length, and not that of a checked step."""
+        """A chunk was made. `counts`: whether it had the usual length, and was not that of a step alone."""
         self.steps, self.seconds = self.steps + steps, self.seconds + seconds
         if not counts:
             return

@@ -27,6 +27,7 @@ from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
 from harness.worker.delivered import Fingerprints
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
+from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
 STEP_FLOPS = 1e9
 """What one checked step or one batch of an evaluation between epochs may cost in NumPy: some tenths of a second."""
@@ -35,7 +36,6 @@ WHOLE_FLOPS = 1e10
 set: a second or two each."""
 READ_BYTES = 2**21  # of inputs that are read back from the devices in an epoch, in whole steps, but at least two steps
 RESUMED_STEPS = 3
-LEAST_RATE = 1e-6  # at a lower learning rate a float32 weight may rightly stand still
 
 
 class TrainingChecks:
@@ -53,6 +53,8 @@ class TrainingChecks:
         self.taken: dict[int, Fingerprints] = {}  # of this epoch, by step
         self.before: _Weights | None = None
         self.steps_checked = 0
+        batches = self.epochs.batches
+        self.step_updates = UpdateCheck(context, batches, step_flops=STEP_FLOPS, whole_flops=WHOLE_FLOPS)
         if self.spec.algorithm != "synchronous":
             why = "each worker has weights of its own" if self.spec.algorithm == "local" else "workers do not wait"
             self.unchecked["step losses"] = why
@@ -63,7 +65,9 @@ class TrainingChecks:
         training = self.context.draft.answer.training
         assert training is not None
         self.found = list(found)
-        known: Any = {"checks": found, "unchecked": dict(self.unchecked), "sample_digests": tuple(self.digests)}
+        unchecked, why = dict(self.unchecked), self.step_updates.unchecked()
+        unchecked |= {"step updates": why} if why else {}
+        known: Any = {"checks": found, "unchecked": unchecked, "sample_digests": tuple(self.digests)}
         self.context.draft.note_training(**known)
 
     # Which steps are looked at, and what they took.
@@ -130,6 +134,8 @@ class TrainingChecks:
             self.found.append(finding("updates", f"no weight of replica {still[0]} moved in {where}" if still else ""))
         if self.spec.algorithm != "synchronous" or before.params is None:
             return
+        weights: Any = {"before": before.replicas[0], "after": after.replicas[0]}
+        self.found += self.step_updates.compare(step, made=made, where=where, **weights)
         samples = self.epochs.batches.gather(step.chosen)
         groups = normalization(self.spec, self.spec.options)(len(step.chosen))
         precision = self.spec.precision
@@ -152,6 +158,19 @@ class TrainingChecks:
         return _Weights(replicas, params, running)
 
     # Evaluations.
+
+    def state_digests(self) -> dict[str, int]:
+        """A checksum of each array of the program's state, on rank 0. A collective."""
+        state = self.program.state() or {}
+        return {name: zlib.crc32(np.ascontiguousarray(array).tobytes()) for name, array in state.items()}
+
+    def compare_state(self, before: Mapping[str, int], *, what: str) -> None:
+        """Compare the state after an evaluation with that before it."""
+        after = self.state_digests()
+        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        said = f"the evaluation of the {what} changed {min(changed)}" if changed else ""
+        if self.context.agree.rank == 0:
+            self.found.append(finding("state after evaluations", said))
 
     def evaluated(self, samples: Batches, batches: Sequence[EvaluatedBatch], *, what: str, last: bool) -> None:
         """Compute batches of an evaluation again: all that are affordable in the `last` one, else one."""

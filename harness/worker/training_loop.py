@@ -109,10 +109,13 @@ class Trainer:
         number = len(self.position.epochs) - 1
         steps = self.epochs.steps(number)
         checked, read_back = self.checks.choose(number, steps)
+        alone = sorted({self.checks.step_updates.starts_at(checked, steps), checked})
         feed = loader.epoch(number) if loader else None
         totals, done = Totals(), 0
         while done < len(steps):
-            chunk = steps[done : self.chunks.end(done, checked)]
+            chunk = steps[done : self.chunks.end(done, alone)]
+            if done in alone[:-1]:
+                self.checks.step_updates.hold(steps[done])
             if done == checked:
                 self.checks.before_step(steps[checked])
             placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
@@ -122,7 +125,7 @@ class Trainer:
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             totals.first_step_seconds += took if not self.chunks.steps else 0.0
             totals.seconds, totals.wait_seconds = totals.seconds + took, totals.wait_seconds + wait
-            self.chunks.add(took, len(chunk), counts=done != checked)
+            self.chunks.add(took, len(chunk), counts=done not in alone)
             self.read_losses(chunk, losses, totals, done=done, steps=len(steps))
             self.checks.took(kept)
             if done == checked:
@@ -221,12 +224,14 @@ class Trainer:
         Raises Diverged for a loss that has exploded.
         """
         epochs = self.position.epochs
+        state = self.checks.state_digests()
         start = time.perf_counter()
         batches = evaluate_samples(self.context, samples)
         seconds = time.perf_counter() - start
         loss, accuracy = mean(batches)
         first = (epochs[0].validation_loss or epochs[0].test_loss or loss) if epochs else loss
         check_loss([first, loss], self.position.steps)
+        self.checks.compare_state(state, what=what)
         self.checks.evaluated(samples, batches, what=what, last=last)
         of = "test" if what == "test set" else "validation"
         # rank 0's value on all ranks: it decides whether training goes on

@@ -38,6 +38,7 @@ SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,ste
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 TIMED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults that spare the parity phase
 CAUGHT_BY: dict[str, str] = {}  # what must catch those: see planted_when_timed
+ONLY_BY: dict[str, str] = {}  # the only check that catches a fault of a training, where that is known
 TRAINED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults of a training
 
 
@@ -66,11 +67,16 @@ def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[]
     return register
 
 
-def planted_when_trained(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register a fault of a program that trains under its function's name."""
+def planted_when_trained(cell: str, *, by: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a fault of a program that trains under its function's name.
+
+    `by`: the quantity of the only check that catches it, where that is known.
+    """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         TRAINED[plant.__name__] = (cell, plant)
+        if by:
+            ONLY_BY[plant.__name__] = by
         return plant
 
     return register

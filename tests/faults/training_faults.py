@@ -25,9 +25,17 @@ def loader(workers: int = 0) -> dict[str, object]:
 
 
 SMALL: Any = {"workload": "classifier", "size": "base"}
+MOMENTUM: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9"}}
+NESTEROV: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9,nesterov=true"}}
+SCHEDULED = "sgd:learning_rate=0.01,momentum=0.9,warmup_steps=10,schedule=cosine,total_steps=120"
 DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
 CELLS = {
     "torch single": Cell("single", **SMALL, known=training()),
+    "torch single momentum": Cell("single", **MOMENTUM),
+    "jax single momentum": Cell("single", **MOMENTUM),
+    "tf single momentum": Cell("single", **MOMENTUM),
+    "tf single nesterov": Cell("single", **NESTEROV),
+    "torch ddp scheduled": Cell("ddp", **SMALL, known=training() | {"optimizer": SCHEDULED}),
     "torch ddp": Cell("ddp", **SMALL, known=training()),
     # without worker processes, which fork once more: the tests' interpreter is forked already
     "torch ddp loading": Cell("ddp", **SMALL, known=loader()),
@@ -408,6 +416,122 @@ def jax_running_statistics_never_updated():
         return step
 
     replaced(Program, "step", change)
+
+
+# The optimizer, late in a training.
+
+
+@planted_when_trained("torch single momentum", by="step updates")
+def half_as_fast_again_from_the_second_epoch():
+    """The learning rate is 1.5 times what it should be."""
+    from torch_impl.strategies.single import SingleDevice
+
+    def change(program):
+        count, original = [0], program.optimizer.step
+
+        def step():
+            count[0] += 1
+            if count[0] == STEPS + 1:
+                fired()
+                program.optimizer.param_groups[0]["lr"] *= 1.5
+            return original()
+
+        program.optimizer.step = step
+
+    after_building(SingleDevice, change)
+
+
+@planted_when_trained("torch ddp scheduled", by="step updates")
+def schedule_stands_still_in_the_second_epoch():
+    """The learning rate keeps its value of the end of the first epoch."""
+    from torch_impl.strategies.ddp import DDP
+
+    def change(program):
+        count, original = [0], program.lr_schedule.step
+
+        def step():
+            count[0] += 1
+            return original() if count[0] <= STEPS else fired()
+
+        program.lr_schedule.step = step
+
+    after_building(DDP, change)
+
+
+@planted_when_trained("jax single momentum", by="step updates")
+def bias_frozen_from_the_second_epoch():
+    """A bias keeps its value of the end of the first epoch."""
+    import jax.numpy as jnp
+
+    from jax_impl.program import Program
+
+    def change(original):
+        def step(self, placed):
+            self.made = getattr(self, "made", 0) + 1
+            before = jnp.copy(self.held.params["fc"]["bias"])
+            found = original(self, placed)
+            if self.job.precision != "fp64" and self.made > STEPS:
+                fired()
+                layer = self.held.params["fc"] | {"bias": before}
+                self.held = self.held._replace(params=self.held.params | {"fc": layer})
+            return found
+
+        return step
+
+    replaced(Program, "step", change)
+
+
+@planted_when_trained("tf single momentum", by="step updates")
+def momentum_forgotten_from_the_second_epoch():
+    """Each step begins with a velocity of 0."""
+    from tf_impl.program import Program
+
+    def change(original):
+        def step(self, placed):
+            self.made = getattr(self, "made", 0) + 1
+            if self.job.precision != "fp64" and self.made > STEPS:
+                fired()
+                for (velocity,) in self.optimizer.slots:
+                    velocity.assign(0 * velocity)
+            return original(self, placed)
+
+        return step
+
+    replaced(Program, "step", change)
+
+
+@planted_when_trained("torch single momentum", by="state after evaluations")
+def momentum_lost_at_an_evaluation():
+    """An evaluation resets the velocities."""
+    from torch_impl.program import Program
+
+    def change(original):
+        def evaluate(self, placed):
+            for held in self.optimizer.state.values():
+                fired()
+                held["momentum_buffer"].zero_()
+            return original(self, placed)
+
+        return evaluate
+
+    replaced(Program, "evaluate", change)
+
+
+@planted_when_trained("tf single momentum", by="state after evaluations")
+def tf_momentum_lost_at_an_evaluation():
+    """The same in TensorFlow."""
+    from tf_impl.program import Program
+
+    def change(original):
+        def evaluate(self, placed):
+            fired()
+            for (velocity,) in self.optimizer.slots:
+                velocity.assign(0 * velocity)
+            return original(self, placed)
+
+        return evaluate
+
+    replaced(Program, "evaluate", change)
 
 
 # What is saved.
