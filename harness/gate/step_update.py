@@ -29,7 +29,7 @@ in 12, as gradients shrink: no tolerance would tell a right update from a wrong 
 than bf16; it was not measured."""
 DEEP_UPDATES: dict[Precision, float] = {"fp64": 1e-6, "fp32": 0.25}
 """The same with BatchNorm, which amplifies rounding. Right programs of `resnet50 tiny` were off by up to 2e-5 in fp32
-and by 1.3 in bf16. A gradient of the whole ResNet-50 differs by up to 0.18 between float32 and float64 (docs/parity.md)."""
+and by 1.3 in bf16. A gradient of the whole ResNet-50 in float32 differs by up to 0.18 from float64 (docs/parity.md)."""
 LEAST_SHARE = 1e-2
 """A tensor whose gradient is smaller than this share of the largest tensor's is judged as if it were that large."""
 
