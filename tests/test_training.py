@@ -353,7 +353,7 @@ def test_every_training_says_how_it_was_checked(tmp_path):
         assert first is not None
         found = {check.quantity for check in first.checks}
         assert found >= {"samples", "step losses", "evaluated losses", "evaluated accuracies"}
-        assert first.unchecked == {"step updates": "the state of adam does not show in the weights"}
+        assert first.unchecked.keys() == {"step updates"}  # the classifier trains with Adam
 
 
 @pytest.mark.parametrize("start", ["=cmd|' /C calc'!A1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -57,8 +57,9 @@ class UpdateCheck:
     def hold(self, step: Step) -> None:
         """Keep the weights before a step that precedes the checked one."""
         exported = self.context.program.export()
-        if self.context.agree.rank == 0 and exported:
-            self.earlier = {name: array.copy() for name, array in exported[0].items()}
+        first = next(iter(exported), None)
+        if self.context.agree.rank == 0 and first is not None:
+            self.earlier = {name: array.copy() for name, array in first.items()}
         self.earlier_step = step
 
     def compare(self, step: Step, *, before: Arrays, after: Arrays, made: int, where: str) -> list[Check]:
