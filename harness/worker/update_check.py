@@ -29,6 +29,7 @@ class UpdateCheck:
         self.earlier: Arrays | None = None
         self.earlier_step: Step | None = None
         self.checked = 0
+        self.left_out = ""  # why the last update that was not checked was not
         known = DEEP_UPDATES if context.job.workload.normalizes else UPDATES
         rounded = self.spec.tolerances == "bf16_gradients"
         self.tolerance = known.get("tf32" if rounded else self.spec.precision)
@@ -49,8 +50,10 @@ class UpdateCheck:
     def starts_at(self, checked: int, steps: Sequence[Step]) -> int:
         """The step before which the weights are needed first: that before the checked one, with momentum."""
         self.earlier, self.earlier_step = None, None
-        cost = self._cost(steps[checked])
-        if self.why or cost > min(self.step_flops, self.flops_left) or not self.spec.optimizer.momentum:
+        if self._cost(steps[checked]) > min(self.step_flops, self.flops_left):
+            self.left_out = "NumPy would take too long"
+            return checked
+        if self.why or not self.spec.optimizer.momentum:
             return checked
         return max(checked - 1, 0)
 
@@ -68,8 +71,10 @@ class UpdateCheck:
         if self.why or cost > min(self.step_flops, self.flops_left):
             return []
         if optimizer.momentum and made and self.earlier is None:
+            self.left_out = "an epoch has a single step"
             return []
         if min(rate(optimizer, made), rate(optimizer, max(made - 1, 0))) < LEAST_RATE:
+            self.left_out = "the rate is too low"
             return []
         self.flops_left, self.checked = self.flops_left - cost, self.checked + 1
         assert self.tolerance is not None
@@ -92,7 +97,7 @@ class UpdateCheck:
 
     def unchecked(self) -> str:
         """Why no update has been checked so far, or ""."""
-        return "" if self.checked else self.why or "NumPy would take too long, or the rate is too low"
+        return "" if self.checked else self.why or self.left_out
 
     def _gradients(self, params: Arrays, step: Step) -> Arrays:
         exact = {name: array.astype("float64") for name, array in params.items()}
