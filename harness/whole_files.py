@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 

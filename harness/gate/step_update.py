@@ -19,12 +19,12 @@ from harness.spec import Check, OptimizerSpec, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.optimizers import rate, update
 
-UPDATES: dict[Precision, float] = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 0.5}
+UPDATES: dict[Precision, float] = {"fp64": 1e-6, "fp32": 5e-2, "tf32": 0.5}
 """How far the weights after a step may be off, per tensor, relative to the gradient's part of the right update.
 A tensor that stands still is off by 1, a rate that is half as fast again by 0.5.
 
-Right programs on CPU devices (`classifier` and `mnist_cnn tiny`, nine strategies of three frameworks, up to 12 epochs)
-were off in fp32 by nothing beyond the rounding of stored weights. In bf16 they were off by 0.38 in 2 epochs and by 0.68
+In fp32, gradients of 8,000 steps of `mnist_cnn tiny` were off by up to 1.6e-3 (1e-6 in most): an activation whose sign
+differs by rounding is a part of one sample's gradient. In bf16, right programs were off by 0.38 in 2 epochs and by 0.68
 in 12, as gradients shrink: no tolerance would tell a right update from a wrong one. TF32 rounds eight times more finely
 than bf16; it was not measured."""
 DEEP_UPDATES: dict[Precision, float] = {"fp64": 1e-6, "fp32": 0.25}
