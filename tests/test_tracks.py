@@ -21,6 +21,7 @@ from harness.reporting.summary import over_bare_loop, summarize
 from harness.reporting.tables import result_table
 from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache
+from harness.session import conditions
 from harness.spec import Gpu, Hardware, TrialSpec, registry
 from harness.worker import compile_cache
 
@@ -34,6 +35,28 @@ def test_the_defaults_track_has_every_setting_at_its_default():
     spec = spec_of(tracks=("defaults",))
     assert spec.settings == dict.fromkeys(spec.settings, False)
     assert (spec.track, spec.precision) == ("defaults", "fp32")
+
+
+def test_the_defaults_track_has_what_the_framework_turns_on_by_itself():
+    """Keras' rule for jit_compile="auto": XLA on a GPU, but not on CPUs, nor under a distribution strategy."""
+
+    def xla(strategy: str, gpus: int, **known) -> bool:
+        asked: Any = {"frameworks": ("tf",), "strategies": (strategy,), "tracks": ("defaults",)}
+        return spec_of(gpus, **(asked | known)).settings["xla"]
+
+    assert (xla("single", 1), xla("single", 0), xla("mirrored", 2)) == (True, False, False)
+    assert not xla("single", 1, settings={"xla": "false"})
+    spec = spec_of(1, frameworks=("tf",), tracks=("defaults",))
+    assert spec.settings == {name: name == "xla" for name in spec.settings}
+    assert spec.variant == ""
+
+
+def test_what_a_framework_turns_on_by_itself_is_in_the_name_of_the_row():
+    def row(gpus: int, strategy: str = "single") -> str:
+        spec = spec_of(gpus, frameworks=("tf",), strategies=(strategy,), tracks=("defaults",))
+        return conditions.described(spec, data_given=False).untuned
+
+    assert row(2) != row(0) == row(2, "mirrored")
 
 
 def test_the_tuned_track_has_what_the_platform_allows():
@@ -111,6 +134,8 @@ def test_every_setting_has_a_source_and_every_departure_a_reason(name):
         assert set(strategy.tuned) <= known | set(strategy.defaults), strategy.name
         assert set(strategy.without) <= known and all(strategy.without.values()), strategy.name
         assert bool(strategy.tuned) == bool(strategy.tuned_because), strategy.name
+        assert set(strategy.by_default) <= known and all("." in source for source in strategy.by_default.values())
+        assert bool(strategy.by_default) == bool(strategy.untuned), strategy.name
         assert "." in strategy.tuned_source or not set(strategy.tuned) & set(strategy.defaults), strategy.name
 
 

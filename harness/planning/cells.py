@@ -198,7 +198,12 @@ def _settings(
         )
 
     return track_settings.resolve(
-        combination.framework, combination.strategy, combination.track, scope.request, not_applicable
+        combination.framework,
+        combination.strategy,
+        combination.track,
+        scope.request,
+        not_applicable,
+        platform=scope.platform,
     )
 
 

@@ -26,6 +26,8 @@ def resolve(
     track: Track,
     request: Request,
     not_applicable: Callable[[Setting], str],
+    *,
+    platform: Platform,
 ) -> dict[str, bool]:
     """All settings of a framework, as a cell has them: as requested, else as the strategy and track define them.
 
@@ -35,7 +37,10 @@ def resolve(
     resolved = {}
     for setting in framework.settings:
         reason = not_applicable(setting)
-        on = strategy.tuned.get(setting.name, True) if track == "tuned" else False
+        if track == "tuned":
+            on = strategy.tuned.get(setting.name, True)
+        else:
+            on = platform == "gpu" and setting.name in strategy.by_default
         if setting.name in request.settings:
             on = request.settings[setting.name] == "true"
             if on and reason and ("all" not in request.strategies or reason == NEEDS_GPUS):

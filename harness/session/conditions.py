@@ -69,16 +69,17 @@ def _only(one: object, other: object) -> object:
 def described(spec: TrialSpec, *, data_given: bool) -> Described:
     """What the manifest and the workload say now."""
     framework, workload = registry.framework(spec.framework), workloads.get(spec.workload, spec.size)
+    strategy = framework.strategy(spec.strategy)
+    by_itself = any(spec.settings.get(name) for name in strategy.by_default)
     known = Described(
         framework=framework.title,
         execution=framework.execution,
-        untuned=framework.untuned,
+        untuned=strategy.untuned if by_itself else framework.untuned,
         samples="the data given by --data" if data_given and workload.takes_data else workload.samples,
         normalizes=workload.normalizes,
     )
     if spec.track != "tuned":
         return known
-    strategy = framework.strategy(spec.strategy)
     return replace(
         known,
         settings=tuple(

@@ -14,7 +14,8 @@ from harness.spec.option import Option
 class Setting:
     """A choice of how a framework executes a step. It never changes what is computed.
 
-    A setting is off on the track "defaults". It is on on the track "tuned", except where it is not applicable:
+    A setting is off on the track "defaults", unless the framework itself turns it on (StrategySpec.by_default). It is
+    on on the track "tuned", except where it is not applicable:
 
     - on CPU devices, if it `needs_gpu`;
     - with any optimizer but SGD at a constant rate, if it needs a `constant_update`;
@@ -46,6 +47,9 @@ class StrategySpec:
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy cannot have, with reasons.
+    `by_default`: settings that the framework's own high-level API turns on by itself where this strategy runs on GPUs,
+    so they are on on the track "defaults", too; each with the source that says so. `untuned` is what that track then
+    runs, as reports name it.
     `one_step_per_call`: why its programs cannot make several steps in one call (`Program.steps`), or "" if they can.
     `several_steps_need`: the setting without which they cannot, if there is one.
     `holds`: what each device keeps of the parameters and of their optimizer state. Each timed program is held to it,
@@ -73,6 +77,8 @@ class StrategySpec:
     options: tuple[Option, ...] = ()
     tuned: dict[str, Any] = field(default_factory=dict)
     tuned_because: str = ""
+    by_default: dict[str, str] = field(default_factory=dict)
+    untuned: str = ""
     tuned_source: str = ""
     without: dict[str, str] = field(default_factory=dict)
     holds: Holding = "all"

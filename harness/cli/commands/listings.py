@@ -109,6 +109,9 @@ def setting_rows() -> list[Row]:
         for setting in framework.settings:
             rows.append(_setting_row(framework, setting.name, setting.summary, setting.source))
         for strategy in framework.strategies:
+            for name, source in strategy.by_default.items():
+                what = "on GPUs also on the defaults track, because the framework turns it on by itself"
+                rows.append(_setting_row(framework, f"{name} ({strategy.name})", what, source))
             if options := ", ".join(name for name in strategy.tuned if name in strategy.defaults):
                 name = f"{options} ({strategy.name})"
                 rows.append(_setting_row(framework, name, strategy.tuned_because, strategy.tuned_source))
