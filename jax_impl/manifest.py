@@ -46,7 +46,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="pmap",
-            summary="jax.pmap: one program is mapped over the devices; pmean averages the gradients",
+            summary="jax.pmap (legacy): one program is mapped over the devices; pmean averages the gradients",
             processes="one",
             one_step_per_call="",
             min_devices=2,

@@ -78,7 +78,7 @@ def train(
     """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
     python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
-    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,pmap,mirrored
+    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,shard_map,mirrored
     python -m harness train --strategy ddp --input loader --num-workers 0,2,4
 
     Parameters
