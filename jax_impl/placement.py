@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from harness.contract import Arrays, Job
 from jax_impl import runtime
@@ -32,8 +32,9 @@ def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
 
 def mesh(job: Job) -> Mesh:
     """All devices of this process in a row."""
-    # Mesh, not jax.make_mesh: that makes Explicit axes, under which plain code must spell out its shardings.
-    return Mesh(np.array(runtime.devices(job.world)), (AXIS,))
+    devices = runtime.devices(job.world)
+    # Auto: the compiler chooses shardings where the code names none. With Explicit axes they are part of array types.
+    return jax.make_mesh((len(devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
 
 
 def sample_spec(job: Job) -> PartitionSpec:
