@@ -323,16 +323,16 @@ def _scan_in_bf16():
 
     def change(original):
         def scan(body, init, xs, **known):
-            if not isinstance(init, tuple) or len(init) != 3:
+            if not isinstance(init, tuple) or len(init) != 2:
                 return original(body, init, xs, **known)
             fired()
 
             def rounded(sums, part):
-                sums, made = body((sums[0], *_in_float32(sums[1:])), part)
-                return (sums[0], *_in_bf16(sums[1:])), made
+                (statistics, totals), made = body((sums[0], _in_float32(sums[1])), part)
+                return (statistics, _in_bf16(totals)), made
 
-            (statistics, *totals), made = original(rounded, (init[0], *_in_bf16(init[1:])), xs, **known)
-            return (statistics, *_in_float32(totals)), made
+            (statistics, totals), made = original(rounded, (init[0], _in_bf16(init[1])), xs, **known)
+            return (statistics, _in_float32(totals)), made
 
         return scan
 
