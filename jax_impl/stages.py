@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from harness.contract import Arrays, Job
+from harness.contract import Job
 from harness.spec import partition
 from jax_impl import models, optim, runtime, train_state
 from jax_impl.models import Network
@@ -45,15 +45,11 @@ class Stage:
 def cut_points(job: Job) -> tuple[int, ...]:
     """The index of the first block of each stage after the first, one stage per device, as the option `cut` says.
 
-    "parameters" balances the number of parameters, "time" the measured time of forward and backward. Raises UsageError
-    for names of blocks that do not exist.
+    "time" balances the measured time of forward and backward; for all others see Workload.cut_points.
     """
-    names, count, how = job.workload.blocks, job.world.devices, job.options["cut"]
-    if how == "parameters":
-        return partition.balance([_size(_stage(job, i, i + 1), job.params) for i in range(len(names))], count)
-    if how == "time":
-        return partition.balance(block_seconds(job), count)
-    return partition.cut_points(how, names, count)
+    if job.options["cut"] == "time":
+        return partition.balance(block_seconds(job), job.world.devices)
+    return job.workload.cut_points(job.options["cut"], job.world.devices)
 
 
 def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
@@ -159,7 +155,3 @@ def _stage(job: Job, start: int, end: int) -> Stage:
         forward=forward_of(models.build(job.workload, precision=job.precision, momentum=job.statistics_momentum)),
         infer=forward_of(models.build(job.workload, precision=job.precision, inference=True)),
     )
-
-
-def _size(stage: Stage, params: Arrays) -> int:
-    return sum(array.size for name, array in params.items() if stage.holds(name.rpartition(".")[0]))

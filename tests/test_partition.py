@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
 from conftest import make_spec
 from refusals import refused
 
+from harness import workloads
 from harness.spec import partition
 
 BLOCKS = ("conv1", "layer1.0", "layer1.1", "layer2.0", "fc")
@@ -68,7 +70,7 @@ def test_cuts_by_hand(cut, stages, points):
 @pytest.mark.parametrize(
     ("cut", "stages", "facts"),
     [
-        ("layer9", 2, ["cut 'layer9'", "parameters, time, conv1, layer1.0"]),
+        ("layer9", 2, ["cut 'layer9'", "flops, time, parameters, conv1, layer1.0"]),
         ("layer", 2, ["cut 'layer'"]),
         ("fc", 2, ["cut 'fc'"]),
         ("conv1", 3, ["cut 'conv1'", "3 stages", "2"]),
@@ -96,3 +98,18 @@ def test_balance_is_the_best_of_all_cuts(costs):
         assert len(found) == stages - 1
         assert list(found) == sorted(set(found))
         assert worst(found) == min(worst(points) for points in everything)
+
+
+@pytest.mark.parametrize(("name", "size"), [("resnet50", "imagenet"), ("mnist_cnn", "base"), ("toy", "base")])
+def test_the_flops_of_the_blocks_are_those_of_the_network(name, size):
+    workload = workloads.get(name, size)
+    assert 3 * sum(workload.block_costs("flops")) == workload.flops_per_unit()
+    assert sum(workload.block_costs("parameters")) == sum(math.prod(p.shape) for p in workload.parameters())
+
+
+def test_stages_of_resnet50_have_about_equal_flops():
+    """Balanced by parameters, the first of two stages would have nine tenths of them."""
+    workload = workloads.get("resnet50", "imagenet")
+    (point,) = workload.cut_points("flops", 2)
+    costs = workload.block_costs("flops")
+    assert 0.45 < sum(costs[:point]) / sum(costs) < 0.55

@@ -207,8 +207,8 @@ def test_options_of_strategies(machine):
         frameworks=("torch",), strategies=("pipeline",), options={"split_size": ("8", "16")}, devices=(3,)
     )
     assert [t.spec.options for t in sorted(make_plan(several, machine).trials, key=lambda t: t.spec.cell)] == [
-        {"split_size": 16, "cut": "parameters"},
-        {"split_size": 8, "cut": "parameters"},
+        {"split_size": 16, "cut": "flops"},
+        {"split_size": 8, "cut": "flops"},
     ]
 
 
@@ -258,7 +258,7 @@ def test_every_cut_stays_a_cut_of_its_kind(base):
         ({"split_size": ("16",), "micro_batches": ("4",)}, ["split_size=16", "micro_batches=4"]),
         ({"micro_batches": ("7",)}, ["micro_batches=7", "64"]),
         ({"split_size": ("x",)}, ["split_size=x"]),
-        ({"cut": ("conv9",)}, ["cut 'conv9'", "parameters, time, conv1"]),
+        ({"cut": ("conv9",)}, ["cut 'conv9'", "flops, time, parameters, conv1"]),
         ({"cut": ("log_softmax",)}, ["cut 'log_softmax'"]),
         ({"cut": ("conv1+conv2",)}, ["conv1+conv2", "2 stages", "1"]),
         ({"bucket": ("1",)}, ["--option 'bucket'", "cut, micro_batches, split_size", "pipeline"]),

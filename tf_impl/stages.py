@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from harness.contract import Job
@@ -18,17 +17,11 @@ TIMED_RUNS = 3  # each block's time is the smallest of this many
 def cut_points(job: Job) -> tuple[int, ...]:
     """The index of the first block of each stage after the first; there is one stage per device.
 
-    "parameters" balances the number of parameters, "time" the measured time of forward and backward. Anything else is a
-    list of block names: harness.spec.partition.cut_points. Raises UsageError for an unknown name.
+    "time" balances the measured time of forward and backward; for all others see Workload.cut_points.
     """
-    blocks, how = job.workload.blocks, job.options["cut"]
-    if how == "parameters":
-        sizes = {parameter.name: float(np.prod(parameter.shape)) for parameter in job.workload.parameters()}
-        costs = [sum(size for name, size in sizes.items() if name.startswith(f"{block}.")) for block in blocks]
-        return partition.balance(costs, job.world.devices)
-    if how == "time":
+    if job.options["cut"] == "time":
         return partition.balance(block_seconds(job), job.world.devices)
-    return partition.cut_points(how, blocks, job.world.devices)
+    return job.workload.cut_points(job.options["cut"], job.world.devices)
 
 
 def block_seconds(job: Job) -> list[float]:

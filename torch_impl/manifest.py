@@ -3,6 +3,7 @@
 from harness.spec import CUT, MICRO_BATCHES, CellShape, FrameworkSpec, Option, Setting, StrategySpec
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no CPU kernels, so it needs GPUs"
+SLOWEST_STAGE = "a pipeline is only as fast as its slowest stage, and FLOPs do not say how long a block takes"
 NO_GRAPH = "PyTorch makes several steps in one call only as one CUDA graph, and this strategy's steps are not captured"
 
 TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -233,6 +234,9 @@ FRAMEWORK = FrameworkSpec(
             one_step_per_call=NO_GRAPH,
             parallelism="pipeline",
             normalization="per_microbatch",
+            tuned={"cut": "time"},
+            tuned_because=SLOWEST_STAGE,
+            tuned_source="arxiv.org/abs/1811.06965, section 2.2",
             options=(
                 MICRO_BATCHES,
                 Option(
@@ -262,6 +266,9 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             fixed_batch=True,
+            tuned={"cut": "time"},
+            tuned_because=SLOWEST_STAGE,
+            tuned_source="arxiv.org/abs/1811.06965, section 2.2",
             without={
                 "compile": "zero bubble splits a stage's backward in two, and compiled code has a single backward",
                 "fused_optimizer": "the parameters of other ranks' stages are meta tensors, which have no memory",

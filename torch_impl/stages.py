@@ -48,16 +48,11 @@ def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn
 def cut_points(model: nn.Sequential, job: Job, *, stages: int) -> tuple[int, ...]:
     """The index of the first block of each stage after the first, according to the option `cut`.
 
-    "parameters" balances the number of parameters, "time" the measured time of forward and backward; anything else is
-    names of blocks, as in harness.spec.partition.cut_points.
+    "time" balances the measured time of forward and backward; for all others see Workload.cut_points.
     """
-    found = blocks(model)
-    how = job.options["cut"]
-    if how == "parameters":
-        return partition.balance([sum(p.numel() for p in block.parameters()) for block in found.values()], stages)
-    if how == "time":
-        return of_rank_0(partition.balance(block_seconds(list(found.values()), job), stages), job)
-    return partition.cut_points(how, list(found), stages)
+    if job.options["cut"] == "time":
+        return of_rank_0(partition.balance(block_seconds(list(blocks(model).values()), job), stages), job)
+    return job.workload.cut_points(job.options["cut"], stages)
 
 
 def of_rank_0(points: tuple[int, ...], job: Job) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.layers import Parameter
-from harness.spec import Check, DeviceShare, OptimizerSpec, StrategySpec, TrialSpec, partition
+from harness.spec import Check, DeviceShare, OptimizerSpec, StrategySpec, TrialSpec
 from harness.spec.checks import finding
 from harness.workloads import Workload
 
@@ -63,10 +63,7 @@ class Cell:
         """The blocks of each stage, by the option `cut`. The cut that a program measured itself is taken from it."""
         blocks, how = self.workload.blocks, self.spec.option("cut")
         count = self.spec.devices * self.stages_per_device
-        if how == "parameters":
-            points = partition.balance([self.block_bytes(block) for block in blocks], count)
-        else:
-            points = partition.cut_points(self.cut if how == "time" else how, blocks, count)
+        points = self.workload.cut_points(self.cut if how == "time" else how, count)
         return [blocks[start:end] for start, end in pairwise([0, *points, len(blocks)])]
 
     def block_bytes(self, block: str) -> int:

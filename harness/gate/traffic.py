@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.layers import chain_shape
-from harness.spec import Role, StrategySpec, Traffic, partition
+from harness.spec import Role, StrategySpec, Traffic
 from harness.workloads import Workload
 
 FLOAT_BYTES = 4
@@ -99,7 +99,7 @@ def parameter_bytes(workload: Workload, size: int = FLOAT_BYTES) -> int:
 
 
 def activation_bytes(workload: Workload, *, devices: int, size: int = FLOAT_BYTES) -> int:
-    """Bytes of a whole batch's activations at the widest cut, if the network is cut into stages of equal parameters.
+    """Bytes of a whole batch's activations at the widest cut, where `cut=flops` cuts the network.
 
     Raises ValueError for a network whose blocks are not exactly its layers.
     """
@@ -108,8 +108,7 @@ def activation_bytes(workload: Workload, *, devices: int, size: int = FLOAT_BYTE
             f"{workload.name}: needs one layer per block, has {len(workload.layers)} layers and "
             f"{len(workload.blocks)} blocks"
         )
-    costs = [sum(_count(p.shape) for p in layer.parameters()) for layer in workload.layers]
-    cuts = partition.balance(costs, devices)
+    cuts = workload.cut_points("flops", devices)
     widths = [_count(chain_shape(workload.layers[:cut], workload.input_shape)) for cut in cuts]
     return size * workload.global_batch * max(widths, default=0)
 

@@ -118,9 +118,9 @@ def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
     """Where the network is cut into stages. Raises UsageError for a place where it cannot be cut."""
     partition.check_stages(stages, workload.blocks)
     if not cut:
-        cut = workload.default_cut if stages == 2 and workload.default_cut else "parameters"
-    if cut not in partition.BALANCED:
-        partition.cut_points(cut, workload.blocks, stages)
+        cut = workload.default_cut if stages == 2 and workload.default_cut else "flops"
+    if cut != "time":
+        workload.cut_points(cut, stages)
     return cut
 
 

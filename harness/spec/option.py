@@ -117,7 +117,7 @@ class Option:
 
 CUT = Option(
     name="cut",
-    summary="where the network is cut into stages: parameters or time balances them; or names of network blocks",
+    summary="where the network is cut into stages: flops, time or parameters balances them; or names of network blocks",
     default="",  # set by the workload
     role="cut",
     always_shown=True,

@@ -9,7 +9,9 @@ from harness.spec import TrialSpec
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
-BALANCED = ("parameters", "time")
+BALANCED = ("flops", "time", "parameters")
+"""What the option `cut` may balance over the stages. A workload knows its FLOPs and parameters; a program measures the
+time of its blocks."""
 
 
 def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
@@ -70,7 +72,7 @@ def check_stages(stages: int, blocks: Sequence[str]) -> None:
 
 
 def cut_points(cut: str, blocks: Sequence[str], stages: int) -> tuple[int, ...]:
-    """Where the stages after the first begin, by hand: `cut` names the last block of each stage but the last, with "+".
+    """Where the stages after the first begin, by hand. `cut` names the last block of each stage but the last, with "+".
 
     A name stands for the last block that it begins: "layer2" means "layer2.3" in ResNet-50. Raises UsageError for an
     unknown name, a wrong number of names, or a wrong order.

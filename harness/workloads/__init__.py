@@ -8,6 +8,7 @@ network as a framework's users write it.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import zlib
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops, chain_shape, each_once
-from harness.spec import OptimizerSpec
+from harness.spec import OptimizerSpec, partition
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
@@ -80,6 +81,33 @@ class Workload:
         Each tensor has its own random stream, so its values do not depend on the other tensors.
         """
         return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
+
+    def cut_points(self, cut: str, stages: int) -> tuple[int, ...]:
+        """The index of the first block of each stage after the first, for any value of the option `cut` but "time".
+
+        "flops" and "parameters" balance them over the stages (block_costs). Raises UsageError for a place where the
+        network cannot be cut.
+        """
+        if cut in ("flops", "parameters"):
+            return partition.balance(self.block_costs(cut), stages)
+        return partition.cut_points(cut, self.blocks, stages)
+
+    def block_costs(self, what: str) -> list[int]:
+        """What each network block costs: "flops" of one sample's forward pass, or its number of "parameters".
+
+        A layer belongs to the block that its parameters' names begin with. Layers without parameters cost no FLOPs that
+        are counted here.
+        """
+        costs = dict.fromkeys(self.blocks, 0)
+        shape = self.input_shape
+        for layer in self.layers:
+            owners = {block for p in layer.parameters() for block in self.blocks if p.name.startswith(f"{block}.")}
+            if what == "flops" and owners:
+                costs[min(owners, key=self.blocks.index)] += layer.flops(shape)
+            shape = layer.output_shape(shape)
+        if what == "parameters":
+            costs = {b: sum(math.prod(p.shape) for p in self.parameters() if p.name.startswith(f"{b}.")) for b in costs}
+        return list(costs.values())
 
     def flops_per_unit(self) -> int:
         """Floating-point operations of training on one sample: three times the forward pass.

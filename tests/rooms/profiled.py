@@ -30,7 +30,7 @@ workload = workloads.get("mnist_cnn", "tiny")
 strategy = registry.framework("torch").strategy(name)
 job = Job(
     world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer, precision="fp32",
-    global_batch=16, options=strategy.defaults | ({"cut": "parameters"} if "cut" in strategy.defaults else {}),
+    global_batch=16, options=strategy.defaults | ({"cut": "flops"} if "cut" in strategy.defaults else {}),
     normalization=strategy.normalization,
 )  # fmt: skip
 program = importlib.import_module(f"torch_impl.strategies.{name}").build(job)
