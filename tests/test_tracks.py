@@ -74,8 +74,18 @@ def test_a_strategy_departs_from_its_framework():
     assert spec_of(strategies=("ddp",), options={"static_graph": ("false",)}).options["static_graph"] is False
 
 
-def test_a_captured_step_would_keep_its_first_rate():
-    assert not spec_of(optimizer="sgd:schedule=step,step_size=3").settings["cuda_graphs"]
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "captured"),
+    [
+        ("sgd:schedule=step,step_size=3", "bf16", True),
+        ("adamw:schedule=cosine,total_steps=9", "fp32", True),
+        ("adam", "fp64", True),
+        ("sgd:schedule=step,step_size=3", "fp64", False),  # a captured update reads its rate in float32
+        ("adagrad", "fp32", False),
+    ],
+)
+def test_which_updates_are_captured(optimizer, precision, captured):
+    assert spec_of(optimizer=optimizer, precision=precision).settings["cuda_graphs"] is captured
 
 
 def test_one_setting_can_be_chosen_and_names_the_cell():
@@ -98,8 +108,8 @@ def test_in_a_matrix_a_setting_is_on_where_it_can_be():
     [
         ({"settings": {"cudnn_benchmark": "true"}}, 0, ["--setting cudnn_benchmark=true", "GPUs"]),
         (
-            {"settings": {"cuda_graphs": "true"}, "optimizer": "sgd:schedule=cosine,total_steps=9"}, 2,
-            ["--setting cuda_graphs=true", "rate"],
+            {"settings": {"cuda_graphs": "true"}, "optimizer": "adagrad"}, 2,
+            ["--setting cuda_graphs=true", "Adagrad"],
         ),
         ({"settings": {"compile": "yes"}}, 2, ["compile: 'yes'", "true, false"]),
         ({"settings": {"comple": "true"}}, 2, ["'comple'", "compile?"]),

@@ -46,7 +46,7 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
         return eager
 
     # The graph that a script would capture of its update. It reads the batch from the program's graph's own tensors.
-    ((batch,),) = [inputs for _, inputs, _ in program.run.graphs.values()]
+    ((batch,),) = [captured.inputs for captured in program.run.graphs.values()]
     ((own_x, own_y),) = batch
     with tuning.on_capture_stream():
         update(own_x, own_y)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +67,9 @@ def read(program: Program, calls: Sequence[Sequence[list[Batch]]]) -> NumberForm
 
 def make(program: Program, calls: Sequence[Sequence[list[Batch]]]) -> None:
     """The calls as the timed blocks make them, but step by step where a CUDA graph would be replayed."""
-    graphed = isinstance(program.run, tuning.Graphed)
-    with tuning.on_capture_stream() if graphed else nullcontext():
-        for batches in calls:
-            for placed in batches:
-                program.run.step(placed) if isinstance(program.run, tuning.Graphed) else program.step(placed)
+    for batches in calls:
+        for placed in batches:
+            program.uncaptured_step(placed)
 
 
 def profiled(call: Callable[[], None]) -> Iterator[Operator]:

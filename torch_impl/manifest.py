@@ -1,10 +1,30 @@
 """What the suite offers for PyTorch. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, MICRO_BATCHES, CellShape, FrameworkSpec, Option, Setting, StrategySpec
+from harness.spec import (
+    CUT,
+    MICRO_BATCHES,
+    CellShape,
+    FrameworkSpec,
+    Option,
+    Setting,
+    SettingCell,
+    StrategySpec,
+    optimizers,
+)
 
 SYNC_BATCH_NORM = "torch's SyncBatchNorm has no CPU kernels, so it needs GPUs"
 SLOWEST_STAGE = "a pipeline is only as fast as its slowest stage, and FLOPs do not say how long a block takes"
 NO_GRAPH = "PyTorch makes several steps in one call only as one CUDA graph, and this strategy's steps are not captured"
+
+
+def why_not_captured(cell: SettingCell) -> str:
+    """Why the update of a cell cannot be captured in a CUDA graph, or ""."""
+    if cell.optimizer.name == "adagrad":
+        return "torch's Adagrad counts its updates on the host, and the replay of a graph does not"
+    if cell.precision == "fp64" and optimizers.scheduled(cell.optimizer):
+        return "a captured update reads a changing rate as a float32 number, which is too short for fp64"
+    return ""
+
 
 TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
@@ -38,7 +58,7 @@ SETTINGS = (
         "single, average_gradients and ddp",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
         needs_gpu=True,
-        constant_update=True,
+        obstacle=why_not_captured,
         synchronized=False,
         strategies=("single", "average_gradients", "ddp"),
     ),

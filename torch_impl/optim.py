@@ -14,16 +14,29 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from harness.contract import Arrays
-from harness.spec import OptimizerSpec
+from harness.spec import OptimizerSpec, optimizers
 from torch_impl import weights
 
 
 def build(
-    spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter], *, fused: bool = False
+    spec: OptimizerSpec, parameters: Iterable[torch.nn.Parameter], *, fused: bool = False, captured: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer of `spec` over `parameters`. `fused`: one kernel, except for Adagrad; otherwise torch chooses."""
-    rate, decay = spec.learning_rate, spec.weight_decay
-    one_kernel = fused or None  # None, not False, which would also switch off foreach, torch's own choice on GPUs
+    """The optimizer of `spec` over `parameters`.
+
+    `fused`: one kernel, except for Adagrad; otherwise torch chooses. `captured`: its updates are captured in a CUDA
+    graph. What changes from update to update is then in memory on the device, where a replay reads it: Adam's step
+    count (capturable) and a scheduled learning rate, if the parameters are float32. (torch's kernels read a rate from
+    memory in float32 only, and of SGD only the fused one reads it there. tuning.Graphed captures a graph for each rate
+    of other parameters.)
+    """
+    parameters, decay = list(parameters), spec.weight_decay
+    rate: float | torch.Tensor = spec.learning_rate
+    capturable = captured and parameters[0].is_cuda
+    in_memory = captured and optimizers.scheduled(spec) and parameters[0].dtype == torch.float32
+    if in_memory:
+        rate = torch.tensor(rate, dtype=torch.float32, device=parameters[0].device)
+    # None, not False, which would also switch off foreach, torch's own choice on GPUs
+    one_kernel = fused or (in_memory and spec.name == "sgd") or None
     if spec.name == "sgd":
         return torch.optim.SGD(
             parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=one_kernel
@@ -31,14 +44,34 @@ def build(
     if spec.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
-    return rule(parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel)
+    return rule(
+        parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel, capturable=capturable
+    )
 
 
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
     """The scheduler that sets the learning rate after each update; None if the rate is constant."""
     if spec.schedule == "constant" and not spec.warmup_steps:
         return None
-    return LambdaLR(optimizer, partial(rate_factor, spec))
+    schedule = LambdaLR(optimizer, partial(rate_factor, spec))
+    # A number: multiplied by a tensor in a GPU's memory, the factor would have to come back to the host in each step.
+    schedule.base_lrs = [spec.learning_rate]
+    return schedule
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float | torch.Tensor) -> None:
+    """Set the learning rate: in place, where it is in a device's memory."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].copy_(rate) if isinstance(rate, torch.Tensor) else group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def coming_rates(spec: OptimizerSpec, schedule: LambdaLR | None, updates: int) -> list[float]:
+    """The learning rates of the next updates."""
+    made = schedule.last_epoch if schedule is not None else 0  # a constant rate needs no count
+    return [spec.learning_rate * rate_factor(spec, made + each) for each in range(updates)]
 
 
 def rate_factor(spec: OptimizerSpec, step: int) -> float:
@@ -86,11 +119,11 @@ def load_state(
                 value = weights.like(parameter, value)
                 # In the parameter's memory format: a fused kernel walks through both in the order of memory.
                 new = torch.empty_like(parameter, dtype=value.dtype)
-            else:  # the step counts of Adam and Adagrad: on the host, except for a fused kernel
-                new = torch.empty_like(value, device=parameter.device if optimizer.defaults.get("fused") else None)
+            else:  # the step counts of Adam and Adagrad: on the host, except for a kernel that reads them
+                on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+                new = torch.empty_like(value, device=parameter.device if on_device else None)
             # In place if there is a tensor, because other processes may map it (async_sgd).
             held[key] = held.get(key, new).copy_(value)
     if schedule is not None:
         schedule.last_epoch = int(arrays.get("optimizer/updates", 0))
-        for group in optimizer.param_groups:
-            group["lr"] = spec.learning_rate * rate_factor(spec, schedule.last_epoch)
+        set_rate(optimizer, spec.learning_rate * rate_factor(spec, schedule.last_epoch))

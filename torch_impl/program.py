@@ -49,9 +49,9 @@ class Program:
         return model
 
     def build_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The job's optimizer over `parameters`, fused if the track says so."""
-        fused = self.job.settings.get("fused_optimizer", False)
-        return optim.build(self.job.optimizer, parameters, fused=fused)
+        """The job's optimizer over `parameters`, fused and captured if the track says so."""
+        fused, captured = (self.job.settings.get(name, False) for name in ("fused_optimizer", "cuda_graphs"))
+        return optim.build(self.job.optimizer, parameters, fused=fused, captured=captured)
 
     def autocast(self) -> torch.autocast:
         """The context of forward and loss. In bf16, PyTorch chooses a type for each operation; else it does nothing."""
@@ -82,19 +82,40 @@ class Program:
     # Training.
 
     def train_step(self, placed: list[Batch]) -> torch.Tensor:
-        """One update. Returns the loss of this process's share of the batch, without waiting for it."""
+        """One update at the present learning rate. Returns the loss of this process's share of the batch, without
+        waiting for it."""
         raise NotImplementedError
 
     @cached_property
     def run(self) -> Callable[[list[Batch]], torch.Tensor]:
         """`train_step`, captured as a CUDA graph if the track says so."""
         if self.job.settings.get("cuda_graphs", False):
-            return tuning.Graphed(self.train_step, self.trained, self.optimizer)
+            return tuning.Graphed(self.train_step, self.trained, self.optimizer, rates=self.coming_rates)
         return self.train_step
+
+    def coming_rates(self, updates: int) -> list[float]:
+        """The learning rates of the next updates."""
+        return optim.coming_rates(self.job.optimizer, self.lr_schedule, updates)
 
     def step(self, placed: list[Batch]) -> torch.Tensor:
         self.last_loss = self.run(placed)
+        self.step_schedule()
         return self.last_loss
+
+    def step_schedule(self, updates: int = 1) -> None:
+        """Set the learning rate of the update after these."""
+        if self.lr_schedule is not None:
+            for _ in range(updates):
+                self.lr_schedule.step()
+
+    def uncaptured_step(self, placed: list[Batch]) -> None:
+        """What `step` does, but launched by Python where `step` replays a CUDA graph."""
+        if not isinstance(self.run, tuning.Graphed):
+            self.step(placed)
+            return
+        with tuning.on_capture_stream():
+            self.run.step(placed)
+        self.step_schedule()
 
     @property
     def steps(self) -> Callable[[Sequence[list[Batch]]], list[torch.Tensor]] | None:
@@ -107,6 +128,7 @@ class Program:
     def replay_several(self, batches: Sequence[list[Batch]]) -> list[torch.Tensor]:
         assert isinstance(self.run, tuning.Graphed)
         losses = self.run.several(batches)
+        self.step_schedule(len(batches))
         self.last_loss = losses[-1]
         return losses
 

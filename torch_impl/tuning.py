@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ import torch._dynamo.utils  # torch.compile has no public counter of what it com
 from torch import nn
 
 from harness.contract import Job
+from torch_impl import optim
 from torch_impl.placement import Batch
 
 Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
@@ -62,8 +64,15 @@ def idle(settings: Mapping[str, bool]) -> str:
     return ""
 
 
-Captured = tuple[torch.cuda.CUDAGraph, list[list[Batch]], list[torch.Tensor]]
-"""A graph, the batches that it reads, and the losses that it writes."""
+@dataclass(frozen=True)
+class Captured:
+    """A graph, the batches and learning rates that it reads, and the losses that it writes. It reads no rates where
+    they are numbers: these are part of the graph."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[list[Batch]]
+    rates: list[torch.Tensor]
+    losses: list[torch.Tensor]
 
 
 class Graphed:
@@ -71,14 +80,21 @@ class Graphed:
 
     A graph may also hold several steps, one for each of several batches; then one launch makes all of them. It reads
     its batches from its own tensors, so each batch is copied to them. It writes its losses to tensors that the next
-    replay overwrites, so the losses are copied out. Each number and form of batches has its own graph.
+    replay overwrites, so the losses are copied out. Each number and form of batches has its own graph. So has each
+    learning rate, unless the optimizer reads the rate from memory (optim.build).
     """
 
     def __init__(
-        self, step: Callable[[list[Batch]], torch.Tensor], module: nn.Module, optimizer: torch.optim.Optimizer
+        self,
+        step: Callable[[list[Batch]], torch.Tensor],
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        rates: Callable[[int], list[float]],
     ) -> None:
-        """`module` and `optimizer` hold everything that a step changes."""
-        self.step, self.module, self.optimizer = step, module, optimizer
+        """`module` and `optimizer` hold everything that a step changes. `rates`: those of the next so many updates."""
+        self.step, self.module, self.optimizer, self.rates = step, module, optimizer, rates
+        self.reads_rate = isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
         self.graphs: dict[tuple, Captured] = {}
 
     def __call__(self, placed: list[Batch]) -> torch.Tensor:
@@ -88,23 +104,35 @@ class Graphed:
 
     def several(self, batches: Sequence[list[Batch]]) -> list[torch.Tensor]:
         """One step for each batch, all in one replay. Returns their losses."""
-        key = tuple(tuple(_form(tensor) for part in placed for tensor in part) for placed in batches)
+        rates = self.rates(len(batches))
+        forms = tuple(tuple(_form(tensor) for part in placed for tensor in part) for placed in batches)
+        key = (*forms, () if self.reads_rate else tuple(rates))
         if key not in self.graphs:
-            self.graphs[key] = self.capture([[(x.clone(), y.clone()) for x, y in placed] for placed in batches])
-        graph, inputs, losses = self.graphs[key]
-        for given, held in zip(batches, inputs, strict=True):
+            self.graphs[key] = self.capture([[(x.clone(), y.clone()) for x, y in placed] for placed in batches], rates)
+        captured = self.graphs[key]
+        for given, held in zip(batches, captured.inputs, strict=True):
             copy_parts(given, held)
-        graph.replay()
-        return [loss.clone() for loss in losses]
+        if self.reads_rate:
+            for rate, slot in zip(rates, captured.rates, strict=True):
+                slot.fill_(rate)
+        captured.graph.replay()
+        return [loss.clone() for loss in captured.losses]
 
-    def capture(self, inputs: list[list[Batch]]) -> Captured:
+    def capture(self, inputs: list[list[Batch]], rates: list[float]) -> Captured:
         """The steps on `inputs` as a graph, after eager steps that are undone. The capture itself computes nothing."""
         with on_capture_stream(), undone(self.module, self.optimizer):
             for _ in range(math.ceil(EAGER_STEPS / len(inputs))):
                 for placed in inputs:
                     self.step(placed)
-        graph, losses = captured(lambda: [self.step(placed) for placed in inputs])
-        return graph, inputs, losses
+        slots = [torch.full_like(self.optimizer.param_groups[0]["lr"], rate) for rate in rates if self.reads_rate]
+        steps = list(zip(slots or rates, inputs, strict=True))
+        graph, losses = captured(lambda: [self.step_at(rate, placed) for rate, placed in steps])
+        return Captured(graph, inputs, slots, losses)
+
+    def step_at(self, rate: float | torch.Tensor, placed: list[Batch]) -> torch.Tensor:
+        """One step at this learning rate."""
+        optim.set_rate(self.optimizer, rate)
+        return self.step(placed)
 
 
 def _form(tensor: torch.Tensor) -> tuple:

@@ -7,7 +7,7 @@ collective of torch.distributed with its tensors, also those that DistributedDat
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to see operations has no public name
 
-from torch_impl import tuning
 from torch_impl.placement import Batch
 
 # The kind of each collective, and which argument of the operation is its payload.
@@ -86,23 +85,10 @@ def watch(program: Any, batches: Sequence[list[Batch]], modules: Mapping[str, nn
     watched, collectives = Watched(len(batches)), Collectives()
     with hooked(modules, watched), collectives:
         for placed in batches:
-            step_of(program)(placed)
+            program.uncaptured_step(placed)  # the replay of a graph calls no Python
     program.sync()
     watched.crossed.update(collectives.bytes)
     return watched
-
-
-def step_of(program: Any) -> Callable[[list[Batch]], Any]:
-    """The program's step. A replayed CUDA graph calls no Python, so then the step that was captured is made eagerly."""
-    if not isinstance(program.run, tuning.Graphed):
-        return program.step
-    captured = program.run.step
-
-    def eager(placed: list[Batch]) -> None:
-        with tuning.on_capture_stream():
-            captured(placed)
-
-    return eager
 
 
 @contextmanager

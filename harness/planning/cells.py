@@ -20,6 +20,7 @@ from harness.spec import (
     Normalization,
     OptimizerSpec,
     Setting,
+    SettingCell,
     StrategySpec,
     Track,
     TrainingSpec,
@@ -139,7 +140,8 @@ def _trial(
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
     normalization, _ = skip_reasons.normalization(strategy, scope)
-    settings = _settings(combination, scope, optimizer=optimizer, normalization=normalization)
+    cell = SettingCell(optimizer=optimizer, precision=scope.precision_of(combination.track), options=options)
+    settings = _settings(combination, scope, cell, normalization)
     chosen_settings = {name: settings[name] for name in request.settings if name in settings}
     unit = shape.parts if strategy.parallelism == "data" else math.lcm(shape.parts, shape.devices)
     parity, changed_in_parity = plan_parity(strategy, workload, options, global_batch=shape.global_batch, unit=unit)
@@ -158,7 +160,7 @@ def _trial(
         track=combination.track,
         settings=settings,
         chosen_settings=chosen_settings,
-        precision=scope.precision_of(combination.track),
+        precision=cell.precision,
         optimizer=optimizer,
         seed=request.seed,
         variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
@@ -183,7 +185,7 @@ def _timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:
 
 
 def _settings(
-    combination: Combination, scope: Scope, *, optimizer: OptimizerSpec, normalization: Normalization
+    combination: Combination, scope: Scope, cell: SettingCell, normalization: Normalization
 ) -> dict[str, bool]:
     """All settings of the framework, by name. Raises UsageError for a setting that the cell cannot have."""
 
@@ -193,7 +195,7 @@ def _settings(
             strategy=combination.strategy,
             workload=combination.workload,
             platform=scope.platform,
-            optimizer=optimizer,
+            cell=cell,
             normalization=normalization,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from harness.planning.run_request import Request
-from harness.spec import FrameworkSpec, Normalization, OptimizerSpec, Platform, Setting, StrategySpec, Track, optimizers
+from harness.spec import FrameworkSpec, Normalization, Platform, Setting, SettingCell, StrategySpec, Track, obstacle_in
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
 
@@ -55,7 +55,7 @@ def not_applicable(
     strategy: StrategySpec,
     workload: Workload,
     platform: Platform,
-    optimizer: OptimizerSpec,
+    cell: SettingCell,
     normalization: Normalization,
 ) -> str:
     """Why a setting must be off in a cell, or ""."""
@@ -63,9 +63,9 @@ def not_applicable(
         return NEEDS_GPUS
     if setting.strategies and strategy.name not in setting.strategies:
         return f"is only for {', '.join(setting.strategies)}"
-    if setting.constant_update and (optimizer.name != "sgd" or optimizers.scheduled(optimizer)):
-        return "needs SGD at a constant rate: a captured graph would repeat the numbers of its first update"
+    if reason := obstacle_in(cell, setting.obstacle):
+        return reason
     across_devices = normalization == "global" and strategy.parallelism == "data" and workload.normalizes
     if not setting.synchronized and across_devices:
         return "does not work with BatchNorm that communicates between devices"
-    return strategy.without.get(setting.name, "")
+    return strategy.obstacles(cell).get(setting.name, "")

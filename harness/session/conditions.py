@@ -16,7 +16,7 @@ from harness.machine import machine_record, worker_variables
 from harness.messages import Answer
 from harness.results import store
 from harness.session.references import References
-from harness.spec import Conditions, Described, DescribedSetting, Hardware, RunFacts, TrialSpec, registry
+from harness.spec import Conditions, Described, DescribedSetting, Hardware, RunFacts, SettingCell, TrialSpec, registry
 from harness.spec.text import encodable
 
 
@@ -80,6 +80,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
     )
     if spec.track != "tuned":
         return known
+    cell = SettingCell(optimizer=spec.optimizer, precision=spec.precision, options=spec.options)
     return replace(
         known,
         settings=tuple(
@@ -89,7 +90,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
         tuned=strategy.tuned,
         tuned_because=strategy.tuned_because,
         tuned_source=strategy.tuned_source,
-        without=strategy.without,
+        without=strategy.obstacles(cell),
     )
 
 

@@ -44,7 +44,7 @@ from harness.spec.result import (
     TrialResult,
 )
 from harness.spec.run_options import RunOptions
-from harness.spec.strategy import FrameworkSpec, Setting, StrategySpec
+from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "RunOptions",
     "Schedule",
     "Setting",
+    "SettingCell",
     "Span",
     "Status",
     "StrategySpec",
@@ -108,4 +109,5 @@ __all__ = [
     "TrainingSpec",
     "TrialResult",
     "TrialSpec",
+    "obstacle_in",
 ]

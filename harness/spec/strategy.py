@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.spec.kinds import Algorithm, Holding, Normalization, Platform, Processes, Role, Traffic
+from harness.spec.kinds import Algorithm, Holding, Normalization, Platform, Precision, Processes, Role, Traffic
 from harness.spec.option import Option
+from harness.spec.trial import OptimizerSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingCell:
+    """What decides in a cell whether it can have a setting, besides its strategy and its platform.
+
+    `precision` is that of the timed run: the parity phase has the same settings.
+    """
+
+    optimizer: OptimizerSpec
+    precision: Precision
+    options: Mapping[str, Any]
+
+
+Obstacle = str | Callable[[SettingCell], str]
+"""Why a cell cannot have a setting: always, or as a function that returns "" for a cell that can."""
+
+
+def obstacle_in(cell: SettingCell, obstacle: Obstacle) -> str:
+    """Why this cell cannot have the setting, or ""."""
+    return obstacle if isinstance(obstacle, str) else obstacle(cell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +40,7 @@ class Setting:
     on on the track "tuned", except where it is not applicable:
 
     - on CPU devices, if it `needs_gpu`;
-    - with any optimizer but SGD at a constant rate, if it needs a `constant_update`;
+    - where `obstacle` says why;
     - where BatchNorm communicates in the middle of a step, unless it supports `synchronized` BatchNorm;
     - in a strategy that is not listed in `strategies`, if any are listed.
 
@@ -30,7 +52,7 @@ class Setting:
     summary: str
     source: str
     needs_gpu: bool = False
-    constant_update: bool = False
+    obstacle: Obstacle = ""
     synchronized: bool = True
     strategies: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
@@ -46,7 +68,7 @@ class StrategySpec:
     `options`: the strategy's own options, no two of them in the same role.
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
-    `without`: settings that this strategy cannot have, with reasons.
+    `without`: settings that this strategy, or some of its cells, cannot have, with reasons.
     `by_default`: settings that the framework's own high-level API turns on by itself where this strategy runs on GPUs,
     so they are on on the track "defaults", too; each with the source that says so. `untuned` is what that track then
     runs, as reports name it.
@@ -80,7 +102,7 @@ class StrategySpec:
     by_default: dict[str, str] = field(default_factory=dict)
     untuned: str = ""
     tuned_source: str = ""
-    without: dict[str, str] = field(default_factory=dict)
+    without: dict[str, Obstacle] = field(default_factory=dict)
     holds: Holding = "all"
     replicated: str = ""
     sharded: str = ""
@@ -102,6 +124,11 @@ class StrategySpec:
     def defaults(self) -> dict[str, Any]:
         """The default value of each option, by name."""
         return {option.name: option.default for option in self.options}
+
+    def obstacles(self, cell: SettingCell) -> dict[str, str]:
+        """The settings that a cell of this strategy cannot have, with reasons."""
+        found = {name: obstacle_in(cell, obstacle) for name, obstacle in self.without.items()}
+        return {name: reason for name, reason in found.items() if reason}
 
     def option(self, name: str) -> Option:
         """The option of that name. Raises KeyError."""

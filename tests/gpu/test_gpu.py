@@ -92,15 +92,19 @@ def test_tuned_trainings_are_the_same(tmp_path):
 
 
 def test_a_graph_of_several_steps_is_those_steps():
-    """PyTorch's losses, weights, momentum and BatchNorm's statistics in float64; and a call that takes its first batch
-    twice would be seen."""
+    """PyTorch's losses, weights, optimizer state and BatchNorm's statistics, also with a scheduled rate.
+
+    A call that takes its first batch twice, or a rate that stands still, would be seen.
+    """
     done = subprocess.run(
         [python("torch"), TESTS / "rooms" / "torch_steps.py", "gpu"],
         env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["error"] < 1e-8 < 1e-3 < found["planted"], found
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(rows) == 6
+    for row in rows:  # kernels round differently each time
+        assert row["error"] < (1e-8 if row["precision"] == "fp64" else 2e-2) < 1e-1 < row["planted"], row
 
 
 def test_several_steps_in_a_call(tmp_path):

@@ -1,7 +1,7 @@
-"""python torch_steps.py PLATFORM: several steps as one CUDA graph against the same steps one by one, in float64.
+"""python torch_steps.py PLATFORM: several steps as one CUDA graph against the same steps one by one.
 
-Prints one line of JSON: the largest relative error of losses, weights, momentum and BatchNorm's statistics, and the
-same with a planted fault: the second step of a call reuses the first batch. On a CPU, a stand-in for the graph repeats
+Prints a line of JSON for each precision and optimizer: the largest relative error of losses, weights, optimizer state
+and BatchNorm's statistics, and the same with a planted fault. On a CPU, a stand-in for the graph repeats
 what it captured, so that all code around the graph is tried there too.
 """
 
@@ -35,20 +35,26 @@ class Repeated:
 
 
 class GraphedOnCpu(tuning.Graphed):
-    def capture(self, inputs):
+    def capture(self, inputs, rates):
         def captured(steps):
             with tuning.undone(self.module, self.optimizer):  # a capture computes nothing
                 graph = Repeated(steps)
             return graph, graph.losses
 
         tuning.captured, tuning.on_capture_stream = captured, nullcontext  # pyright: ignore
-        return super().capture(inputs)
+        return super().capture(inputs, rates)
 
 
 def first_batch_twice(graphed):
-    """Plants the fault."""
+    """Plants a fault: the second step of a call reuses the first batch."""
     original = graphed.several
     graphed.several = lambda batches: original([batches[0], *batches[:1], *batches[2:]][: len(batches)])
+
+
+def rate_stands_still(graphed):
+    """Plants a fault: every replay has the rates of the first one."""
+    original, first = graphed.rates, {}
+    graphed.rates = lambda count: first.setdefault(count, original(count))
 
 
 def results(losses, program):
@@ -57,26 +63,29 @@ def results(losses, program):
     return {"losses": np.array(losses), **state}
 
 
-def eager():
+def eager(job):
     """What steps that are not captured give."""
-    program = single.build(plain)
+    program = single.build(job)
     assert program.steps is None  # without graphs there is no such call
     return results([program.loss(program.step(program.place(batch))) for batch in given], program)
 
 
-def graphed(*, faulty=False):
+def graphed(job, *, fault=None):
     """One step, then calls of IN_A_CALL steps."""
-    program = single.build(replace(plain, settings={"cuda_graphs": True}))
+    program = single.build(replace(job, settings={"cuda_graphs": True}))
     run: Any = program.run
-    if faulty:
-        first_batch_twice(run)
+    if fault:
+        fault(run)
     assert program.steps is not None
     handles = [program.step(program.place(given[0]))]
     for start in range(1, STEPS, IN_A_CALL):
         handles += program.steps([program.place(batch) for batch in given[start : start + IN_A_CALL]])
     losses = [program.loss(handle) for handle in handles]
     assert program.loss() == losses[-1]
-    assert len(run.graphs) == 2  # of one step, and of several
+    scheduled = job.optimizer.schedule != "constant"
+    assert run.reads_rate == (scheduled and job.precision == "fp32")
+    if not scheduled or run.reads_rate:
+        assert len(run.graphs) == 2  # of one step, and of several
     return results(losses, program)
 
 
@@ -91,11 +100,21 @@ world = World(rank=0, processes=1, devices=1, platform=platform, cores=1, rendez
 runtime.start(world, "fp64", {})
 workload = workloads.get("resnet50", "tiny")
 batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
-plain = Job(
-    world=world, workload=workload, params=workload.init_params(0), precision="fp64", global_batch=8,
-    # a low rate: at the full one, rounding grows from step to step, and kernels on GPUs round differently each time
-    optimizer=replace(workload.optimizer, momentum=0.9, learning_rate=1e-3), accumulation_steps=2,
-)  # fmt: skip
 given = [batches.batch(step, 8) for step in range(STEPS)]
-right = eager()
-print(json.dumps({"error": error(graphed(), right), "planted": error(graphed(faulty=True), right)}))
+# a low rate: at the full one, rounding grows from step to step, and kernels on GPUs round differently each time
+SGD = replace(workload.optimizer, momentum=0.9, learning_rate=1e-3)
+OPTIMIZERS = {
+    "sgd": SGD,
+    "scheduled": replace(SGD, schedule="step", step_size=2, gamma=0.5),
+    "adamw": replace(SGD, name="adamw", momentum=0.0, weight_decay=0.01, schedule="cosine", total_steps=9),
+}
+for precision in ("fp64", "fp32"):
+    for name, optimizer in OPTIMIZERS.items():
+        job = Job(
+            world=world, workload=workload, params=workload.init_params(0), precision=precision, global_batch=8,
+            optimizer=optimizer, accumulation_steps=2,
+        )  # fmt: skip
+        right = eager(job)
+        fault = first_batch_twice if name == "sgd" else rate_stands_still
+        errors = {"error": error(graphed(job), right), "planted": error(graphed(job, fault=fault), right)}
+        print(json.dumps({"precision": precision, "optimizer": name, **errors}))

@@ -56,8 +56,6 @@ class AverageGradients(Program):
             set_gradients(bucket, gradients)
 
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return sum(losses[1:], start=losses[0])
 
 

@@ -63,8 +63,6 @@ class DataParallel(Program):
             loss.backward()  # on all devices; their gradients are summed on device 0
             losses.append(loss.detach())
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return sum(losses[1:], start=losses[0])
 
     def predict(self, x: torch.Tensor) -> torch.Tensor:

@@ -89,8 +89,6 @@ class DDP(Program):
             losses.append(loss.detach())
         self.learning_graph = False
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return sum(losses[1:], start=losses[0])
 
 

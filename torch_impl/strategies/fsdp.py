@@ -73,8 +73,6 @@ class FSDP(Program):
             loss.backward()  # an all-gather before each block, a reduce-scatter after it
             losses.append(loss.detach())
         self.optimizer.step()  # each rank updates its shards
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return sum(losses[1:], start=losses[0])
 
     def evaluate(self, placed: list[Batch]) -> tuple[float, float]:

@@ -48,8 +48,6 @@ class LocalSGD(Program):
             loss.backward()
             losses.append(loss.detach())
         self.optimizer.step()  # from this rank's own gradient
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         self.steps_made += 1
         if self.is_averaged:
             self.average_parameters()

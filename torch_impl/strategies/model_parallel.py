@@ -38,8 +38,6 @@ class ModelParallel(StagedProgram):
             loss = self.loss_fn(self.forward(x), y)
         loss.backward()  # autograd follows the copies back by itself, from the last device to the first
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return loss.detach()
 
 

@@ -59,8 +59,6 @@ class Pipeline(StagedProgram):
             loss = self.loss_fn(self.forward(x), y)
         loss.backward()  # autograd follows the copies back by itself, micro-batch by micro-batch
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return loss.detach()
 
 

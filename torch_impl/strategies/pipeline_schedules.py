@@ -101,8 +101,6 @@ class PipelineSchedules(Program):
         inputs, targets = (x,) if self.first else (), y if self.last else None
         self.pipeline.step(*inputs, target=targets, losses=losses, return_outputs=False)
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return torch.stack(losses).detach().mean() if self.last else torch.zeros(())
 
     def loss_in_precision(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -37,8 +37,6 @@ class SingleDevice(Program):
             loss.backward()
             losses.append(loss.detach())  # not .item(), which would wait for the device in every step
         self.optimizer.step()
-        if self.lr_schedule is not None:
-            self.lr_schedule.step()
         return sum(losses[1:], start=losses[0])
 
 
