@@ -8,8 +8,8 @@ REPEATED = "test_sessions::test_a_proof_is_made_again_on_other_samples_and_kept_
 EVERY_FILE = "test_workers::test_every_file_on_the_workers_side_counts_for_a_proof"
 DOUBLED_RATE = (
     "torch_impl/optim.py",
-    "rate, decay = spec.learning_rate, spec.weight_decay",
-    "rate, decay = 2 * spec.learning_rate, spec.weight_decay",
+    "rate: float | torch.Tensor = spec.learning_rate\n",
+    "rate: float | torch.Tensor = 2 * spec.learning_rate\n",
 )
 
 GUARANTEES = (
