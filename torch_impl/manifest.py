@@ -36,7 +36,7 @@ SETTINGS = (
     ),
     Setting(
         name="compile",
-        summary="torch.compile compiles the network's forward and backward pass as one graph (inductor, static shapes)",
+        summary="torch.compile compiles the network and the loss, forward and backward (inductor, static shapes)",
         source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
         synchronized=False,
     ),

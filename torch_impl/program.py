@@ -34,7 +34,7 @@ class Program:
         self.job = job
         self.device = runtime.device(job.world)
         self.dtype = runtime.DTYPES[job.precision]
-        self.loss_fn = losses.get(job.workload.loss)
+        self.loss_fn = tuning.compiled(losses.get(job.workload.loss), job)
         self.last_loss = torch.zeros(())
 
     # What a strategy builds itself from.
@@ -162,8 +162,9 @@ class Program:
 
     def score(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Loss and accuracy of a part of a batch, as a tensor of shape (2,)."""
-        accuracy = losses.accuracy(self.job.workload.loss, outputs, y)
-        return torch.stack([self.loss_fn(outputs, y).double(), accuracy.double()])
+        kind = self.job.workload.loss
+        loss, accuracy = losses.get(kind)(outputs, y), losses.accuracy(kind, outputs, y)
+        return torch.stack([loss.double(), accuracy.double()])
 
     @torch.no_grad()
     def average_statistics(self) -> None:

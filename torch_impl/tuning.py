@@ -38,7 +38,7 @@ def memory_format(job: Job) -> torch.memory_format:
 
 
 def compiled(what: Compilable, job: Job) -> Compilable:
-    """A module, or its forward, compiled if the track says so. The module keeps its parameters and their names."""
+    """A module, or a function, compiled if the track says so. A module keeps its parameters and their names."""
     if not job.settings.get("compile", False):
         return what
     # All or nothing. By default dynamo silently runs eagerly what it cannot compile, and also what it has compiled for
