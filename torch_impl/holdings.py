@@ -21,6 +21,7 @@ from torch_impl import stages, watching, weights
 from torch_impl.placement import Batch
 from torch_impl.stages import StagedProgram
 from torch_impl.strategies.fsdp import FSDP
+from torch_impl.strategies.pipeline_schedules import PipelineSchedules
 from torch_impl.watching import Watched
 
 
@@ -94,12 +95,19 @@ def watchable(program: Any) -> dict[str, nn.Module]:
     whole = program.job.settings.get("compile", False) and not isinstance(program, FSDP)
     if whole and isinstance(program, StagedProgram):
         return {f"stage {index}": network for index, network in enumerate(program.networks)}
+    if whole and isinstance(program, PipelineSchedules):
+        return {f"stage {index}": stage for index, stage in program.stages.items()}
     if whole:
         return {"network": program.network}
     blocks = blocks_of(program)
     if isinstance(program, StagedProgram):
         return blocks  # a stage may begin with a block that has no parameters
-    return {name: block for name, block in blocks.items() if any(not p.is_meta for p in block.parameters())}
+    return {name: block for name, block in blocks.items() if _is_here(block)}
+
+
+def _is_here(block: nn.Module) -> bool:
+    """Whether this process holds parameters of a block."""
+    return any(not parameter.is_meta for parameter in block.parameters())
 
 
 def blocks_of(program: Any) -> dict[str, nn.Module]:
@@ -117,7 +125,7 @@ def of_device(program: Any, device: str, names: list[str], watched: Watched, pla
         optimizer_state=size(state_of(program, held)),
         batch=size(tensor for part in placed for tensor in part if str(tensor.device) == device),
         samples=watched.samples(device, names),
-        blocks=tuple(names) if staged else (),
+        blocks=tuple(name for name, block in blocks_of(program).items() if _is_here(block)) if staged else (),
         order="".join(kind for kind, name in watched.order if name == names[0]) if staged else "",
     )
 

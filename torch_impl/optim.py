@@ -29,24 +29,23 @@ def build(
     memory in float32 only, and of SGD only the fused one reads it there. tuning.Graphed captures a graph for each rate
     of other parameters.)
     """
-    parameters, decay = list(parameters), spec.weight_decay
+    held, decay = list(parameters), spec.weight_decay
+    groups = [{"params": held}]  # torch refuses an empty list, which a stage without parameters has, but no group
     rate: float | torch.Tensor = spec.learning_rate
-    capturable = captured and parameters[0].is_cuda
-    in_memory = captured and optimizers.scheduled(spec) and parameters[0].dtype == torch.float32
+    capturable = captured and held[0].is_cuda
+    in_memory = captured and optimizers.scheduled(spec) and held[0].dtype == torch.float32
     if in_memory:
-        rate = torch.tensor(rate, dtype=torch.float32, device=parameters[0].device)
+        rate = torch.tensor(rate, dtype=torch.float32, device=held[0].device)
     # None, not False, which would also switch off foreach, torch's own choice on GPUs
     one_kernel = fused or (in_memory and spec.name == "sgd") or None
     if spec.name == "sgd":
         return torch.optim.SGD(
-            parameters, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=one_kernel
+            groups, rate, spec.momentum, weight_decay=decay, nesterov=spec.nesterov, fused=one_kernel
         )
     if spec.name == "adagrad":
-        return torch.optim.Adagrad(parameters, rate, weight_decay=decay, eps=spec.epsilon)
+        return torch.optim.Adagrad(groups, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
-    return rule(
-        parameters, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel, capturable=capturable
-    )
+    return rule(groups, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel, capturable=capturable)
 
 
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
@@ -110,6 +109,8 @@ def load_state(
 ) -> None:
     """Load what `state` returned. State that is missing is set to 0, which is where all these optimizers start."""
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:  # another rank's
+            continue
         held, begin = optimizer.state[parameter], f"optimizer/{name}/"
         for value in held.values():
             value.zero_()

@@ -15,8 +15,7 @@ from torch_impl import placement, tuning
 def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.device, job: Job) -> None:
     """Move this rank's own stages to its device, and those of other ranks to the meta device.
 
-    There they keep names and shapes, and take no memory. Their parameters never get a gradient, so an optimizer over
-    the whole model neither updates them nor keeps state for them.
+    There they keep names and shapes, and take no memory.
     """
     for index, stage in enumerate(stages):
         where = device if index in own else torch.device("meta")
@@ -26,25 +25,35 @@ def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.de
 class Stage(nn.Module):
     """A stage that the runtime can send from, and whose backward it can split.
 
-    Autocast is entered here and not around the whole step, where backward would run under it too.
+    Autocast is entered here and not around the whole step, where backward would run under it too. What crosses to the
+    next rank must be contiguous. With channels_last, images lie in memory as NHWC, so they cross with the axes in this
+    order, and nothing is copied.
     """
 
-    def __init__(self, blocks: nn.Sequential, *, bf16: bool) -> None:
+    def __init__(self, blocks: nn.Sequential, job: Job, *, first: bool, last: bool) -> None:
         super().__init__()
-        self.blocks, self.bf16 = blocks, bf16
-        first = blocks[0]
-        if isinstance(first, nn.ReLU):
-            first.inplace = False  # in place it would overwrite the received tensor, whose gradient is sent back
+        nhwc = tuning.memory_format(job) == torch.channels_last
+        self.takes_nhwc, self.sends_nhwc = nhwc and not first, nhwc and not last
+        self.bf16 = job.precision == "bf16"
+        self.splits_backward = job.options["schedule"] == "zero_bubble"
+        entry = blocks[0]
+        if isinstance(entry, nn.ReLU):
+            entry.inplace = False  # in place it would overwrite the received tensor, whose gradient is sent back
+        self.network = tuning.compiled(blocks, job)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # What is sent must be contiguous, and a convolution may choose another layout for outputs and gradients.
         if x.requires_grad:
-            x.register_hook(torch.Tensor.contiguous)
+            x.register_hook(torch.Tensor.contiguous)  # a convolution may choose another layout for gradients
+        if self.takes_nhwc and x.ndim == 4:
+            x = x.permute(0, 3, 1, 2)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
-            output = self.blocks(x).contiguous()
-        # zero_bubble detaches outputs in place, which torch forbids for views (of a Flatten, for example). There is no
-        # public way to ask whether a tensor is one, and a copy of every output would cost time.
-        return output.clone() if output._is_view() else output
+            output = self.network(x)
+        if self.sends_nhwc and output.ndim == 4:
+            output = output.permute(0, 2, 3, 1)
+        output = output.contiguous()
+        # A backward in two parts detaches outputs in place, which torch forbids for views (of a Flatten, for example).
+        # There is no public way to ask whether a tensor is one, and a copy of every output would cost time.
+        return output.clone() if self.splits_backward and output._is_view() else output
 
 
 class ForwardStage(PipelineStage):

@@ -73,18 +73,19 @@ class PipelineSchedules(Program):
         pipelining.place(parts, own=own, device=self.device, job=job)
         self.first, self.last = 0 in own, len(parts) - 1 in own
         self.last_rank = 0 if schedule == "zero_bubble" else ranks - 1  # where the loss is computed
-        self.optimizer = self.build_optimizer(self.model.parameters())
+        self.optimizer = self.build_optimizer(p for p in self.model.parameters() if not p.is_meta)
         self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
-        held = {index: pipelining.Stage(parts[index], bf16=job.precision == "bf16") for index in own}
+        edges = {index: {"first": index == 0, "last": index == len(parts) - 1} for index in own}
+        self.stages = {index: pipelining.Stage(parts[index], job, **edges[index]) for index in own}
         self.pipeline = self.scheduled(
-            [PipelineStage(stage, index, len(parts), self.device) for index, stage in held.items()],
+            [PipelineStage(stage, index, len(parts), self.device) for index, stage in self.stages.items()],
             loss_fn=self.loss_in_precision,
         )
         # Evaluation has a schedule of its own, without a loss and so without backward. With one schedule for both, the
         # runtime would infer all shapes again at every change between them.
         self.forward_only = self.scheduled(
-            [pipelining.ForwardStage(stage, index, len(parts), self.device) for index, stage in held.items()]
+            [pipelining.ForwardStage(stage, index, len(parts), self.device) for index, stage in self.stages.items()]
         )
 
     def scheduled(self, held: list[PipelineStage], **known: Any) -> Any:
