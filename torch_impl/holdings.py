@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 
 from harness.contract import Arrays, Held, Observed
@@ -92,7 +93,9 @@ def watchable(program: Any) -> dict[str, nn.Module]:
 
     In a compiled network nobody calls the blocks, but the step calls the compiled network, or each compiled stage.
     """
-    whole = program.job.settings.get("compile", False) and not isinstance(program, FSDP)
+    whole = program.job.settings.get("compile", False)
+    if whole and isinstance(program, FSDP):  # its hooks stay outside of what is compiled
+        return {name or "network": m for name, m in program.model.named_modules() if isinstance(m, FSDPModule)}
     if whole and isinstance(program, StagedProgram):
         return {f"stage {index}": network for index, network in enumerate(program.networks)}
     if whole and isinstance(program, PipelineSchedules):

@@ -33,6 +33,13 @@ def why_not_compiled(cell: SettingCell) -> str:
     return ""
 
 
+def why_not_fused_on_shards(cell: SettingCell) -> str:
+    """Why no fused kernel updates sharded parameters in a cell, or ""."""
+    if cell.optimizer.name in ("adam", "adamw"):
+        return ""
+    return f"torch has no fused kernel of {cell.optimizer.name} for sharded parameters"
+
+
 TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
     Setting(
@@ -335,7 +342,10 @@ FRAMEWORK = FrameworkSpec(
                     role="reshard_after_forward",
                 ),
             ),
-            without={"fused_optimizer": "torch's fused SGD does not accept sharded parameters"},
+            tuned={"reshard_after_forward": False},
+            tuned_because="where the whole network fits into memory during a step, gathering it once a step is enough",
+            tuned_source="docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+            without={"fused_optimizer": why_not_fused_on_shards},
             holds="part",
             replicated="nothing except BatchNorm's running statistics",
             sharded="parameters, gradients, optimizer state, and the batch",

@@ -6,6 +6,10 @@ and updates its own shard. A block of the network gathers the rest when it needs
     forward of a block    all-gather its parameters, compute, free what was gathered
     backward of a block   all-gather them again, compute, reduce-scatter: each rank keeps its shard of the mean gradient
 
+A block of a stack, such as a bottleneck of ResNet-50, is gathered by itself. All other layers, the first and the last
+ones, are gathered together at the beginning of forward: a collective for each small layer would cost more than it
+saves. A network without stacks is gathered as a whole.
+
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
 collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
 all-reduce, and 1/n of its memory. With reshard_after_forward=false a block keeps its gathered parameters until its
@@ -47,11 +51,13 @@ class FSDP(Program):
         # An explicit mesh: by default fully_shard makes one of GPUs whenever torch was built with GPU support.
         mesh = init_device_mesh(self.device.type, (job.world.processes,))
         reshard = job.options["reshard_after_forward"]
-        for block in stages.blocks(model).values():
-            if any(True for _ in block.parameters()):
-                tuning.compile_forward(block, job)
-                fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
-        fully_shard(model, mesh=mesh, reshard_after_forward=reshard)  # the root last: it orders the blocks' collectives
+        blocks = stages.blocks(model)
+        stacked = [block for name, block in blocks.items() if "." in name]  # in a Sequential, such as a bottleneck
+        for block in blocks.values() if stacked else [model]:
+            tuning.compile_forward(block, job)  # what is called between the hooks that gather and free parameters
+        for block in stacked:
+            fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(model, mesh=mesh, reshard_after_forward=reshard)  # the root last, with all other parameters
         model.to_empty(device=self.device)  # memory for this rank's shards
         weights.reset_statistics(model)
         weights.load(model, job.workload, job.params)  # each rank cuts its shards out of the weights on the host
