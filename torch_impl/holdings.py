@@ -95,7 +95,7 @@ def watchable(program: Any) -> dict[str, nn.Module]:
     """
     whole = program.job.settings.get("compile", False)
     if whole and isinstance(program, FSDP):  # its hooks stay outside of what is compiled
-        return {name or "network": m for name, m in program.model.named_modules() if isinstance(m, FSDPModule)}
+        return {name or "network": each for name, each in program.model.named_modules() if _is_unit(each)}
     if whole and isinstance(program, StagedProgram):
         return {f"stage {index}": network for index, network in enumerate(program.networks)}
     if whole and isinstance(program, PipelineSchedules):
@@ -106,6 +106,11 @@ def watchable(program: Any) -> dict[str, nn.Module]:
     if isinstance(program, StagedProgram):
         return blocks  # a stage may begin with a block that has no parameters
     return {name: block for name, block in blocks.items() if _is_here(block)}
+
+
+def _is_unit(module: nn.Module) -> bool:
+    """Whether fully_shard was called on a module."""
+    return isinstance(module, FSDPModule)
 
 
 def _is_here(block: nn.Module) -> bool:
