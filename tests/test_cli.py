@@ -68,7 +68,7 @@ from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 def test_usage_errors_are_one_line_and_launch_nothing(arguments, facts, tmp_path):
     done = harness(*arguments, cwd=tmp_path)
     refused_command(done, *facts)
-    assert not list(tmp_path.iterdir())
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == []
 
 
 def test_an_unwritable_place_is_the_machines_fault(tmp_path):
@@ -87,7 +87,7 @@ def test_plan_as_json_is_json_and_launches_nothing(tmp_path):
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert {trial["spec"]["workload"] for trial in plan["trials"]} == {"mnist_cnn"}
-    assert not list(tmp_path.iterdir())
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == []
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from refusals import refused, refused_command
 
 from harness import reporting
 from harness.machine import machine_record
-from harness.planning.matrix import make_plan
+from harness.planning.matrix import make_plan, plan_cells
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
-from harness.reporting import naming, sweep, tuned_settings
+from harness.reporting import ladder, naming, sweep, tuned_settings
 from harness.reporting.summary import over_bare_loop, summarize
-from harness.reporting.tables import result_table
+from harness.reporting.tables import ladder_table, result_table
 from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache
 from harness.session import conditions
@@ -88,6 +89,41 @@ def test_which_updates_are_captured(optimizer, precision, captured):
     assert spec_of(optimizer=optimizer, precision=precision).settings["cuda_graphs"] is captured
 
 
+def test_a_ladder_climbs_from_no_setting_to_the_tuned_cell():
+    def rungs(*strategies: str, tracks: tuple[str, ...] = ("ladder",), **known) -> list[TrialSpec]:
+        asked: Any = {"frameworks": ("torch",), "strategies": strategies, "tracks": tracks, "launches": 1} | known
+        return [cell.spec for cell in plan_cells(Request(**asked), make_machine(gpus=2)).trials]
+
+    single = rungs("single")
+    on = [{name for name, value in spec.settings.items() if value} for spec in single]
+    assert len(on) == 4 and on[0] == set() and all(low < high for low, high in itertools.pairwise(on))
+    (tuned,) = rungs("single", tracks=("tuned",))
+    assert single[-1] == tuned and {spec.precision for spec in single} == {"bf16"}
+    assert len({spec.cell for spec in single}) == 4
+    assert len(rungs("fsdp")) == 3  # its steps are not captured, so the last rung would change nothing
+    assert rungs("single", tracks=("tuned", "ladder"))[1:] == single[:-1]
+    assert all(spec.settings["compile"] for spec in rungs("single", settings={"compile": "true"}))
+
+
+def test_a_report_finds_ladders_and_what_each_rung_is_worth(tmp_path):
+    results = []
+    for on, seconds in (((), 8.0), (("a",), 4.0), (("a", "b"), 1.0), (("c",), 2.0)):
+        settings = {name: name in on for name in "abc"}
+        spec = make_spec(track="tuned", settings=settings, variant="".join(on) or "none", chosen_settings=settings)
+        results.append(make_result(spec=spec, block_seconds=((seconds,),)))
+    rungs = ladder.find(summarize(results))
+    # of two cells with one setting each, one cannot stand on the other
+    assert [rung.turned_on for rung in rungs] == ["no setting", "a", "b"]
+    found = ladder_table.table(rungs)
+    assert found.values("over the previous") == (None, 2.0, 4.0)
+    assert found.values("over the first") == (None, 2.0, 8.0)
+    assert not ladder.find(summarize(results[:1]))
+    failed = [replace(results[0], status="diverged"), *results[1:2]]
+    assert not ladder.find(summarize(failed))
+    reporting.write(tmp_path, results)
+    assert "## Ladder of settings" in (tmp_path / "report.md").read_text()
+
+
 def test_one_setting_can_be_chosen_and_names_the_cell():
     spec = spec_of(settings={"compile": "false"})
     assert (spec.settings["compile"], spec.settings["channels_last"]) == (False, True)
@@ -113,7 +149,7 @@ def test_in_a_matrix_a_setting_is_on_where_it_can_be():
         ),
         ({"settings": {"compile": "yes"}}, 2, ["compile: 'yes'", "true, false"]),
         ({"settings": {"comple": "true"}}, 2, ["'comple'", "compile?"]),
-        ({"tracks": ("fast",)}, 2, ["--track 'fast'", "defaults, tuned"]),
+        ({"tracks": ("fast",)}, 2, ["--track 'fast'", "defaults, tuned, ladder"]),
         ({"launches": 0}, 2, ["--launches 0", "1"]),
     ],
 )  # fmt: skip
@@ -159,7 +195,8 @@ def test_settings_are_listed():
     assert "torch" in harness("list", "settings").stdout  # the long columns give way
     rows = json.loads(harness("list", "settings", "--json").stdout)
     assert {row["framework"] for row in rows} >= set(registry.FRAMEWORKS)
-    assert {"framework": "torch", "name": "compile"}.items() <= rows[1].items()
+    names = {row["name"] for row in rows if row["framework"] == "torch"}
+    assert names >= {setting.name for setting in registry.framework("torch").settings}
     assert any("static_graph" in row["name"] and "(ddp)" in row["name"] for row in rows)  # a strategy's own
 
 

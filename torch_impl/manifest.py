@@ -44,27 +44,30 @@ TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
     Setting(
         name="channels_last",
+        rung="eager, tuned",
         summary="images and convolution kernels are stored as NHWC instead of NCHW; cuDNN's kernels for NHWC do not "
         "support float64, so the parity phase uses others; only the losses of the timed run check the NHWC kernels",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(
-        name="compile",
-        summary="torch.compile compiles the network and the loss, forward and backward (inductor, static shapes)",
-        source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
-        synchronized=False,
-    ),
-    Setting(
         name="fused_optimizer",
+        rung="eager, tuned",
         summary="one kernel updates all parameters (fused=True; not for Adagrad); when off, one kernel per operation "
         "(foreach)",
         source="docs.pytorch.org/docs/stable/optim.html",
     ),
     Setting(
         name="cudnn_benchmark",
+        rung="eager, tuned",
         summary="cuDNN tries its algorithms for each new shape and keeps the fastest",
         source=TUNING_GUIDE,
         needs_gpu=True,
+    ),
+    Setting(
+        name="compile",
+        summary="torch.compile compiles the network and the loss, forward and backward (inductor, static shapes)",
+        source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
+        synchronized=False,
     ),
     Setting(
         name="cuda_graphs",

@@ -35,13 +35,14 @@ from harness.workloads import Workload
 @dataclass(frozen=True, kw_only=True)
 class Combination:
     """What the cells made here share. `strategy` has the default options of the track. `has_model`: whether the
-    framework has a model of the workload."""
+    framework has a model of the workload. `held_off`: settings that stay off, unless the request names them."""
 
     workload: Workload
     framework: FrameworkSpec
     strategy: StrategySpec
     track: Track
     has_model: bool = True
+    held_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,9 @@ def _trial(
     normalization, _ = skip_reasons.normalization(strategy, scope)
     cell = SettingCell(optimizer=optimizer, precision=scope.precision_of(combination.track), options=options)
     settings = _settings(combination, scope, cell, normalization)
-    chosen_settings = {name: settings[name] for name in request.settings if name in settings}
+    held_off = [name for name in combination.held_off if settings[name] and name not in request.settings]
+    settings |= dict.fromkeys(held_off, False)
+    chosen_settings = {name: settings[name] for name in (*held_off, *request.settings) if name in settings}
     unit = shape.parts if strategy.parallelism == "data" else math.lcm(shape.parts, shape.devices)
     parity, changed_in_parity = plan_parity(strategy, workload, options, global_batch=shape.global_batch, unit=unit)
     return TrialSpec(

@@ -16,7 +16,7 @@ from harness.planning.plan import Plan, Planned
 from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope, make_scope
-from harness.spec import FrameworkSpec, TrialSpec, registry
+from harness.spec import FrameworkSpec, StrategySpec, Track, TrialSpec, registry
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
 
@@ -79,16 +79,45 @@ def _cells(
             for strategy in framework.strategies:
                 if not request_checks.is_chosen(strategy, scope.request):
                     continue
-                for track in scope.tracks:
-                    combination = Combination(
-                        workload=workload,
-                        framework=framework,
-                        strategy=track_settings.strategy_on(strategy, track),
-                        track=track,
-                        has_model=has_model,
-                    )
-                    cells += make_cells(combination, scope, unavailable=unavailable[framework.name])
+                cells += _of_strategy(
+                    workload, framework, strategy, scope, has_model=has_model, unavailable=unavailable[framework.name]
+                )
     return cells
+
+
+def _of_strategy(
+    workload: Workload,
+    framework: FrameworkSpec,
+    strategy: StrategySpec,
+    scope: Scope,
+    *,
+    has_model: bool,
+    unavailable: str,
+) -> list[Planned]:
+    """The cells of a strategy on every track, then those of the ladder that are not among them."""
+
+    def cells_on(track: Track, held_off: tuple[str, ...] = ()) -> list[Planned]:
+        combination = Combination(
+            workload=workload,
+            framework=framework,
+            strategy=track_settings.strategy_on(strategy, track),
+            track=track,
+            has_model=has_model,
+            held_off=held_off,
+        )
+        return make_cells(combination, scope, unavailable=unavailable)
+
+    cells = [cell for track in scope.tracks for cell in cells_on(track)]
+    ladder: list[Planned] = []
+    for held_off in reversed(track_settings.rungs(framework)) if scope.ladder else ():  # the tuned cell first
+        seen = [_without_names(cell) for cell in (*cells, *ladder)]
+        ladder += [cell for cell in cells_on("tuned", held_off) if _without_names(cell) not in seen]
+    return cells + ladder[::-1]
+
+
+def _without_names(cell: Planned) -> TrialSpec:
+    """What a cell does, without how it was asked for: a rung may change nothing for a strategy."""
+    return replace(cell.spec, chosen_settings={}, variant="")
 
 
 def _check_effect(request: Request, specs: Sequence[TrialSpec]) -> None:

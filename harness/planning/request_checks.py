@@ -27,6 +27,8 @@ from harness.spec.limits import check_limits
 from harness.workloads import Workload
 
 TRACKS: tuple[Track, ...] = get_args(Track)
+LADDER = "ladder"
+"""A value of --track: tuned cells, each with more of the settings than the one before."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 LAST_BATCHES: tuple[LastBatch, ...] = get_args(LastBatch)

@@ -35,7 +35,10 @@ class CellRequest:
     global_batch: Annotated[int | None, Limits(least=1, most=MOST_SAMPLES)] = None
     "Samples per step over all devices. Default: the workload's own."
     tracks: tuple[str, ...] = ("defaults",)
-    "defaults: each framework without optional settings. tuned: with the best known ones. defaults,tuned runs both."
+    (
+        "defaults: each framework without optional settings. tuned: with the best known ones. ladder: from no setting "
+        "to the tuned track, with more of them on each rung. defaults,tuned runs both."
+    )
     settings: Mapping[str, str] = field(default_factory=dict)
     "Turns a setting on or off, whatever the track, e.g. compile=false. Can be repeated. See `list settings`."
     optimizer: str | None = None

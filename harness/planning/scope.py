@@ -22,6 +22,7 @@ class Scope:
     device_counts: tuple[int, ...]
     preset: str
     tracks: tuple[Track, ...]
+    ladder: bool  # whether --track has it
     precision: Precision | None
     batch_norm: Normalization | None
     timeout_seconds: float
@@ -43,7 +44,8 @@ def make_scope(request: Request, machine: Machine) -> Scope:
     checked_precision = (
         request_checks.one_of("--precision", precision, request_checks.PRECISIONS) if precision else None
     )
-    tracks: list[Track] = [request_checks.one_of("--track", track, request_checks.TRACKS) for track in request.tracks]
+    known = (*request_checks.TRACKS, request_checks.LADDER)
+    wanted = [request_checks.one_of("--track", track, known) for track in request.tracks]
     platform = request_checks.resolve_platform(request, machine)
     device_counts = request_checks.device_counts(request, machine, platform)
     preset = request.preset or ("smoke" if platform == "cpu" else "standard")
@@ -60,7 +62,8 @@ def make_scope(request: Request, machine: Machine) -> Scope:
         platform=platform,
         device_counts=device_counts,
         preset=preset,
-        tracks=tuple(dict.fromkeys(tracks)),
+        tracks=tuple(track for track in request_checks.TRACKS if track in wanted),
+        ladder=request_checks.LADDER in wanted,
         precision=checked_precision,
         batch_norm=request_checks.one_of("--batch-norm", batch_norm, request_checks.NORMALIZATIONS)
         if batch_norm

@@ -20,6 +20,16 @@ def strategy_on(strategy: StrategySpec, track: Track) -> StrategySpec:
     return replace(strategy, options=options)
 
 
+def rungs(framework: FrameworkSpec) -> list[tuple[str, ...]]:
+    """For each rung of --track ladder, from none to all of the tuned track's settings: those that are held off."""
+    named = [setting.rung or setting.name for setting in framework.settings]
+    order = list(dict.fromkeys(named))
+    return [
+        tuple(s.name for s, rung in zip(framework.settings, named, strict=True) if order.index(rung) >= height)
+        for height in range(len(order) + 1)
+    ]
+
+
 def resolve(
     framework: FrameworkSpec,
     strategy: StrategySpec,

@@ -9,6 +9,7 @@ from harness.reporting import (
     descriptions,
     disturbed_launches,
     figures,
+    ladder,
     parity_section,
     provenance,
     sweep,
@@ -22,6 +23,7 @@ from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Re
 from harness.reporting.summary import Cell
 from harness.reporting.tables import (
     epochs_table,
+    ladder_table,
     loading_table,
     placement_table,
     result_table,
@@ -36,6 +38,10 @@ EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
     "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
     "single program that runs on all devices cannot be traced, nor can a strategy with several processes."
+)
+LADDER_NOTE = (
+    "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "
+    "optimizer. It shows what each step of tuning is worth."
 )
 PLACEMENT_NOTE = (
     "What each device held, took and sent in the timed program, read from its live tensors after the timed blocks. "
@@ -59,6 +65,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _trainings(training.trained(cells))
     body += figures.find(cells)
     body += _sweeps(cells)
+    body += _ladders(cells)
     body += _settings(cells)
     body += _timelines(cells)
     body += _placement(cells)
@@ -107,6 +114,14 @@ def _sweeps(cells: Sequence[Cell]) -> list[Node]:
         )
         for found in sweep.find(cells)
     ]
+
+
+def _ladders(cells: Sequence[Cell]) -> list[Node]:
+    rungs = ladder.find(cells)
+    if not rungs:
+        return []
+    table = ladder_table.table(rungs)
+    return [Section("Ladder of settings", (paragraph(LADDER_NOTE), table, COLUMNS_MEAN, meanings(table)))]
 
 
 def _settings(cells: Sequence[Cell]) -> list[Node]:

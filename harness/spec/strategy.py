@@ -45,12 +45,14 @@ class Setting:
     - in a strategy that is not listed in `strategies`, if any are listed.
 
     `source`: who says that it makes the framework faster (documentation or a measurement).
+    `rung`: settings of the same rung are turned on together by --track ladder. By default each has a rung of its own.
     `environment`: variables that workers get while it is on; one that the user has set keeps the user's value.
     """
 
     name: str
     summary: str
     source: str
+    rung: str = ""
     needs_gpu: bool = False
     obstacle: Obstacle = ""
     synchronized: bool = True

@@ -478,8 +478,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/matrix.py",
-                        "                        has_model=has_model,\n",
-                        "                        has_model=registry.has_model(framework, workload.name),\n",
+                        "            has_model=has_model,\n",
+                        "            has_model=registry.has_model(framework, workload.name),\n",
                     ),
                 ),
                 tests=("test_large_plans::test_what_frameworks_have_is_looked_up_once_and_not_for_each_cell",),
