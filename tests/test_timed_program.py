@@ -17,7 +17,7 @@ from harness.layers import Residual, with_rounding
 from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
 from harness.reference.golden import Golden
-from harness.spec import OptimizerSpec
+from harness.spec import OptimizerSpec, optimizers
 from harness.worker import after_blocks
 from harness.worker.rank_agreement import Agreement
 
@@ -112,9 +112,13 @@ def test_replicas_may_not_differ():
 
 @pytest.mark.parametrize("name", ["optimizer/updates", "optimizer/fc.weight/step", "optimizer/0/count"])
 def test_every_count_of_updates_is_read(name):
-    assert timed_program.updates_counted({name: np.array([7])}, 7).passed
-    assert not timed_program.updates_counted({name: np.array(6)}, 7).passed
-    assert timed_program.updates_counted({"model/steps": np.array(6)}, 7).passed
+    constant = make_spec().optimizer
+    scheduled = optimizers.parse("sgd:schedule=step,step_size=9", constant)
+    for optimizer in (constant, scheduled):
+        assert timed_program.updates_counted({name: np.array([7])}, 7, optimizer).passed
+        assert not timed_program.updates_counted({name: np.array(6)}, 7, optimizer).passed
+    assert timed_program.updates_counted({"model/steps": np.array(6)}, 7, constant).passed
+    assert not timed_program.updates_counted({"model/steps": np.array(7)}, 7, scheduled).passed  # nothing counts
 
 
 def test_a_further_step_moves_unless_rounding_swallows_it():

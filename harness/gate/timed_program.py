@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.gate import timed_curve
 from harness.gate.distances import distance, norm, unchanged, worst_of
-from harness.spec import Check, OptimizerSpec, Precision, Quantity, TrialSpec
+from harness.spec import Check, OptimizerSpec, Precision, Quantity, TrialSpec, optimizers
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 
@@ -126,12 +126,21 @@ def matrix_rate(precision: Precision, *, reached: float, possible: float) -> Che
     )
 
 
-def updates_counted(state: Arrays, steps: int) -> Check:
-    """What an optimizer or a schedule counted, in every entry of a program's state that is such a count."""
-    for name, array in state.items():
-        if name.startswith("optimizer/") and name.rpartition("/")[2] in COUNTS and array.item() != steps:
+def updates_counted(state: Arrays, steps: int, optimizer: OptimizerSpec) -> Check:
+    """What an optimizer or a schedule counted, in every entry of a program's state that is such a count.
+
+    There must be one where the next update depends on it.
+    """
+    counts = {name: array for name, array in state.items() if name.startswith("optimizer/") and _counts(name)}
+    for name, array in counts.items():
+        if array.item() != steps:
             return finding("updates counted", f"{name} is {array.item():g} after {steps} updates")
-    return finding("updates counted", "")
+    needs_one = optimizers.scheduled(optimizer) or optimizer.name in ("adam", "adamw")
+    return finding("updates counted", "its state has no count of its updates" if needs_one and not counts else "")
+
+
+def _counts(name: str) -> bool:
+    return name.rpartition("/")[2] in COUNTS
 
 
 COUNTS = ("step", "steps", "count", "updates")

@@ -17,6 +17,7 @@ WORDS = {
     "evaluated losses": "losses and accuracies of evaluations",
     "state after evaluations": "that evaluations change nothing",
     "resumed training": "steps from the saved state",
+    "updates counted": "the saved count of updates",
 }
 """Evaluated accuracies are checked wherever evaluated losses are."""
 

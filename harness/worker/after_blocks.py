@@ -110,16 +110,17 @@ def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[
     """From the initial weights again, by the same compiled program and in calls as in the blocks: is the curve the
     curve, are its steps as slow, and does the optimizer count them?"""
     spec, program, golden = context.spec, context.program, context.golden
+    each = _updates_of_a_step(context)
     counted = program.state()
     if counted is not None:
-        yield timed_program.updates_counted(counted, context.made.steps * _updates_of_a_step(context))
+        yield timed_program.updates_counted(counted, context.made.steps * each, spec.optimizer)
     program.load_state(initial_state(context))
     first = context.draft.timing.losses
     steps = len(first) if golden is None else len(golden.losses)
     losses, seconds = _run_curve(context, steps)
     counted = program.state()
     if counted is not None:
-        yield timed_program.updates_counted(counted, steps * _updates_of_a_step(context))
+        yield timed_program.updates_counted(counted, steps * each, spec.optimizer)
     if golden is not None:
         if spec.algorithm != "asynchronous":
             allowed = timed_curve.tolerances(golden, spec.precision, spec.tolerances).losses

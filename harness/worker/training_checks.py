@@ -18,6 +18,7 @@ from harness.datasets import Batches, Step, epochs_of
 from harness.gate import trained
 from harness.gate.distances import unchanged
 from harness.gate.runs import normalization
+from harness.gate.timed_program import updates_counted
 from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
@@ -203,16 +204,17 @@ class TrainingChecks:
 
     def resume(self, steps: Sequence[Step], *, made: int) -> None:
         """Save the state, make some steps, load the state, and make the same steps: the weights must be the same.
-
-        Call it at the end of a training: it makes further steps.
-        """
+        Call it at the end of a training: it makes further steps. `made`: the updates before it."""
         if self.spec.algorithm == "asynchronous":
             self.unchecked["resumed training"] = "no two runs are equal"
             return
         self.context.draft.progress("checking the saved state")
         program, agree = self.program, self.context.agree
         steps = steps[: timing.whole_rounds(RESUMED_STEPS, of=self.spec.steps_per_call)]
-        saved = agree.arrays("state", program.state() or {})
+        state = program.state()
+        if state is not None:
+            self.found.append(updates_counted(state, made, self.spec.optimizer))
+        saved = agree.arrays("state", state or {})
         before = self._weights().replicas
         straight = self._after(steps)
         program.load_state(saved)
@@ -224,9 +226,9 @@ class TrainingChecks:
 
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:
         """The weights of each replica after these steps."""
+        place, whole, dtype = self.program.place, self.epochs.whole, self.context.dtype
         for call in in_calls(steps, of=self.spec.steps_per_call):
-            dtype = self.context.dtype
-            make_steps(self.program, [self.program.place(self.epochs.whole(step, dtype=dtype)) for step in call])
+            make_steps(self.program, [place(whole(step, dtype=dtype)) for step in call])
         self.program.sync()
         return self._weights().replicas
 

@@ -28,6 +28,7 @@ SMALL: Any = {"workload": "classifier", "size": "base"}
 MOMENTUM: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9"}}
 NESTEROV: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9,nesterov=true"}}
 SCHEDULED = "sgd:learning_rate=0.01,momentum=0.9,warmup_steps=10,schedule=cosine,total_steps=120"
+RARELY = "sgd:learning_rate=0.01,schedule=step,step_size=1000"  # not once in these trainings
 DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
 CELLS = {
     "torch single": Cell("single", **SMALL, known=training()),
@@ -36,6 +37,9 @@ CELLS = {
     "tf single momentum": Cell("single", **MOMENTUM),
     "tf single nesterov": Cell("single", **NESTEROV),
     "torch ddp scheduled": Cell("ddp", **SMALL, known=training() | {"optimizer": SCHEDULED}),
+    "torch ddp rarely": Cell("ddp", **SMALL, known=training() | {"optimizer": RARELY}),
+    "jax single rarely": Cell("single", **SMALL, known=training() | {"optimizer": RARELY}),
+    "tf single rarely": Cell("single", **SMALL, known=training() | {"optimizer": RARELY}),
     "torch ddp": Cell("ddp", **SMALL, known=training()),
     # without worker processes, which fork once more: the tests' interpreter is forked already
     "torch ddp loading": Cell("ddp", **SMALL, known=loader()),
@@ -573,6 +577,46 @@ def tf_saved_without_the_optimizer():
     from tf_impl.program import Program
 
     without_optimizer(Program)
+
+
+def without_counts(program):
+    """A state without what counts updates. Its next steps are the same, as the rate changes much later."""
+
+    def change(original):
+        def state(self):
+            whole = original(self)
+            if whole is None:
+                return None
+            fired()
+            return {name: array for name, array in whole.items() if name.rpartition("/")[2] not in ("updates", "count")}
+
+        return state
+
+    replaced(program, "state", change)
+
+
+@planted_when_trained("torch ddp rarely", by="updates counted")
+def saved_without_the_count():
+    """A checkpoint does not say how far the schedule is."""
+    from torch_impl.program import Program
+
+    without_counts(Program)
+
+
+@planted_when_trained("jax single rarely", by="updates counted")
+def jax_saved_without_the_count():
+    """The same in JAX."""
+    from jax_impl.program import Program
+
+    without_counts(Program)
+
+
+@planted_when_trained("tf single rarely", by="updates counted")
+def tf_saved_without_the_count():
+    """The same in TensorFlow."""
+    from tf_impl.program import Program
+
+    without_counts(Program)
 
 
 @planted_when_trained("torch ddp")
