@@ -252,6 +252,7 @@ class Unchecked:
     """In place of a training's checks, of which a program that computes nothing would pass none."""
 
     step_updates = SimpleNamespace(starts_at=lambda checked, steps: checked)
+    samples = SimpleNamespace(took=lambda kept: None)
 
     def choose(self, number, steps):
         return -1, set()
@@ -271,6 +272,6 @@ def test_a_training_makes_whole_calls_and_what_is_left_one_by_one(tmp_path):
 
 def test_an_input_that_ends_within_a_call_is_noticed(tmp_path):
     trained = trainer(several(FakeProgram(0.25)), tmp_path, steps_per_call=2)
-    loader: Any = SimpleNamespace(epoch=lambda number: iter(["first", "second", "third"]))
+    loader: Any = SimpleNamespace(epoch=lambda number: iter([{"x": [], "y": []}] * 3))
     with pytest.raises(RuntimeError, match=r"\b2 of 6\b"):
         trained.run(loader=loader, folder=None)

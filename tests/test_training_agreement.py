@@ -70,6 +70,7 @@ def test_samples_are_known_by_their_content_in_any_layout():
     assert took(IMAGES) == expected
     assert took(IMAGES.transpose(0, 3, 1, 2), pairs=3) == expected
     assert delivered.read_back(None, input_shape=SHAPE) == ()
+    assert list(delivered.parts(None, "y")) == []
     assert delivered.read_back({"x": IMAGES, "y": None}, input_shape=SHAPE) == expected
 
 
@@ -88,3 +89,16 @@ def test_samples_are_known_by_their_content_in_any_layout():
 def test_all_samples_of_a_step_must_be_taken_equally_often(ranks, right):
     expected = delivered.fingerprints(IMAGES, input_shape=SHAPE)
     assert (delivered.wrong(expected, [took(x) for x in ranks], padding=NOTHING) == "") is right
+
+
+def test_the_labels_of_a_step_are_known_in_any_order_and_format():
+    labels = np.array([3, 1, 3, 0, 9])
+    right = delivered.label_sum([labels])
+    assert delivered.label_sum([labels[:2], labels[:1:-1]]) == right  # of two ranks
+    assert delivered.label_sum([labels.reshape(5, 1)]) == right
+    padded = np.array([[3, 1.2], [1, 1.2], [3, 1.2], [0, 1.2], [9, 1.2], [0, 0]], np.float32)
+    assert delivered.label_sum([padded]) == right
+    assert delivered.label_sum([np.array([2, 2, 3, 0, 9])]) != right  # whose sum is the same
+    assert delivered.is_multiple(2 * right, of=right, at_most=2)
+    assert not delivered.is_multiple(2 * right, of=right, at_most=1)
+    assert not delivered.is_multiple(0, of=right, at_most=2)

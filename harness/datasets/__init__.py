@@ -81,6 +81,10 @@ class Batches:
         x, y = self._transform(self._arrays["x"][chosen]), self._arrays["y"][chosen]
         return {"x": x.astype(dtype, copy=False), "y": y if y.dtype.kind == "i" else y.astype(dtype, copy=False)}
 
+    def targets(self, chosen: np.ndarray) -> np.ndarray:
+        """The targets of the chosen samples, as they are stored."""
+        return self._arrays["y"][chosen]
+
     def __len__(self) -> int:
         """The number of samples."""
         return len(self._arrays["y"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from harness.worker import timing
 from harness.worker.rank_agreement import Agreement
@@ -24,6 +23,16 @@ class Totals:
     first_step_seconds: float = 0.0
     wait_seconds: float = 0.0
     report_seconds: float = 0.0
+
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss of the samples so far."""
+        return self.loss / self.samples
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of training."""
+        return self.samples / self.seconds
 
 
 class Chunks:
@@ -61,11 +70,3 @@ class Chunks:
     def most_steps(self, wanted: int) -> int:
         """`wanted` steps, or as many as fit into CHUNK_BYTES, but no fewer than two, and whole calls."""
         return timing.whole_rounds(min(wanted, max(2, CHUNK_BYTES // self.step_bytes)), of=self.per_call)
-
-
-def keeping(placed: Iterator[Any], kept: dict[int, Any], *, at: int, wanted: set[int]) -> Iterator[Any]:
-    """The placed batches, of which the wanted ones are kept, by their step. `at`: the first one's step."""
-    for step, batch in enumerate(placed, start=at):
-        if step in wanted:
-            kept[step] = batch
-        yield batch

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,21 +23,45 @@ def fingerprints(x: np.ndarray, *, input_shape: Sequence[int]) -> Fingerprints:
 
 def read_back(placed: Any, *, input_shape: Sequence[int]) -> Fingerprints:
     """The samples of a placed batch that this process holds, padding included."""
-    return tuple(number for x in inputs(placed) for number in fingerprints(x, input_shape=input_shape))
+    arrays = (array for x in parts(placed, "x") for array in _on_host(x))
+    return tuple(number for array in arrays for number in fingerprints(array, input_shape=input_shape))
 
 
-def inputs(placed: Any) -> Iterator[np.ndarray]:
-    """The inputs in a placed batch, which is (x, y) or a nest of such pairs, or None if another rank placed it."""
+def label_sum(targets: Sequence[Any]) -> int:
+    """A number for the labels in these targets, whatever their order: that of two batches together is the sum of both.
+
+    Padded targets (harness.datasets.padded) are rows of a label and a factor, which is 0 for padding.
+    """
+    total = 0
+    for target in targets:
+        for array in _on_host(target):
+            if array.dtype.kind == "f":
+                rows = array.reshape(-1, 2)
+                array = rows[rows[:, 1] != 0, 0].astype(np.int64)
+            for label, count in zip(*np.unique(array, return_counts=True), strict=True):
+                total += zlib.crc32(str(int(label)).encode()) * int(count)
+    return total
+
+
+def is_multiple(taken: int, *, of: int, at_most: int) -> bool:
+    """Whether a step's labels were taken by one rank after another, or whole by several, as in a pipeline."""
+    return any(taken == times * of for times in range(1, at_most + 1))
+
+
+def parts(placed: Any, name: Literal["x", "y"]) -> Iterator[Any]:
+    """The inputs or the targets in a placed batch, as they lie.
+
+    The batch is (x, y) or a nest of such pairs, or None if another rank placed it.
+    """
     if placed is None:
         return
     if isinstance(placed, Mapping):
-        yield placed["x"]
-        return
-    if len(placed) == 2 and all(_is_array(item) for item in placed):
-        yield from _on_host(placed[0])
-        return
-    for item in placed:
-        yield from inputs(item)
+        yield placed[name]
+    elif len(placed) == 2 and all(_is_array(item) for item in placed):
+        yield placed[0 if name == "x" else 1]
+    else:
+        for item in placed:
+            yield from parts(item, name)
 
 
 def _is_array(item: Any) -> bool:

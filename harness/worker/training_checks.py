@@ -7,7 +7,6 @@ reason. harness/gate/trained.py has the comparisons.
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +22,11 @@ from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.spec.optimizers import rate
-from harness.worker import delivered, timing
+from harness.worker import timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
-from harness.worker.delivered import Fingerprints
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
+from harness.worker.sample_check import SampleCheck
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
 STEP_FLOPS = 1e9
@@ -35,7 +34,6 @@ STEP_FLOPS = 1e9
 WHOLE_FLOPS = 1e10
 """The same for all checked steps of a process, and for the last evaluation of the validation samples and of the test
 set: a second or two each."""
-READ_BYTES = 2**21  # of inputs that are read back from the devices in an epoch, in whole steps, but at least two steps
 RESUMED_STEPS = 3
 
 
@@ -48,10 +46,9 @@ class TrainingChecks:
         self.spec, self.workload, self.program = context.spec, context.job.workload, context.program
         self.found: list[Check] = []
         self.unchecked: dict[Quantity, str] = {}
-        self.digests: list[int] = []  # of each epoch
         self.forward_flops = self.workload.flops_per_unit() / 3  # of one sample
         self.flops_left = WHOLE_FLOPS  # for steps
-        self.taken: dict[int, Fingerprints] = {}  # of this epoch, by step
+        self.samples = SampleCheck(context)
         self.before: _Weights | None = None
         self.steps_checked = 0
         batches = self.epochs.batches
@@ -68,7 +65,7 @@ class TrainingChecks:
         self.found = list(found)
         unchecked, why = dict(self.unchecked), self.step_updates.unchecked()
         unchecked |= {"step updates": why} if why else {}
-        known: Any = {"checks": found, "unchecked": unchecked, "sample_digests": tuple(self.digests)}
+        known: Any = {"checks": found, "unchecked": unchecked, "sample_digests": tuple(self.samples.digests)}
         self.context.draft.note_training(**known)
 
     # Which steps are looked at, and what they took.
@@ -81,36 +78,11 @@ class TrainingChecks:
         rng = np.random.default_rng([self.spec.seed, number, 0xC8EC])
         checked = int(rng.integers(len(steps) // 2, len(steps))) if number else len(steps) - 1
         checked -= checked % self.spec.steps_per_call  # the first step of its call
-        sample = 4 * math.prod(self.workload.input_shape) * self.spec.global_batch
-        count = min(len(steps), max(2, READ_BYTES // sample))
-        self.taken = {}
-        return checked, {checked, *rng.choice(len(steps), count, replace=False).tolist()}
-
-    def took(self, batches: Mapping[int, Any]) -> None:
-        """This rank trained on these placed batches, by their step."""
-        for step, placed in batches.items():
-            self.taken[step] = delivered.read_back(placed, input_shape=self.workload.input_shape)
+        return checked, {checked} | self.samples.choose(len(steps), rng)
 
     def compare_samples(self, number: int, steps: Sequence[Step]) -> None:
         """Compare what all ranks took in an epoch with the samples of its steps."""
-        agree, shape = self.context.agree, self.workload.input_shape
-        wanted = sorted(self.taken)
-        of_ranks = agree.gather(f"samples{number}", {str(step): list(self.taken[step]) for step in wanted})
-        padding, *_ = delivered.fingerprints(np.zeros((1, *shape)), input_shape=shape)
-        digest, wrong = 0, ""
-        for at in wanted:
-            samples = self.epochs.batches.gather(steps[at].chosen, dtype=self.context.dtype)["x"]
-            expected = delivered.fingerprints(samples, input_shape=shape)
-            numbers = dict(zip(expected, steps[at].chosen.tolist(), strict=True))
-            own = [numbers.get(print_, -1) for print_ in self.taken[at] if print_ != padding]
-            digest = zlib.crc32(np.array(own, np.int64).tobytes(), digest)
-            if of_ranks and not wrong:
-                of_step = [tuple(rank[str(at)]) for rank in of_ranks]
-                said = delivered.wrong(expected, of_step, padding=padding)
-                wrong = said and f"in epoch {number + 1}, step {at}: {said}"
-        self.digests.append(digest)
-        if of_ranks:  # rank 0
-            self.found.append(finding("samples", wrong))
+        self.found += self.samples.compare(number, steps)
 
     # One step.
 

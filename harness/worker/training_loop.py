@@ -20,10 +20,11 @@ from harness.contract import Loader
 from harness.datasets import Batches, Step, epochs_of
 from harness.spec import CHECKED_LOSSES, Epoch, codec
 from harness.worker.calls import in_calls, make_steps
-from harness.worker.chunks import Chunks, Totals, keeping
+from harness.worker.chunks import Chunks, Totals
 from harness.worker.context import Context
 from harness.worker.divergence import TargetMet, check_loss
 from harness.worker.evaluation import evaluate_samples, mean
+from harness.worker.sample_check import Kept
 from harness.worker.training_checks import TrainingChecks
 
 
@@ -119,15 +120,15 @@ class Trainer:
             if done == checked:
                 self.checks.before_step(steps[checked])
             placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
-            kept: dict[int, Any] = {}
-            took, wait, losses = self.train_chunk(chunk, keeping(placed, kept, at=done, wanted=read_back))
+            kept = Kept(read_back)
+            took, wait, losses = self.train_chunk(chunk, kept.passing(placed, at=done))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             totals.first_step_seconds += took if not self.chunks.steps else 0.0
             totals.seconds, totals.wait_seconds = totals.seconds + took, totals.wait_seconds + wait
             self.chunks.add(took, len(chunk), counts=done not in alone)
             self.read_losses(chunk, losses, totals, done=done, steps=len(steps))
-            self.checks.took(kept)
+            self.checks.samples.took(kept)
             if done == checked:
                 loss = self.program.loss(losses[0])
                 self.checks.after_step(steps[checked], loss, number=number, made=self.position.steps + checked)
@@ -140,7 +141,7 @@ class Trainer:
             first_step_seconds=totals.first_step_seconds,
             wait_seconds=totals.wait_seconds,
             report_seconds=totals.report_seconds,
-            train_loss=totals.loss / totals.samples,
+            train_loss=totals.mean_loss,
         )
 
     def read_losses(
@@ -153,8 +154,7 @@ class Trainer:
             self.check(loss, self.position.steps + done + index)
             totals.loss += loss * len(step.chosen)
             totals.samples += len(step.chosen)
-        rate = totals.samples / totals.seconds
-        self.report(done + len(chunk), steps=steps, loss=totals.loss / totals.samples, rate=rate)
+        self.report(done + len(chunk), steps=steps, loss=totals.mean_loss, rate=totals.rate)
         totals.report_seconds += time.perf_counter() - before
 
     def resident(self, chunk: Sequence[Step]) -> Iterator[Any]:

@@ -269,6 +269,30 @@ def batch_repeated_after_five_steps():
     replaced(ThreadedLoader, "epoch", change)
 
 
+@planted_when_trained("jax single loading")
+def one_batch_taken_twice():
+    """In the second epoch the tenth batch is the ninth, where few inputs are read back, as for large images."""
+    from harness.worker import sample_check
+    from jax_impl.loader import ThreadedLoader
+
+    sample_check.READ_BYTES = 0
+
+    def change(original):
+        def epoch(self, number):
+            before = None
+            for index, batch in enumerate(original(self, number)):
+                if (number, index) == (1, 9):
+                    fired()
+                    yield before
+                else:
+                    yield batch
+                before = batch
+
+        return epoch
+
+    replaced(ThreadedLoader, "epoch", change)
+
+
 @planted_when_trained("tf mirrored loading")
 def five_batches_for_ever():
     """After five batches, the first five come again."""
