@@ -1,6 +1,6 @@
 """What JAX offers here. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Platform, Setting, StrategySpec
+from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Option, Platform, Setting, StrategySpec
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
@@ -90,12 +90,20 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="fsdp",
-            summary="jit with parameters and optimizer state sharded over the devices too, and gathered when used",
+            summary="jit with parameters and optimizer state sharded too; each layer gathers its parameters for use",
             processes="one",
             one_step_per_call="",
             min_devices=2,
             normalization="global",
             other_normalizations={"per_device": ""},
+            options=(
+                Option(
+                    name="reshard_after_forward",
+                    summary="gathered kernels are freed after forward and gathered again for backward",
+                    default=True,
+                    role="reshard_after_forward",
+                ),
+            ),
             holds="part",
             replicated="tensors with no dimension that the number of devices divides; of the others, those in use",
             sharded="parameters, gradients, optimizer state, and the batch",

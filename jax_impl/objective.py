@@ -20,13 +20,13 @@ ValueAndGrad = Callable[[weights.Params, Any, jax.Array, jax.Array], tuple[tuple
 Evaluation = Callable[[weights.Params, Any, jax.Array, jax.Array], jax.Array]
 
 
-def make_objective(job: Job, *, axis_name: str | None = None) -> Objective:
+def make_objective(job: Job, *, axis_name: str | None = None, layer: models.Layer | None = None) -> Objective:
     """(params, batch_stats, x, y) to the mean loss of these samples and BatchNorm's new running statistics.
 
     BatchNorm normalizes by the samples that one call sees. Under a mapped axis these are the samples of one device;
-    with `axis_name`, BatchNorm shares its statistics over that axis.
+    with `axis_name`, BatchNorm shares its statistics over that axis. `layer`: see models.Network.
     """
-    known = {"axis_name": axis_name, "momentum": job.statistics_momentum}
+    known: dict[str, Any] = {"axis_name": axis_name, "momentum": job.statistics_momentum, "layer": layer}
     model = models.build(job.workload, precision=job.precision, **known)
     loss_fn = losses.get(job.workload.loss)
 
@@ -65,14 +65,16 @@ def with_accumulation(value_and_grad: ValueAndGrad, job: Job) -> ValueAndGrad:
     return accumulate
 
 
-def make_evaluation(job: Job, *, axis_name: str | None = None, own_statistics: bool = False) -> Evaluation:
+def make_evaluation(
+    job: Job, *, axis_name: str | None = None, own_statistics: bool = False, layer: models.Layer | None = None
+) -> Evaluation:
     """(params, batch_stats, x, y) to loss and accuracy, as one array; BatchNorm normalizes with running statistics.
 
     x and y are as a step takes them; of several accumulation steps, one at a time is in memory. With `axis_name`,
     running statistics and results are averaged over that mapped axis. With `own_statistics`, running statistics have a
-    leading axis with one entry per device, and their mean is used.
+    leading axis with one entry per device, and their mean is used. `layer`: see models.Network.
     """
-    model = models.build(job.workload, precision=job.precision, inference=True)
+    model = models.build(job.workload, precision=job.precision, inference=True, layer=layer)
     measure = losses.evaluation(job.workload.loss)
 
     def evaluate(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -29,7 +29,14 @@ def run(*command):
 @pytest.fixture(scope="module")
 def programs():
     lines = run(TESTS / "rooms" / "jax_shardings.py").splitlines()
-    return {(row["strategy"], row["steps"]): row for row in map(json.loads, lines)}
+    rows = [json.loads(line) for line in lines]
+    return {
+        (
+            row["strategy"] + (" keeping" if row["options"].get("reshard_after_forward") is False else ""),
+            row["steps"],
+        ): row
+        for row in rows
+    }
 
 
 def size(shape):
@@ -60,17 +67,25 @@ def test_replicated_state_is_whole_on_every_device(programs, strategy):
         assert programs[strategy, 1][name] == PARAMETERS
 
 
-def test_fsdp_gathers_twice_and_reduces_once(programs):
-    found = dict(programs["fsdp", 1]["collectives"])
-    forward = sum(size(shape) for shape in SIZES.values() if cut(shape))
-    # the first layer's weight is needed on the way back as little as any bias: no gradient of the images is asked for
-    backward = sum(
-        size(shape) for name, shape in SIZES.items() if cut(shape) and "weight" in name and "conv1" not in name
-    )
-    assert found.pop("all-gather") == forward + backward
+FORWARD = {name for name, shape in SIZES.items() if cut(shape)}
+# the first layer's weight is needed on the way back as little as any bias: no gradient of the images is asked for
+BACKWARD = {name for name in FORWARD if "weight" in name and "conv1" not in name}
+
+
+@pytest.mark.parametrize(("strategy", "gathered"), [("fsdp", (FORWARD, BACKWARD)), ("fsdp keeping", (FORWARD,))])
+def test_fsdp_gathers_once_or_twice_and_reduces_once(programs, strategy, gathered):
+    found = dict(programs[strategy, 1]["collectives"])
+    assert found.pop("all-gather") == sum(size(SIZES[name]) for names in gathered for name in names)
     # what reduce-scatter gives back is one of 2 parts
     assert found.pop("all-reduce", 0) + 2 * found.pop("reduce-scatter", 0) == PARAMETERS + LOSS
     assert not found
+
+
+def test_fsdp_recomputes_the_gathered_weights_and_nothing_else(programs):
+    found = dict(programs["fsdp", 1]["recomputed"])
+    assert found.pop("all-gather") == len(BACKWARD)
+    assert not {"convolution", "dot"} & found.keys()
+    assert not programs["fsdp keeping", 1]["recomputed"]
 
 
 def test_fsdp_holds_parts_of_parameters_and_optimizer_state(programs):

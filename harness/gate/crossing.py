@@ -73,8 +73,9 @@ def _in_precision(size: float, cell: Cell) -> Range:
 def _shards(cell: Cell) -> dict[str, Range]:
     """What crosses where each device has a part of every parameter.
 
-    PyTorch gathers in every accumulation step, in parts that it pads to equal length, and does as the option says. XLA
-    may gather once and keep the tensor, or not gather at all what backward does not need.
+    PyTorch, with a process for each device, gathers in every accumulation step, in parts that it pads to equal length.
+    Where one program drives all devices, XLA gathers a tensor that can be cut evenly at least once. It may gather it
+    again for backward if the option says so.
     """
     count, option = cell.spec.devices, cell.spec.option("reshard_after_forward")
     padded, divisible = 0.0, 0.0
@@ -83,12 +84,10 @@ def _shards(cell: Cell) -> dict[str, Range]:
         padded += size * -(-rows // count) * count / rows
         divisible += size if any(length % count == 0 for length in parameter.shape) else 0
     reduced = _in_precision(cell.parameter_bytes, cell)
-    if option is None:
-        return {
-            "all_gather": (_in_precision(divisible, cell)[0], 2 * divisible),
-            "reduce_scatter": reduced,
-        }
-    gathered = padded * (2 if option else 1) * cell.spec.accumulation_steps
+    gathers = 1 if option is False else 2
+    if cell.strategy.processes == "one":
+        return {"all_gather": (_in_precision(divisible, cell)[0], gathers * divisible), "reduce_scatter": reduced}
+    gathered = padded * gathers * cell.spec.accumulation_steps
     return {"all_gather": (gathered, gathered), "reduce_scatter": (padded, padded)}
 
 

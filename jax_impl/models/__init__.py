@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -14,6 +15,8 @@ from harness.workloads import Workload
 from jax_impl import runtime
 
 Block = Callable[[jax.Array], jax.Array]
+Layer = Callable[[Any], Any]
+"""Maps the class of a layer, such as nn.Conv, to the class that a network uses in its place."""
 
 
 class Network(nn.Module, kw_only=True):
@@ -21,7 +24,8 @@ class Network(nn.Module, kw_only=True):
 
     `axis_name`: the mapped axis over which BatchNorm shares its statistics; None to use only the samples it sees.
     `momentum`: what BatchNorm's running statistics keep of themselves in an update. `inference`: BatchNorm normalizes
-    with its running statistics.
+    with its running statistics. `layer`: a strategy may use it to transform the layers, for example to gather their
+    parameters.
     """
 
     dtype: DTypeLike
@@ -29,6 +33,7 @@ class Network(nn.Module, kw_only=True):
     axis_name: str | None = None
     momentum: float = 0.9
     inference: bool = False
+    layer: Layer = lambda kind: kind
 
     def blocks(self) -> dict[str, Block]:
         """The blocks in order, by their names in the workload. Called while Flax applies the network."""
@@ -49,9 +54,11 @@ def build(
     axis_name: str | None = None,
     momentum: float = 0.9,
     inference: bool = False,
+    layer: Layer | None = None,
 ) -> Network:
     """The network of `workload` in the number formats of `precision`; for the other keywords see Network."""
     model = importlib.import_module(f"{__name__}.{workload.name}").Model
     dtype, param_dtype = runtime.COMPUTE_DTYPES[precision], runtime.DTYPES[precision]
-    known = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
+    known: dict[str, Any] = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
+    known |= {"layer": layer} if layer else {}
     return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, **known)

@@ -18,9 +18,10 @@ class Model(Network):
 
     def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        out = nn.Dense(self.outputs, name="out", **kinds)
+        dense = self.layer(nn.Dense)
+        out = dense(self.outputs, name="out", **kinds)
         return {
-            "fc": nn.Dense(self.hidden, name="fc", **kinds),
+            "fc": dense(self.hidden, name="fc", **kinds),
             "relu": nn.relu,
             "out": lambda x: out(x).astype(self.param_dtype),
         }

@@ -29,11 +29,12 @@ class Model(Network):
         def conv(name: str, channels: int, kernel: int, stride: int = 1) -> nn.Conv:
             # explicit padding, because "SAME" pads one side more if the stride is 2
             around = [(kernel // 2, kernel // 2)] * 2
-            return nn.Conv(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
+            layer = self.layer(nn.Conv)
+            return layer(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
 
         def norm(name: str) -> nn.BatchNorm:
             known = kinds | {"momentum": self.momentum, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
-            return nn.BatchNorm(use_running_average=self.inference, **known)
+            return self.layer(nn.BatchNorm)(use_running_average=self.inference, **known)
 
         def bottleneck(name: str, planes: int, stride: int) -> Block:
             def block(x: jax.Array) -> jax.Array:
@@ -59,7 +60,7 @@ class Model(Network):
                 stride = 2 if stage > 1 and index == 0 else 1
                 name = f"layer{stage}.{index}"
                 found[name] = bottleneck(name, self.width * 2 ** (stage - 1), stride)
-        fc = nn.Dense(self.classes, name="fc", **kinds)
+        fc = self.layer(nn.Dense)(self.classes, name="fc", **kinds)
         return found | {
             "avgpool": lambda x: x.mean((1, 2)),
             "flatten": lambda x: x,  # after the mean there is nothing to flatten

@@ -19,6 +19,7 @@ class Model(Network):
 
     def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        net1, net2 = nn.Dense(self.hidden, name="net1", **kinds), nn.Dense(self.outputs, name="net2", **kinds)
+        dense = self.layer(nn.Dense)
+        net1, net2 = dense(self.hidden, name="net1", **kinds), dense(self.outputs, name="net2", **kinds)
         between: dict[str, Block] = {"relu": nn.relu} if self.relu else {}
         return {"net1": net1, **between, "net2": lambda x: net2(x).astype(self.param_dtype)}

@@ -1,32 +1,42 @@
 """Fully sharded data parallelism by jit: parameters, gradients and optimizer state are cut over the devices as well.
 
 Each tensor is cut along its largest dimension that the number of devices divides. A tensor without such a dimension (a
-bias of 10 on 4 devices) stays whole on every device. The batch is cut by samples. In a step each device
+bias of 10 on 4 devices) stays whole on every device. The batch is cut by samples. In a step
 
-    gathers the whole tensors (all-gather), runs forward on its samples, and lets the tensors go;
-    gathers them again in backward;
-    gets its own part of the summed gradients (reduce-scatter), and updates only its own part.
+    forward     each layer gathers its own parameters (all-gather), computes, and lets them go
+    backward    each layer gathers its kernel again, and computes its gradients
+    update      each device gets its own part of the summed gradients (reduce-scatter), and updates its own part
 
 This saves memory: a device keeps one part of parameters, gradients and optimizer state. It costs half as much traffic
 again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other in each of
-them. With accumulation the whole tensors are gathered once, and every device adds up whole gradients until one
-all-reduce after the last accumulation step: the devices synchronize once, and pay with memory for both.
+them.
 
-Sharding constraints say here where tensors are gathered and cut. XLA chooses the collectives and their order: its CPU
-compiler turns the reduce-scatter into an all-reduce of which each device keeps its part.
+Nothing here communicates explicitly. Sharding constraints say where a tensor must be whole and where it is cut, and
+XLA's partitioner inserts the collectives. Its CPU compiler turns the reduce-scatter into an all-reduce, of which each
+device keeps its part.
+
+jax.checkpoint (nn.remat) around a layer makes backward gather again: only the layer's inputs and the parts of its
+parameters are saved in forward. What backward recomputes is the gathered kernel alone. The gradient of a convolution or
+a product needs its inputs and its kernel, but not its output, so the convolution is not computed a second time.
+BatchNorm's gradient needs its statistics, which would be; so its few parameters are gathered once and kept.
+
+With accumulation the whole tensors are gathered once, and every device adds up whole gradients until one all-reduce
+after the last accumulation step: the devices synchronize once, and pay with memory for both.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import optax
+from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from jax_impl import optim, per_device, placement, weights
-from jax_impl.objective import Objective, make_evaluation, make_objective
+from jax_impl import models, optim, per_device, placement, weights
+from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Step, TrainState
@@ -34,16 +44,18 @@ from jax_impl.train_state import Step, TrainState
 
 def make_step(job: Job, mesh: Mesh, cuts: Any) -> Step:
     """(state, x, y) to the updated state, and the loss. `cuts`: the sharding of each parameter."""
-    objective, optimizer = make_objective(job), optim.build(job.optimizer)
+    layer = gathering(mesh, again_in_backward=job.options["reshard_after_forward"])
+    objective, optimizer = make_objective(job, layer=layer), optim.build(job.optimizer)
     if job.normalization == "per_device":
         objective = per_device.with_own_statistics(objective, mesh.size)
-    value_and_grad = jax.value_and_grad(gathering(objective, cuts), has_aux=True)
+    value_and_grad = jax.value_and_grad(objective, has_aux=True)
     if job.accumulation_steps > 1:
         value_and_grad = per_device.accumulation(job, mesh)  # it takes whole tensors, so XLA gathers them before it
 
     def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
-        # gradients and optimizer state are cut like the parameters: each device updates its own parts
+        gradients = jax.lax.with_sharding_constraint(gradients, cuts)
+        # the optimizer state is cut in the same way: each device updates its own parts
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         return TrainState(params, opt_state, batch_stats), loss
@@ -51,28 +63,23 @@ def make_step(job: Job, mesh: Mesh, cuts: Any) -> Step:
     return step
 
 
-def gathering(objective: Objective, cuts: Any) -> Objective:
-    """The objective of parameters that are cut: it gathers them in forward, and again in backward."""
+def gathering(mesh: Mesh, *, again_in_backward: bool) -> models.Layer:
+    """Makes layers of which each device holds a part, and which gather their parameters when they use them.
 
-    def of_parts(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:
-        return objective(jax.tree.map(gather, params, cuts), batch_stats, x, y)
+    With `again_in_backward` the gathered kernels are not kept from forward to backward.
+    """
+    whole = NamedSharding(mesh, PartitionSpec())
 
-    # Save everything for backward except the whole tensors and their casts. Otherwise all of them would stay in memory
-    # from forward to backward. (save_anything_except_these_names does not help: it drops the named value, but not the
-    # equal value from before it got the name.)
-    recomputed = ("sharding_constraint", "convert_element_type")
-    return jax.checkpoint(of_parts, policy=lambda primitive, *_, **__: primitive.name not in recomputed)
+    def layer(kind: Any) -> Any:
+        gathered = nn.map_variables(kind, "params", lambda params: jax.tree.map(partial(gather, whole=whole), params))
+        return nn.remat(gathered) if again_in_backward and kind is not nn.BatchNorm else gathered
+
+    return layer
 
 
-def gather(part: jax.Array, cut: NamedSharding) -> jax.Array:
-    """The whole tensor. Its gradient is cut on the way back, so that the devices need only send sums of parts."""
-    replicated = NamedSharding(cut.mesh, PartitionSpec())
-    gathered = jax.custom_vjp(lambda part: jax.lax.with_sharding_constraint(part, replicated))
-    gathered.defvjp(
-        lambda part: (jax.lax.with_sharding_constraint(part, replicated), None),
-        lambda _, gradient: (jax.lax.with_sharding_constraint(gradient, cut),),
-    )
-    return gathered(part)
+def gather(part: jax.Array, whole: NamedSharding) -> jax.Array:
+    """The whole tensor on every device."""
+    return jax.lax.with_sharding_constraint(part, whole)
 
 
 def largest_dim(shape: tuple[int, ...], devices: int) -> PartitionSpec:
@@ -99,11 +106,9 @@ class FSDP(SeveralSteps):
         # without out_shardings XLA might cut the new state in another way
         self.compiled = jax.jit(step, out_shardings=(self.shardings, replicated), donate_argnums=0)
         self.compiled_steps = jax.jit(scanned(step), out_shardings=(self.shardings, replicated), donate_argnums=0)
-        evaluate = make_evaluation(job, own_statistics=self.own_statistics)
-        self.evaluation = jax.jit(
-            lambda params, *others: evaluate(jax.tree.map(gather, params, cuts.params), *others),
-            out_shardings=replicated,
-        )
+        layer = gathering(self.mesh, again_in_backward=False)
+        evaluate = make_evaluation(job, own_statistics=self.own_statistics, layer=layer)
+        self.evaluation = jax.jit(evaluate, out_shardings=replicated)
 
     def spread(self, whole: TrainState) -> TrainState:
         return jax.device_put(whole, self.shardings)

@@ -259,7 +259,7 @@ def gathered_in_float32():
     replaced(
         fsdp,
         "gather",
-        lambda original: firing(lambda part, cut: original(part.astype(jnp.float32), cut).astype(part.dtype)),
+        lambda original: firing(lambda part, whole: original(part.astype(jnp.float32), whole).astype(part.dtype)),
     )
 
 

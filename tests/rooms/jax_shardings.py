@@ -1,13 +1,16 @@
 """python jax_shardings.py: how XLA compiles the strategies for 2 devices, and what each device then holds.
 
 Prints one JSON line for each strategy and number of accumulation steps: the bytes of the collectives in the compiled
-step, by kind and separately for those inside loops; the bytes of parameters and of optimizer state on the first device.
+step, by kind and separately for those inside loops; how often backward recomputes each operation that jax.checkpoint
+does not save; the bytes of parameters and of optimizer state on the first device.
 """
 
 import importlib
 import json
 import math
 import re
+from collections import Counter
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,13 +22,14 @@ from harness.spec import Normalization
 from jax_impl import runtime
 
 DEVICES, BATCH = 2, 16
-STRATEGIES: dict[str, Normalization] = {
-    "pmap": "per_device",
-    "shard_map": "per_device",
-    "jit_sharding": "global",
-    "fsdp": "global",
-    "pipeline": "per_microbatch",
-}
+STRATEGIES: list[tuple[str, Normalization, dict[str, Any]]] = [
+    ("pmap", "per_device", {}),
+    ("shard_map", "per_device", {}),
+    ("jit_sharding", "global", {}),
+    ("fsdp", "global", {"reshard_after_forward": True}),
+    ("fsdp", "global", {"reshard_after_forward": False}),
+    ("pipeline", "per_microbatch", {"cut": "pool2", "micro_batches": 4}),
+]
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
 
@@ -43,6 +47,12 @@ def collectives(text):
     return found
 
 
+def recomputed(text):
+    """How often the program computes again what jax.checkpoint did not save, by operation."""
+    lines = [line for line in text.splitlines() if "rematted_computation" in line]
+    return Counter(match[1] for line in lines if (match := re.search(r" ([a-z\-]+)\(", line)))
+
+
 def on_first_device(tree):
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree) if leaf.ndim)
 
@@ -52,12 +62,12 @@ if __name__ == "__main__":
     world = World(rank=0, processes=1, devices=DEVICES, platform="cpu", cores=2, rendezvous="")
     runtime.start(world, "fp32", {})
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
-    for strategy, normalization in STRATEGIES.items():
+    for strategy, normalization, options in STRATEGIES:
         for steps in (1,) if strategy == "pipeline" else (1, 2):
             job = Job(
                 world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer,
                 precision="fp32", global_batch=BATCH, normalization=normalization, accumulation_steps=steps,
-                options={"cut": "pool2", "micro_batches": 4},
+                options=options,
             )  # fmt: skip
             program = importlib.import_module(f"jax_impl.strategies.{strategy}").build(job)
             placed = program.place(batches.batch(0, BATCH, dtype=np.float32))
@@ -66,4 +76,5 @@ if __name__ == "__main__":
                 program.step(placed)
             params, opt_state, _ = program.held
             held = {"params": on_first_device(params), "opt_state": on_first_device(opt_state)}
-            print(json.dumps({"strategy": strategy, "steps": steps, "collectives": collectives(text)} | held))
+            found = {"collectives": collectives(text), "recomputed": recomputed(text)} | held
+            print(json.dumps({"strategy": strategy, "options": options, "steps": steps} | found))
