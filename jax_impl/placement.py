@@ -30,11 +30,13 @@ def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def mesh(job: Job) -> Mesh:
-    """All devices of this process in a row."""
+def mesh(job: Job, kind: AxisType = AxisType.Auto) -> Mesh:
+    """All devices of this process in a row.
+
+    Auto: XLA chooses shardings where the code names none. Explicit: see strategies/jit_explicit.py.
+    """
     devices = runtime.devices(job.world)
-    # Auto: the compiler chooses shardings where the code names none. With Explicit axes they are part of array types.
-    return jax.make_mesh((len(devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
+    return jax.make_mesh((len(devices),), (AXIS,), axis_types=(kind,), devices=devices)
 
 
 def sample_spec(job: Job) -> PartitionSpec:

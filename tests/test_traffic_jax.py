@@ -56,12 +56,12 @@ LOSS = FLOAT32  # a number
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("strategy", ["pmap", "shard_map", "jit_sharding"])
+@pytest.mark.parametrize("strategy", ["pmap", "shard_map", "jit_sharding", "jit_explicit"])
 def test_gradients_and_loss_are_reduced_once_and_nothing_else_crosses(programs, strategy, steps):
     assert programs[strategy, steps]["collectives"] == {"all-reduce": PARAMETERS + LOSS}
 
 
-@pytest.mark.parametrize("strategy", ["pmap", "shard_map", "jit_sharding"])
+@pytest.mark.parametrize("strategy", ["pmap", "shard_map", "jit_sharding", "jit_explicit"])
 def test_replicated_state_is_whole_on_every_device(programs, strategy):
     for name in ("params", "opt_state"):
         assert programs[strategy, 1][name] == PARAMETERS
@@ -93,6 +93,47 @@ def test_fsdp_holds_parts_of_parameters_and_optimizer_state(programs):
     assert parts < 0.55 * PARAMETERS
     for steps in (1, 2):
         assert programs["fsdp", steps]["params"] == programs["fsdp", steps]["opt_state"] == parts
+
+
+def test_types_of_jit_explicit_are_those_in_its_docstring():
+    """And it raises an error where two operands ask for different shardings."""
+    code = """
+import jax, numpy as np
+from harness import workloads
+from harness.contract import Job, World
+from jax_impl import models, runtime
+from jax_impl.objective import make_objective
+from jax_impl.strategies import jit_explicit
+
+def types(params, x, y):
+    outputs = models.build(workload, precision="fp32").apply({"params": params}, x)
+    (loss, _), gradients = jax.value_and_grad(make_objective(job), has_aux=True)(params, {}, x, y)
+    given = {"x": x, "kernel": params["conv1"]["kernel"], "outputs": outputs, "loss": loss}
+    for name, array in (given | {"gradient": gradients["conv1"]["kernel"]}).items():
+        print(f"{name:10} {jax.typeof(array)}")
+    return loss
+
+workload = workloads.get("mnist_cnn", "base")
+world = World(rank=0, processes=1, devices=2, platform="cpu", cores=2, rendezvous="")
+runtime.start(world, "fp32", {})
+job = Job(
+    world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer,
+    precision="fp32", global_batch=512,
+)
+program = jit_explicit.build(job)
+x, y = program.place({"x": np.zeros((512, 28, 28, 1)), "y": np.zeros(512, int)})
+jax.jit(types).trace(program.held.params, x, y)
+columns = jax.device_put(np.zeros((784, 10), "float32"), jax.NamedSharding(program.mesh, jax.P(None, "devices")))
+try:
+    x.reshape(512, -1) @ columns
+except Exception as error:
+    print(type(error).__name__)
+"""
+    lines = run("-c", code).splitlines()
+    docstring = (TESTS.parent / "jax_impl" / "strategies" / "jit_explicit.py").read_text("utf-8")
+    assert len(lines) == 6
+    for line in lines:
+        assert line in docstring
 
 
 def test_in_a_pipeline_only_activations_cross(programs):

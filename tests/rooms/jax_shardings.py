@@ -26,6 +26,7 @@ STRATEGIES: list[tuple[str, Normalization, dict[str, Any]]] = [
     ("pmap", "per_device", {}),
     ("shard_map", "per_device", {}),
     ("jit_sharding", "global", {}),
+    ("jit_explicit", "global", {}),
     ("fsdp", "global", {"reshard_after_forward": True}),
     ("fsdp", "global", {"reshard_after_forward": False}),
     ("pipeline", "per_microbatch", {"cut": "pool2", "micro_batches": 4}),
