@@ -28,5 +28,5 @@ def loop(program: Any, batches: Sequence[tuple[jax.Array, jax.Array]]) -> Callab
     return updates
 
 
-LOOPS = {"single": loop, "pmap": loop, "jit_sharding": loop, "jit_explicit": loop, "shard_map": loop}
+LOOPS = dict.fromkeys(("single", "pmap", "jit_sharding", "jit_explicit", "shard_map", "multi_process"), loop)
 """The loop of each strategy that has one."""

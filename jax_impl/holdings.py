@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.contract import Held, Observed
 from harness.spec import DeviceShare
-from jax_impl import collectives, runtime, weights
+from jax_impl import collectives, weights
 from jax_impl.program import Program
 from jax_impl.strategies.model_parallel import ModelParallel
 from jax_impl.strategies.pipeline import Pipeline
@@ -73,7 +73,7 @@ def observe(program: Any, batches: Sequence[Batch]) -> Observed:
 def crossed(text: str, program: Program, steps: int) -> dict[str, float] | None:
     """Bytes per step, from the text of a program that makes so many; None if it has loops of unknown length."""
     try:
-        counted = collectives.count(text, devices=len(runtime.devices(program.job.world)))
+        counted = collectives.count(text, devices=program.job.world.devices)
     except collectives.UnknownLength:
         return None
     return {kind: size / steps for kind, size in counted.items()}

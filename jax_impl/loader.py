@@ -1,7 +1,7 @@
 """Input pipeline: threads that gather batches and bring them to the devices before the step needs them.
 
-JAX has no loader of its own, and one process here drives all devices. A pool of threads is enough: NumPy releases the
-interpreter's lock while it gathers and converts samples. jax.device_put returns while its copy is still under way, and
+JAX has no loader of its own. A pool of threads is enough: NumPy releases the interpreter's lock while it gathers and
+converts samples. jax.device_put returns while its copy is still under way, and
 the step that takes the batch waits for the copy on the device. At most `workers` batches are being made and READY more
 wait, which bounds the memory of waiting batches on host and devices.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.contract import Job
 from harness.datasets import Epochs, Step
-from jax_impl import runtime
+from jax_impl import placement, runtime
 from jax_impl.program import Program
 
 READY = 2  # batches besides those being made: one is trained on while the next one waits
@@ -27,12 +27,16 @@ class ThreadedLoader:
     def __init__(self, program: Program, job: Job, epochs: Epochs, *, workers: int) -> None:
         self.program, self.epochs = program, epochs
         self.dtype = runtime.DTYPES[job.precision]
+        several = job.world.processes > 1
+        parts = job.accumulation_steps if several else 1  # one process takes all rows of all parts at once
+        self.share = {"rank": job.world.rank, "ranks": job.world.processes, "parts": parts}
         self.ahead = workers + READY
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="input") if workers else None
 
     def load(self, step: Step) -> Any:
-        """A batch as the step takes it. It is global: one process drives all devices, and the program cuts it."""
-        return self.program.put(self.epochs.whole(step, dtype=self.dtype))
+        """A batch as the step takes it. This process reads only the samples of its own devices."""
+        parts = self.epochs.gather(step, dtype=self.dtype, **self.share)
+        return self.program.put(placement.joined(parts))
 
     def epoch(self, number: int) -> Iterator[Any]:
         steps = self.epochs.steps(number)

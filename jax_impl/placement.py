@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -30,12 +31,19 @@ def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """One batch from those of several accumulation steps, which `parts` cuts again."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in ("x", "y")}
+
+
 def mesh(job: Job, kind: AxisType = AxisType.Auto) -> Mesh:
-    """All devices of this process in a row.
+    """All devices of the trial in a row.
 
     Auto: XLA chooses shardings where the code names none. Explicit: see strategies/jit_explicit.py.
     """
-    devices = runtime.devices(job.world)
+    devices = runtime.all_devices(job.world)
     return jax.make_mesh((len(devices),), (AXIS,), axis_types=(kind,), devices=devices)
 
 

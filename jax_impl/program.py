@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from harness.contract import Arrays, Job
-from jax_impl import train_state, weights
+from harness.spec.partition import shares
+from jax_impl import placement, train_state, weights
 from jax_impl.train_state import TrainState
 
 MOST_UNDER_WAY = 16
@@ -35,7 +36,10 @@ class Program:
         self.under_way: deque[jax.Array] = deque()  # the last loss of each call on CPU devices
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        """A global batch as a step takes it. Returns while its copies to the devices are still under way."""
+        """A batch as a step takes it. Returns while its copies to the devices are still under way.
+
+        The batch is this process's share: the whole global batch if one process drives all devices.
+        """
         raise NotImplementedError
 
     def spread(self, whole: TrainState) -> Any:
@@ -51,6 +55,10 @@ class Program:
         return train_state.initial(self.job, own_statistics=self.own_statistics)
 
     def place(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
+        world = self.job.world
+        if world.processes > 1:
+            of_rank = {"rank": world.rank, "ranks": world.processes}
+            batch = placement.joined(shares(batch, steps=self.job.accumulation_steps, **of_rank))
         return jax.block_until_ready(self.put(batch))  # else the copies would run into the timed steps
 
     def step(self, placed: tuple[jax.Array, jax.Array]) -> jax.Array:

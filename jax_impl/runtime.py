@@ -1,4 +1,4 @@
-"""Starting JAX in a worker, waiting for the other ranks, and what JAX reports about itself."""
+"""Starting and stopping JAX in a worker, waiting for the other ranks, and what JAX reports about itself."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flax import linen as nn
 from harness.contract import DevicesMissing, World
 from harness.gate import precision_probe
 from harness.spec import Precision
+from jax_impl import processes
 
 DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.float32}
 """The formats that parameters and inputs are stored in."""
@@ -24,17 +25,18 @@ FOR_GPUS = "; for GPUs: pip install 'jax[cuda13]', with a driver that knows CUDA
 
 
 def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> None:
-    """Set device count and number formats. They are process-wide, and must be set before the first computation.
+    """Set device count and number formats, and join the other processes, if there are several.
 
-    Raises DevicesMissing if JAX does not see the devices of `world`, ValueError for more than one process.
+    All of this is process-wide, and must come before the first computation. Raises DevicesMissing if JAX does not see
+    the devices of `world`.
     """
-    if world.processes != 1:
-        raise ValueError(f"one process drives all devices of a JAX program here; this trial has {world.processes}")
     jax.config.update("jax_enable_x64", precision == "fp64")
     # JAX's default lets GPUs use TF32 in float32 products.
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
     if world.platform == "cpu":
-        jax.config.update("jax_num_cpu_devices", world.devices)
+        jax.config.update("jax_num_cpu_devices", world.local_devices)
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")  # between processes
+    processes.join(world)
     try:
         found = [device.platform for device in jax.devices()]
     except RuntimeError as error:  # a jaxlib without CUDA
@@ -46,11 +48,22 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
 
 def devices(world: World) -> list[Any]:
     """The devices that this process drives."""
-    return jax.devices()[: world.local_devices]
+    return jax.local_devices()[: world.local_devices]
+
+
+def all_devices(world: World) -> list[Any]:
+    """The devices of all processes, in the order of the ranks."""
+    return jax.devices()[: world.devices]
 
 
 def barrier(world: World) -> None:
-    """Wait for all ranks. There are no others: `start` accepts a single process only."""
+    """Wait for all ranks."""
+    processes.barrier(world)
+
+
+def stop(world: World) -> None:
+    """Part from the other ranks. A collective, after which nothing may be computed."""
+    processes.leave(world)
 
 
 def peak_bytes(world: World) -> int | None:

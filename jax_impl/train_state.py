@@ -55,7 +55,7 @@ def _initial(job: Job, *, own_statistics: bool) -> TrainState:
     # As in torch, running means begin at 0 and running variances at 1. The dtype is not Flax's own, which is float32 at
     # first and float64 after a float64 step: the step would be compiled twice, and a scan refuses such a change.
     start = {"mean": jnp.zeros, "var": jnp.ones}
-    axes = (job.world.local_devices,) if own_statistics else ()
+    axes = (job.world.devices,) if own_statistics else ()
     stats = {
         layer: {name: start[name]((*axes, *leaf.shape), dtype) for name, leaf in leaves.items()}
         for layer, leaves in shapes.get("batch_stats", {}).items()

@@ -89,18 +89,6 @@ def test_a_rank_on_a_second_host_chooses_a_device_of_that_host(name):
     assert done.stdout.strip().endswith("device 1"), done.stderr
 
 
-SEVERAL_PROCESSES = """
-from harness.contract import World
-from jax_impl import runtime
-runtime.start(World(rank=0, processes=2, devices=2, platform="cpu", cores=1, rendezvous=""), "fp32", {})
-"""
-
-
-def test_jax_says_that_it_takes_a_single_process():
-    done = subprocess.run([python("jax"), "-c", SEVERAL_PROCESSES], cwd=TESTS.parent, capture_output=True, text=True)
-    assert re.search(r"ValueError: .*\b2\b", done.stderr), done.stderr
-
-
 @pytest.mark.parametrize(("name", "size"), visit.SIZED)
 def test_weights_go_in_and_come_back_unchanged(rooms, name, size):
     params = workloads.get(name, size).init_params(7)
@@ -225,7 +213,7 @@ def test_the_bare_loop_makes_the_same_updates(name):
 
 
 def test_four_devices(tmp_path, forked):
-    strategies = ("fsdp", "pipeline_schedules", "shard_map", "pipeline", "mirrored", "multi_worker_mirrored")
+    strategies = ("fsdp", "pipeline_schedules", "multi_process", "pipeline", "mirrored", "multi_worker_mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"
     prove(tmp_path, forked, size="tiny", devices=(4,), strategies=strategies, optimizer=optimizer)
 

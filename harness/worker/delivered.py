@@ -69,11 +69,15 @@ def _is_array(item: Any) -> bool:
 
 
 def _on_host(array: Any) -> Iterator[np.ndarray]:
-    """Copies of an array, or, if it has a value for each replica (tf.distribute), of each of them."""
+    """Copies of an array. Of several, if it has a value for each replica (tf.distribute), or if other processes have
+    parts of it (JAX): then of this process's parts."""
     values = getattr(array, "values", None)
     if isinstance(values, tuple):
         for value in values:
             yield from _on_host(value)
+    elif not getattr(array, "is_fully_addressable", True):
+        for part in array.addressable_shards:
+            yield np.asarray(part.data)
     else:
         yield np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
 

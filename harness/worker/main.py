@@ -122,6 +122,8 @@ def work(draft: Draft) -> None:
     inspect_process(runtime, world, precision, order.spec, draft)
     draft.progress("finishing")
     runtime.barrier(world)  # no rank leaves while another still needs it
+    if hasattr(runtime, "stop"):
+        runtime.stop(world)
 
 
 def start_framework(order: Order, world: World, precision: Precision, draft: Draft) -> Any:
