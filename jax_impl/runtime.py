@@ -21,6 +21,10 @@ DTYPES = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16":
 COMPUTE_DTYPES = {**DTYPES, "bf16": jnp.bfloat16}
 """The formats that layers compute in: bf16 computes in bfloat16 with float32 parameters."""
 
+PRODUCT_PRECISIONS = {"fp64": "highest", "fp32": "highest", "tf32": "tensorfloat32", "bf16": None}
+"""How float32 products are computed. JAX's default, None, lets GPUs use TF32; in bf16 there are no such products: the
+operands of all layers are bfloat16."""
+
 FOR_GPUS = "; for GPUs: pip install 'jax[cuda13]', with a driver that knows CUDA 13"
 
 
@@ -31,8 +35,7 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     the devices of `world`.
     """
     jax.config.update("jax_enable_x64", precision == "fp64")
-    # JAX's default lets GPUs use TF32 in float32 products.
-    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
+    jax.config.update("jax_default_matmul_precision", PRODUCT_PRECISIONS[precision])
     if world.platform == "cpu":
         jax.config.update("jax_num_cpu_devices", world.local_devices)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")  # between processes
