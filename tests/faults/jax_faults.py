@@ -23,7 +23,9 @@ CELLS = {
     "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 3}),
     "jax jit_sharding": Cell("jit_sharding"),
     "jax jit_sharding per_device": Cell("jit_sharding", workload="resnet50", known={"batch_norm": "per_device"}),
+    "jax jit_explicit": Cell("jit_explicit"),
     "jax shard_map": Cell("shard_map"),
+    "jax multi_process": Cell("multi_process"),
     "jax fsdp": Cell("fsdp"),
     "jax model_parallel": Cell("model_parallel"),
     "jax pipeline": Cell("pipeline"),
@@ -247,6 +249,51 @@ def gradient_of_the_averaged_loss():
     replaced(shard_map, "make_objective", change)
     replaced(jax.lax, "pmean", lambda _: lambda tree, axis: tree)
     replaced(jax, "shard_map", lambda original: lambda step, **known: original(step, **known, check_vma=False))
+
+
+@planted("jax jit_explicit")
+def labels_shifted_within_devices():
+    """Each device's labels belong to the samples before them: inputs and targets were sharded by different code."""
+    import jax
+
+    from jax_impl.strategies.jit_explicit import JitExplicit
+
+    def change(original):
+        def put(self, batch):
+            fired()
+            x, y = original(self, batch)
+            shifted = [jax.numpy.roll(shard.data, 1, axis=0) for shard in y.addressable_shards]
+            return x, jax.make_array_from_single_device_arrays(y.shape, y.sharding, shifted)
+
+        return put
+
+    replaced(JitExplicit, "put", change)
+
+
+@planted("jax multi_process")
+def every_process_takes_the_first_share():
+    """Each process cuts the batch as if it were rank 0, so all train on the same samples."""
+    from jax_impl import program
+
+    replaced(program, "shares", lambda original: firing(lambda batch, **known: original(batch, **known | {"rank": 0})))
+
+
+@planted("jax multi_process")
+def copies_of_processes_begin_apart():
+    """Each process begins with weights of its own, as if each had drawn them with a seed of its own."""
+    import jax
+
+    from jax_impl.strategies.multi_process import MultiProcess
+
+    def change(original):
+        def spread(self, whole):
+            fired()
+            scale = 1 + 1e-3 * self.job.world.rank
+            return original(self, whole._replace(params=jax.tree.map(lambda a: a * scale, whole.params)))
+
+        return spread
+
+    replaced(MultiProcess, "spread", change)
 
 
 @planted("jax fsdp")

@@ -10,7 +10,7 @@ import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from planted import Cell, fired, planted_when_timed, replaced
+from planted import Cell, fired, firing, planted_when_timed, replaced
 from timed_faults import after_building
 
 TIMED_CELLS = {
@@ -24,6 +24,7 @@ TIMED_CELLS = {
     "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 4}),
     "jax jit_sharding": Cell("jit_sharding"),
     "jax fsdp": Cell("fsdp"),
+    "jax fsdp keeping": Cell("fsdp", options={"reshard_after_forward": "false"}),
     "jax model_parallel": Cell("model_parallel"),
     "jax pipeline": Cell("pipeline"),
     "tf mirrored accumulating": Cell("mirrored", known={"accumulation_steps": 4}),
@@ -361,6 +362,18 @@ def jax_fsdp_keeps_whole_optimizer_state():
         return largest_dim
 
     replaced(fsdp, "largest_dim", change)
+
+
+@planted_when_timed("jax fsdp keeping", by="bytes that crossed")
+def jax_fsdp_gathers_more_often_than_its_option_says():
+    """reshard_after_forward=false, but backward gathers the kernels again."""
+    from jax_impl.strategies import fsdp
+
+    replaced(
+        fsdp,
+        "gathering",
+        lambda original: firing(lambda mesh, *, again_in_backward: original(mesh, again_in_backward=True)),
+    )
 
 
 @planted_when_timed("jax pmap accumulating", by="bytes that crossed")
