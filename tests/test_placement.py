@@ -135,7 +135,7 @@ def test_rows_of_a_pipeline_in_one_program_are_as_long_as_the_longest():
 
 def test_a_server_has_everything_and_its_workers_nothing():
     of = cell("tf", "parameter_server")
-    workers = [share(str(index), held=0) for index in (0, 1)]
+    workers = [share(str(index), held=0, batch=64 * (X + LABEL)) for index in (0, 1)]
     server = share("ps", rows=0, server=True)
     assert not failed(placement.check([*workers, server], of))
     assert not failed(placement.check([], replace(of, rank=1)))

@@ -54,8 +54,10 @@ def read(program: Program | Worker, calls: Sequence[Sequence[Any]]) -> NumberFor
 
 def traced(program: Program, batches: Sequence[Any]) -> tf.Graph:
     """The graph of one call. The program is left as it was."""
-    if isinstance(program, Coordinator):  # its threads call this graph
-        return program.graph(program.train_step, batches[0][0]).graph
+    if isinstance(program, Coordinator):  # the workers run this graph
+        train_step: Any = program.train_step
+        first_share = batches[0][0]
+        return train_step.get_concrete_function(first_share[0]).graph
     before = program.last_loss
 
     def call() -> Any:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from harness.contract import Held, Observed
 from harness.spec import DeviceShare
 from tf_impl import cluster, collectives
-from tf_impl.coordinator import Coordinator, Worker
+from tf_impl.coordinator import Coordinator, Share, Worker
 from tf_impl.program import Program
 from tf_impl.replicas import ReplicatedProgram
 
@@ -37,6 +37,8 @@ def components(variable: Any) -> Sequence[tf.Variable]:
     return getattr(variable, "values", None) or (variable,)
 
 
+ATTEMPTS = 10
+"""Steps in which each worker of parameter_server has the chance to take a share."""
 COPIED = ("one_device", "hierarchical_copy")
 """Values of the option `cross_device` with which TensorFlow copies gradients by plain operations, no collectives."""
 
@@ -44,12 +46,13 @@ COPIED = ("one_device", "hierarchical_copy")
 def observe(program: Any, batches: Sequence[Any]) -> Observed:
     """Look at the devices, and at the graph of as many steps in one call as there are batches.
 
-    Only parameter_server makes a step here. What crosses between its processes goes through gRPC, and is not counted.
+    Only parameter_server makes steps here. What crosses between its processes goes through gRPC, and is not counted.
     """
     if isinstance(program, Worker):
         return Observed(devices=(), crossed=None)
     if isinstance(program, Coordinator):
-        return Observed(devices=of_workers(program, batches[0]), crossed=None, steps=1)
+        steps, devices = of_workers(program, batches[0])
+        return Observed(devices=devices, crossed=None, steps=steps)
     # These calls trace nothing: the graphs have been made for the same shapes.
     one = len(batches) == 1
     made = program.train_step.get_concrete_function(batches[0]) if one else None
@@ -91,32 +94,31 @@ def of_devices(program: Any, placed: Any, *, at_work: set[str]) -> tuple[DeviceS
     return tuple(rows)
 
 
-def of_workers(program: Coordinator, placed: Any) -> tuple[DeviceShare, ...]:
-    """Make a step, and say what each worker was asked to do and did, and what the server holds."""
-    asked: Counter[int] = Counter()
-    submit = program.submit
+def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[DeviceShare, ...]]:
+    """Make steps, and say how many, what each worker did in the last one, and what workers and server hold.
 
-    def noting(graph: Any, worker: int, parts: Any) -> Any:
-        asked[worker] += sum(len(x) for x, _ in parts)
-        return submit(graph, worker, parts)
-
-    program.submit = noting
-    try:
-        program.step(placed)
+    Workers that are all free take one share each. Where one was slow to take its share, another step is made.
+    """
+    rows = [sum(len(x) for x, _ in share[0]) for share in placed]
+    steps, took = 0, Counter()
+    while len(took) < len(program.devices) and steps < ATTEMPTS:
         program.sync()
-    finally:
-        del program.submit
-    ran = {push.result().device for push in program.last}
+        pushes = program.step(placed)
+        program.sync()
+        steps += 1
+        took = Counter()
+        for push, samples in zip(pushes, rows, strict=False):
+            took[push._get_values().device] += samples
     held, slots = program.variables.values(), [slot for slots in program.optimizer.slots for slot in slots]
-    rows = [
+    shares = [
         DeviceShare(
             device=name,
             parameters=sum(size_of(variable) for variable in held if variable.device == name),
             optimizer_state=sum(size_of(slot) for slot in slots if slot.device == name),
-            batch=sum(size_of(tensor) for tensor in flat(placed) if tensor.device == name),
-            samples=asked[worker] if name in ran else 0,
+            batch=sum(size_of(tensor) for tensor in tf.nest.flatten(placed) if tensor.device == name),
+            samples=took[name],
         )
-        for worker, name in enumerate(program.devices)
+        for name in program.devices
     ]
     server = DeviceShare(
         device=cluster.SERVER,
@@ -126,7 +128,7 @@ def of_workers(program: Coordinator, placed: Any) -> tuple[DeviceShare, ...]:
         samples=0,
         server=True,
     )
-    return (*rows, server)
+    return steps, (*shares, server)
 
 
 def blocks_on(program: Program, device: str) -> tuple[str, ...]:

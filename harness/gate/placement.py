@@ -92,7 +92,8 @@ def check(found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
     held += [(cell.parameter_bytes, cell.parameter_bytes)] * len(served)
     every = [*workers, *served]
     state = [optimizer_state(cell, share, right) for share, right in zip(every, held, strict=True)]
-    batch = [batch_bytes(cell, index) for index in range(len(workers))]
+    coordinated = len(workers) > cell.devices
+    batch = [batch_bytes(cell, index, coordinated=coordinated) for index in range(len(workers))]
     rows = [samples(cell)] * len(workers)
     return [
         *checks,
@@ -178,13 +179,18 @@ def slots_of(optimizer: OptimizerSpec) -> int:
     return 1 if optimizer.name == "adagrad" else 2
 
 
-def batch_bytes(cell: Cell, index: int) -> Range:
-    """Bytes of the placed batch on the process's device number `index`."""
+def batch_bytes(cell: Cell, index: int, *, coordinated: bool) -> Range:
+    """Bytes of the placed batch on the process's device number `index`.
+
+    `coordinated`: a coordinator gives each share to whichever worker is free, so all workers hold all shares.
+    """
     batch, last = cell.spec.global_batch, cell.devices - 1
     x = cell.item * math.prod(cell.workload.input_shape)
     y = (4 * cell.target_numbers, 8 * cell.target_numbers) if cell.labels else (cell.item * cell.target_numbers,) * 2
     holds = cell.strategy.holds
-    if cell.strategy.parallelism == "data" and holds != "first_device":
+    if coordinated:
+        rows_of_x = rows_of_y = batch
+    elif cell.strategy.parallelism == "data" and holds != "first_device":
         rows_of_x = rows_of_y = batch // cell.spec.devices
     elif holds == "first_device":
         rows_of_x = rows_of_y = batch if index == 0 else 0

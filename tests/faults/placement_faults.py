@@ -534,7 +534,7 @@ def tf_computes_on_one_device():
 
 @planted_when_timed("tf parameter_server", by="samples taken")
 def one_worker_idles():
-    """After the compared steps, worker 1 gets no work."""
+    """After the compared steps, one of two workers gets no work."""
     from tf_impl.strategies.parameter_server import ParameterServer
 
     def change(program):

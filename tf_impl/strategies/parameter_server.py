@@ -1,18 +1,19 @@
 """tf.distribute.ParameterServerStrategy: a server holds the parameters; workers push gradients without waiting.
 
     server    | p0 | p1 |    | p0 |    | p1 | p0 | ...     one update per push, in the order of arrival
-    worker 0  | share of step 0 | step 1     | step 2 ...   pulls parameters, computes, pushes a gradient, goes on
-    worker 1  | share of step 0  | step 1       | step 2 ...
+    worker 0  | share 0 of step 0 | share 0 of step 1  | ...   pulls parameters, computes, pushes a gradient, goes on
+    worker 1  | share 1 of step 0  | share 1 of step 1   | ...
 
 The server lives in the host memory of rank 0's process. It has the only copy of the parameters and the optimizer state.
-Every rank's process is a worker: in each step it pulls the parameters, computes the gradient of its share of the batch
-and pushes it, and the server makes one whole update from it. No worker waits for another, so a gradient may belong to
-parameters that other workers have changed since. This is not the training of a single device (Dean et al. 2012;
-harness.reference.loops.replay). Pushes wait for each other only while the server updates. A pull reads one variable
-after another, so the variables it gets may come from two versions of the model. BatchNorm normalizes over each worker's
-share; its running averages are on the server, and all workers write them.
+Every rank's process is a worker. A worker that is free takes the next share of a batch, pulls the parameters, computes
+the gradient of this share and pushes it, and the server makes one whole update from it. No worker waits for another, so
+a gradient may belong to parameters that other workers have changed since, and a fast worker takes more shares than a
+slow one. This is not the training of a single device (Dean et al. 2012; harness.reference.loops.replay). Pushes wait
+for each other only while the server updates. A pull reads one variable after another, so the variables it gets may come
+from two versions of the model. BatchNorm normalizes over each share; its running averages are on the server, and all
+workers write them.
 
-Rank 0 is also the coordinator: it sends the graph of a step to the workers (coordinator.py). cluster.py starts the
+Rank 0 is also the coordinator: for each step it schedules one push per share (coordinator.py). cluster.py starts the
 servers.
 """
 
@@ -30,13 +31,13 @@ class ParameterServer(Coordinator):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy) -> None:
         with strategy.scope():  # every variable that is created here lives on the server
             self.model = models.build(job.workload)
-            super().__init__(job, self.model)
+            super().__init__(job, strategy, self.model)
         with tf.device(cluster.SERVER):
             self.turn = tf.CriticalSection()
 
     @tf.function
     def train_step(self, parts: placement.Parts) -> tf.Tensor:
-        """One push: each worker runs it on its own device, with its share of the batch."""
+        """One push: a worker runs it, with one share of the batch."""
         ((x, y),) = parts  # nothing to accumulate: every push is an update of its own
         loss, gradients = self.loss_and_gradients(x, y)
         self.push(gradients)
