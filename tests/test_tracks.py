@@ -66,6 +66,12 @@ def test_the_tuned_track_has_what_the_platform_allows():
     assert {name for name, on in on_cpu.items() if not on} == {"cudnn_benchmark", "cuda_graphs"}
 
 
+def test_a_setting_may_stay_off_on_the_tuned_track():
+    known: Any = {"frameworks": ("tf",), "tracks": ("tuned",)}
+    assert not spec_of(1, **known).settings["fused_batch_norm"]
+    assert spec_of(1, **known, settings={"fused_batch_norm": "true"}).settings["fused_batch_norm"]
+
+
 def test_a_strategy_departs_from_its_framework():
     settings = spec_of(strategies=("data_parallel",)).settings
     assert (settings["cudnn_benchmark"], settings["compile"], settings["channels_last"]) == (False, False, True)

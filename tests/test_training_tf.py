@@ -49,6 +49,11 @@ def test_several_steps_in_one_call_are_the_same_steps(tmp_path, processes, strat
     assert visit("tf_steps.py", tmp_path, processes, strategies) == able
 
 
+def test_the_fused_kernel_computes_keras_batch_norm(tmp_path):
+    """The setting `fused_batch_norm`: outputs, gradients and running statistics, within rounding."""
+    assert visit("tf_batch_norm.py", tmp_path, 1, ()) == []
+
+
 def test_no_strategy_is_left_out():
     tried = {name for _, strategies in TOGETHER for name in strategies}
     assert tried == {strategy.name for strategy in registry.framework("tf").strategies}

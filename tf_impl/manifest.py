@@ -31,6 +31,14 @@ FRAMEWORK = FrameworkSpec(
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/ResourceApplyMomentum",
         ),
         Setting(
+            name="fused_batch_norm",
+            summary="TensorFlow's own kernel computes BatchNorm instead of Keras' operations; for graphs without XLA, "
+            "so off in both tracks; it has no float64, so parity is by Keras' and only the timed losses check it",
+            source="www.tensorflow.org/api_docs/python/tf/raw_ops/FusedBatchNormV3",
+            tuned=False,
+            synchronized=False,
+        ),
+        Setting(
             name="private_gpu_threads",
             summary="each GPU has its own host threads for kernel launches, so other host work does not delay these",
             source="www.tensorflow.org/guide/gpu_performance_analysis",

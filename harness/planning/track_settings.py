@@ -22,10 +22,11 @@ def strategy_on(strategy: StrategySpec, track: Track) -> StrategySpec:
 
 def rungs(framework: FrameworkSpec) -> list[tuple[str, ...]]:
     """For each rung of --track ladder, from none to all of the tuned track's settings: those that are held off."""
-    named = [setting.rung or setting.name for setting in framework.settings]
+    tuned = [setting for setting in framework.settings if setting.tuned]
+    named = [setting.rung or setting.name for setting in tuned]
     order = list(dict.fromkeys(named))
     return [
-        tuple(s.name for s, rung in zip(framework.settings, named, strict=True) if order.index(rung) >= height)
+        tuple(s.name for s, rung in zip(tuned, named, strict=True) if order.index(rung) >= height)
         for height in range(len(order) + 1)
     ]
 
@@ -48,7 +49,7 @@ def resolve(
     for setting in framework.settings:
         reason = not_applicable(setting)
         if track == "tuned":
-            on = strategy.tuned.get(setting.name, True)
+            on = strategy.tuned.get(setting.name, setting.tuned)
         else:
             on = platform == "gpu" and setting.name in strategy.by_default
         if setting.name in request.settings:

@@ -36,8 +36,9 @@ def obstacle_in(cell: SettingCell, obstacle: Obstacle) -> str:
 class Setting:
     """A choice of how a framework executes a step. It never changes what is computed.
 
-    A setting is off on the track "defaults", unless the framework itself turns it on (StrategySpec.by_default). It is
-    on on the track "tuned", except where it is not applicable:
+    A setting is off on the track "defaults", unless the framework itself turns it on (StrategySpec.by_default). The
+    track "tuned" turns it on, unless `tuned` is False: then only `--setting NAME=true` does. It stays off where it is
+    not applicable:
 
     - on CPU devices, if it `needs_gpu`;
     - where `obstacle` says why;
@@ -52,6 +53,7 @@ class Setting:
     name: str
     summary: str
     source: str
+    tuned: bool = True
     rung: str = ""
     needs_gpu: bool = False
     obstacle: Obstacle = ""

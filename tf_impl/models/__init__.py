@@ -16,23 +16,23 @@ import tensorflow as tf
 from keras import layers
 
 from harness.workloads import Workload
+from tf_impl import batch_norm
 
 Blocks = dict[str, Callable[[Any], Any]]
 
 
-def build(workload: Workload, *, synchronized: bool = False, momentum: float = 0.9) -> keras.Model:
-    """The network of `workload`. Its output has the parameters' dtype.
-
-    `synchronized`: BatchNorm computes its statistics over the samples of all replicas, by its own all-reduces.
-    `momentum`: what its running statistics keep of themselves in an update.
-    """
-    found = _blocks(workload, synchronized, momentum)
+def build(workload: Workload, *, momentum: float = 0.9, synchronized: bool = False, fused: bool = False) -> keras.Model:
+    """The network of `workload`. Its output has the parameters' dtype. BatchNorm is as batch_norm.layer has it."""
+    found = _blocks(workload, batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused))
     return _model(list(found.values()), workload.input_shape, last=True)
 
 
-def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[str]) -> list[keras.Model]:
+def build_stages(
+    workload: Workload, points: Sequence[int], devices: Sequence[str], *, fused: bool = False
+) -> list[keras.Model]:
     """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device."""
-    functions, shape = list(_blocks(workload, synchronized=False, momentum=0.9).values()), workload.input_shape
+    norm = batch_norm.layer(momentum=0.9, synchronized=False, fused=fused)
+    functions, shape = list(_blocks(workload, norm).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
         with tf.device(device):
@@ -41,10 +41,10 @@ def build_stages(workload: Workload, points: Sequence[int], devices: Sequence[st
     return stages
 
 
-def _blocks(workload: Workload, synchronized: bool, momentum: float) -> Blocks:
+def _blocks(workload: Workload, norm: Callable[..., layers.Layer]) -> Blocks:
     module = importlib.import_module(f"{__name__}.{workload.name}")
-    of_batch_norm = {"synchronized": synchronized, "momentum": momentum} if workload.normalizes else {}
-    return module.blocks(**workload.dims, **of_batch_norm)
+    known: dict[str, Any] = {"batch_norm": norm} if workload.normalizes else {}
+    return module.blocks(**workload.dims, **known)
 
 
 def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,10 @@ from tf_impl.models import Blocks
 EXPANSION = 4
 
 
-def blocks(*, classes: int, width: int, synchronized: bool, momentum: float, **depths: int) -> Blocks:
-    """(batch, height, width, 3) to logits (batch, classes). `depths`: bottlenecks in each of the four stages.
+def blocks(*, classes: int, width: int, batch_norm: Callable[..., layers.Layer], **depths: int) -> Blocks:
+    """(batch, height, width, 3) to logits (batch, classes).
 
-    `synchronized`: BatchNorm computes its statistics over the samples of all replicas. `momentum`: what its running
-    statistics keep of themselves in an update.
+    `batch_norm`: makes a BatchNorm layer of a given name. `depths`: bottlenecks in each of the four stages.
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
@@ -26,8 +26,7 @@ def blocks(*, classes: int, width: int, synchronized: bool, momentum: float, **d
         return layers.Conv2D(channels, kernel, stride, padding, use_bias=False, name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
-        # torchvision's epsilon; Keras has another default
-        return layers.BatchNormalization(momentum=momentum, epsilon=1e-5, synchronized=synchronized, name=name)(x)
+        return batch_norm(name=name)(x)
 
     def bottleneck(x: Any, name: str, planes: int, stride: int) -> Any:
         y = layers.ReLU()(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))

@@ -49,8 +49,12 @@ class Mirrored(ReplicatedProgram):
         # variable.
         self.loss_share = 1 / strategy.num_replicas_in_sync
         with strategy.scope():
-            known = {"synchronized": job.normalization == "global", "momentum": job.statistics_momentum}
-            self.model = models.build(job.workload, **known)
+            self.model = models.build(
+                job.workload,
+                momentum=job.statistics_momentum,
+                synchronized=job.normalization == "global",
+                fused=job.settings.get("fused_batch_norm", False),
+            )
             super().__init__(job, strategy, self.model, devices)
 
     @tf.function

@@ -29,7 +29,8 @@ class ModelParallel(SeveralSteps):
     def __init__(self, job: Job) -> None:
         devices, points = runtime.devices(job.world), stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
-        super().__init__(job, models.build_stages(job.workload, points, devices), devices)
+        fused = job.settings.get("fused_batch_norm", False)
+        super().__init__(job, models.build_stages(job.workload, points, devices, fused=fused), devices)
 
     @tf.function
     def train_step(self, parts: placement.Parts) -> tf.Tensor:
