@@ -177,5 +177,13 @@ FRAMEWORK = FrameworkSpec(
             traffic="every_tick",
         ),
     ),
+    not_offered={
+        "asynchronous updates": "all processes must apply the same operations in the same order "
+        "(docs.jax.dev/en/latest/concurrency.html)",
+        "local SGD": "no function averages parameters every few steps; shard_map has the collectives to write it "
+        "(docs.jax.dev/en/latest/notebooks/shard_map.html)",
+        "a library of pipeline schedules": "stages and micro-batches are written by hand, as in the strategy pipeline "
+        "(docs.jax.dev/en/latest/gpu_performance_tips.html)",
+    },
     environment={platform: own | CACHING for platform, own in PLATFORMS.items()},
 )

@@ -255,6 +255,12 @@ def test_a_bad_plugin_is_named_in_one_line(tmp_path, entry, facts):
     refused_command(harness("plan", env={"PYTHONPATH": path}), *facts)
 
 
+def test_what_a_framework_does_not_offer_is_a_row_with_the_reason():
+    rows = json.loads(harness("list", "strategies", "--json").stdout)
+    (row,) = [row for row in rows if (row["framework"], row["name"]) == ("tf", "pipeline parallelism")]
+    assert row["summary"].startswith("not offered: ")
+
+
 @pytest.mark.parametrize("what", ["frameworks", "workloads", "strategies"])
 def test_lists(what):
     done = harness("list", what)

@@ -7,6 +7,13 @@ ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",  # overrides ~/.keras/keras.json
 }
 
+KERAS_DISTRIBUTION = "Keras' distribution API is implemented for JAX only (keras.io/guides/distribution)"
+DTENSOR = (
+    "tf.experimental.dtensor has been experimental since TensorFlow 2.9, and Keras 3 does not support it "
+    "(keras-team/keras#18473)"
+)
+STRATEGIES_OF_TF = "www.tensorflow.org/guide/distributed_training"
+
 FRAMEWORK = FrameworkSpec(
     name="tf",
     title="TensorFlow",
@@ -149,5 +156,13 @@ FRAMEWORK = FrameworkSpec(
             traffic="push_pull",
         ),
     ),
+    not_offered={
+        "fully sharded data parallelism": f"tf.distribute has no strategy that shards parameters over GPUs "
+        f"({STRATEGIES_OF_TF}), and {KERAS_DISTRIBUTION}",
+        "tensor parallelism": f"{KERAS_DISTRIBUTION}; {DTENSOR}",
+        "partitioning by the compiler": DTENSOR,
+        "pipeline parallelism": f"tf.distribute has no strategy with stages ({STRATEGIES_OF_TF})",
+        "local SGD": f"tf.distribute has no strategy that averages parameters ({STRATEGIES_OF_TF})",
+    },
     environment={"cpu": ENVIRONMENT, "gpu": ENVIRONMENT},
 )

@@ -358,4 +358,8 @@ FRAMEWORK = FrameworkSpec(
             traffic="shard",
         ),
     ),
+    not_offered={
+        "partitioning by the compiler": "DTensor shards operator by operator, with one process per device "
+        "(docs.pytorch.org/docs/stable/distributed.tensor.html)",
+    },
 )

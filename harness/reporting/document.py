@@ -10,6 +10,7 @@ from harness.reporting import (
     disturbed_launches,
     figures,
     ladder,
+    not_offered,
     parity_section,
     provenance,
     sweep,
@@ -72,6 +73,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body.append(parity_section.section(cells))
     body += disturbed_launches.section(cells)
     body += _problems(cells)
+    body += not_offered.section(cells)
     body += [_reproduction(results), _software(cells), *notes]
     return Report(f"{workloads} on {descriptions.devices(results)}", tuple(body))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from harness import workloads
 from harness.gate import traffic
+from harness.reporting import not_offered
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Code, Inline, Report, Section, SoftBreak, Strong, Table, paragraph
 from harness.reporting.values import Formula, Kind, Value
@@ -78,6 +79,10 @@ def page() -> Report:
         ),
         Section("What each strategy claims, and its options", (CLAIMS, make_table(PROPERTIES, rows))),
         Section("Bytes per step", (FORMULAS, _formulas(rows))),
+        Section(
+            not_offered.TITLE,
+            (paragraph(not_offered.NOTE), not_offered.table({each.title: each.not_offered for each in frameworks})),
+        ),
     )
     return Report("The strategies", body)
 

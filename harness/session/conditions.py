@@ -75,6 +75,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
         framework=framework.title,
         execution=framework.execution,
         untuned=strategy.untuned if by_itself else framework.untuned,
+        not_offered=framework.not_offered,
         samples="the data given by --data" if data_given and workload.takes_data else workload.samples,
         normalizes=workload.normalizes,
     )

@@ -55,6 +55,7 @@ class Described:
     tuned_because: str = ""
     tuned_source: str = ""
     without: dict[str, str] = field(default_factory=dict)  # settings that this strategy cannot have, with reasons
+    not_offered: dict[str, str] = field(default_factory=dict)  # techniques that the framework lacks, with reasons
     samples: str = ""  # the training data, in words
     normalizes: bool = False  # whether the network has BatchNorm
 

@@ -169,6 +169,7 @@ class FrameworkSpec:
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
     strategies: tuple[StrategySpec, ...]
+    not_offered: dict[str, str] = field(default_factory=dict)  # techniques that other frameworks offer; why, and source
     workloads: tuple[str, ...] = ()  # those it has models for; () means those in its folder models/
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
 

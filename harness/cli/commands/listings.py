@@ -88,18 +88,20 @@ def workload_rows() -> list[Row]:
 
 
 def strategy_rows() -> list[Row]:
-    """All strategies of all frameworks."""
-    return [
-        {
-            "framework": framework.name,
-            "name": strategy.name,
-            "processes": strategy.processes,
-            "devices": "1" if strategy.parallelism == "none" else f"{strategy.min_devices}+",
-            "summary": strategy.summary,
-        }
-        for framework in _frameworks()
-        for strategy in framework.strategies
-    ]
+    """All strategies of all frameworks, and after them what a framework does not offer."""
+    rows = []
+    for framework in _frameworks():
+        for strategy in framework.strategies:
+            devices = "1" if strategy.parallelism == "none" else f"{strategy.min_devices}+"
+            rows.append(_strategy_row(framework, strategy.name, strategy.processes, devices, strategy.summary))
+        for technique, reason in framework.not_offered.items():
+            rows.append(_strategy_row(framework, technique, "-", "-", f"not offered: {reason}"))
+    return rows
+
+
+def _strategy_row(framework: FrameworkSpec, name: str, processes: str, devices: str, summary: str) -> Row:
+    known = {"framework": framework.name, "name": name}
+    return known | {"processes": processes, "devices": devices, "summary": summary}
 
 
 def setting_rows() -> list[Row]:
