@@ -485,7 +485,8 @@ def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
         assert [gpu.uuid for gpu in result.conditions.hardware.gpus] == [g["uuid"] for g in row["machine"]["gpus"]]
         assert result.conditions.versions == row["versions"]
         assert result.conditions.environment == row["environment"]
-        assert result.described.framework == registry.framework(result.spec.framework).title
+        # "TensorFlow" is "TensorFlow (Keras 3)" today; a report keeps the title of its record
+        assert registry.framework(result.spec.framework).title.startswith(result.described.framework)
         assert result.conditions.data == result.conditions.code == ""  # not recorded
     grown = {result.spec.strategy: result.spec.batch_growth for result in found if result.spec.workload == "resnet50"}
     assert (grown["mirrored"], grown["single"]) == ("per_device", "fixed")

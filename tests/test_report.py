@@ -108,7 +108,7 @@ def distance(cells, step, *, of=None):
 
 
 def test_cells_without_a_golden_reference_are_compared_with_each_other():
-    all_three = ("PyTorch single ×1", "JAX single ×1", "TensorFlow single ×1")
+    all_three = ("PyTorch single ×1", "JAX single ×1", "TensorFlow (Keras 3) single ×1")
     (line,) = loss_agreement.sentences(peers((7.0, 6.0), (7.00007, 6.03), (7.0, 6.0)))
     names(line, *all_three, "1e-05", "loss 2", "5e-03")
     equal = peers((7.0, 6.0), (7.0, 6.0))
@@ -257,7 +257,7 @@ def test_verdict_says_what_failed_and_why():
     names(lines[0], "1 cell", "1e-14")
     (line,) = (line for line in lines if "JAX single ×1" in line)
     names(line, wrong.reason)
-    (line,) = (line for line in lines if "TensorFlow single ×1" in line)
+    (line,) = (line for line in lines if "TensorFlow (Keras 3) single ×1" in line)
     names(line, "1 cell", "hung")
 
 

@@ -16,7 +16,7 @@ STRATEGIES_OF_TF = "www.tensorflow.org/guide/distributed_training"
 
 FRAMEWORK = FrameworkSpec(
     name="tf",
-    title="TensorFlow",
+    title="TensorFlow (Keras 3)",  # Keras makes the layers, and with them much of the time
     package="tf_impl",
     modules=("tensorflow", "keras"),
     distributions=("tensorflow", "keras"),
