@@ -46,6 +46,14 @@ FRAMEWORK = FrameworkSpec(
             synchronized=False,
         ),
         Setting(
+            name="asynchronous_execution",
+            summary="a call returns before it is executed, so the host prepares the next step while the devices work; "
+            "off in both tracks until GPUs have been measured with it",
+            source="www.tensorflow.org/api_docs/python/tf/config/experimental/set_synchronous_execution",
+            tuned=False,
+            strategies=("single", "mirrored"),
+        ),
+        Setting(
             name="private_gpu_threads",
             summary="each GPU has its own host threads for kernel launches, so other host work does not delay these",
             source="www.tensorflow.org/guide/gpu_performance_analysis",

@@ -31,6 +31,8 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     keras.config.set_image_data_format("channels_last")  # overrides ~/.keras/keras.json
     keras.config.set_floatx(DTYPES[precision])
     keras.config.set_dtype_policy("mixed_bfloat16" if precision == "bf16" else DTYPES[precision])
+    if settings.get("asynchronous_execution", False):
+        tf.config.experimental.set_synchronous_execution(False)
     # Nothing here may list TensorFlow's logical devices. That starts its context, and a strategy with several processes
     # must be created before the context starts.
     physical = tf.config.list_physical_devices("GPU")
@@ -62,13 +64,18 @@ def devices(world: World) -> list[str]:
 
 
 def sync(names: Sequence[str]) -> None:
-    """Wait until these devices are idle. On GPUs, operations return before they are done.
+    """Wait until all calls have been executed and these devices are idle. Raises the first error of a call.
 
+    With the setting `asynchronous_execution`, calls return before they are executed; leaving an `async_scope` waits for
+    them. On GPUs, what they launched may still be running; SyncDevice waits for that, and is such a call itself.
     tf.test.experimental.sync_devices() waits for all devices, but fails if some of them belong to other processes.
     """
-    for name in names:
-        with tf.device(name):
-            tf.raw_ops.SyncDevice()
+    with tf.experimental.async_scope():
+        pass
+    with tf.experimental.async_scope():
+        for name in names:
+            with tf.device(name):
+                tf.raw_ops.SyncDevice()
 
 
 @cache

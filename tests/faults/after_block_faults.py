@@ -18,6 +18,9 @@ TIMED_CELLS = {
     "jax pipeline": Cell("pipeline"),
     "jax single deep in bf16": Cell("single", workload="resnet50", known={"precision": "bf16"}),
     "tf single several": Cell("single", known={"steps_per_call": 4}, block=4),
+    "tf single asynchronous": Cell(
+        "single", size="base", known={"settings": {"asynchronous_execution": "true"}}, block=10
+    ),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf parameter_server": Cell("parameter_server"),
 }
@@ -400,6 +403,24 @@ def tf_half_of_the_batch_in_the_blocks():
         return original(self, tuple((x[: x.shape[0] // 2], y[: y.shape[0] // 2]) for x, y in placed))
 
     _later_in_tf(program.Program, change)
+
+
+@planted_when_timed("tf single asynchronous", by="work after sync")
+def tf_waits_for_devices_and_not_for_calls():
+    """`sync` waits until the devices are idle, but not for the calls that no device has begun."""
+    import contextlib
+
+    import tensorflow as tf
+
+    def change(original):
+        @contextlib.contextmanager
+        def async_scope():
+            fired()
+            yield
+
+        return async_scope
+
+    replaced(tf.experimental, "async_scope", change)
 
 
 @planted_when_timed("tf mirrored", by="replicas")
