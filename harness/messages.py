@@ -15,6 +15,9 @@ from harness.spec import Cause, Parity, Precision, RankResult, Status, TrialSpec
 
 Phase = Literal["cut", "parity", "reference", "timing", "training"]
 
+TIMED: tuple[Phase, ...] = ("cut", "timing", "training")
+"""The phases that measure times, which would count a pause of their processes."""
+
 ORDER = "order.json"
 
 

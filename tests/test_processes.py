@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from test_launch import wait_for
 
 from harness.cli.terminal import PlainDisplay
 from harness.launch import golden_pool, logs, scratch
+from harness.launch.supervisor import PAUSE_SECONDS
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
@@ -243,10 +245,10 @@ def test_a_short_log_is_kept_whole(tmp_path):
 
 
 @contextlib.contextmanager
-def hanging(tmp_path: Path) -> Iterator[dict[str, psutil.Process]]:
+def hanging(tmp_path: Path, strategy: str = "hang_with_child") -> Iterator[dict[str, psutil.Process]]:
     """A run that hangs in a rank with a child in a session of its own: its processes, by what they are."""
     (tmp_path / "tmp").mkdir()
-    arguments = ["--framework", "fake", "--workload", "toy", "--platform", "cpu", "--strategy", "hang_with_child"]
+    arguments = ["--framework", "fake", "--workload", "toy", "--platform", "cpu", "--strategy", strategy]
     with subprocess.Popen(
         [sys.executable, "-m", "harness", "run", *arguments, "--out", str(tmp_path / "run")],
         cwd=tmp_path,
@@ -354,6 +356,30 @@ def test_ranks_die_with_their_supervisor_whatever_the_harness_does(tmp_path):
         assert wait_for(lambda: not running_still(processes["rank"]), SECONDS)
         processes["harness"].resume()
         assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(("victim", "seconds"), [("rank", 0.1), ("supervisor", 1.5 * PAUSE_SECONDS)])
+def test_a_launch_that_was_stopped_while_it_was_timed_has_no_times(tmp_path, victim, seconds):
+    with hanging(tmp_path, "hang_when_timed") as processes:
+        processes[victim].suspend()
+        time.sleep(seconds)
+        processes[victim].resume()
+        assert left(tmp_path) == []
+    (result,) = store.read(tmp_path / "run")
+    assert result.status == "killed"
+    names(result.reason, "--resume", "times")
+    assert not any(timing.block_seconds for timing in result.timings)
+
+
+def test_a_proof_that_was_stopped_meanwhile_goes_on(tmp_path):
+    waits = [sys.executable, "-c", "import time; time.sleep(1)"]
+    with supervised(tmp_path, waits) as supervisor:
+        assert wait_for(lambda: at_work(tmp_path), SECONDS)
+        supervisor.send_signal(signal.SIGSTOP)
+        time.sleep(1.5 * PAUSE_SECONDS)
+        supervisor.send_signal(signal.SIGCONT)
+        assert has_ended(supervisor)
+    assert outcome(tmp_path)["status"] == "ok"
 
 
 def running_still(process: psutil.Process) -> bool:

@@ -25,6 +25,7 @@ class Group:
     ranks: tuple[RankProcess, ...]
     timeout_seconds: float
     stall_seconds: float  # without progress on any rank
+    timed: bool = False  # whether a pause of its processes would be in its times
 
 
 @dataclass(frozen=True, kw_only=True)

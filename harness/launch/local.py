@@ -21,7 +21,7 @@ from harness.launch.logs import last_line
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
-from harness.messages import ORDER, Answer, Order, Progress, answer_file, draft_file, progress_file
+from harness.messages import ORDER, TIMED, Answer, Order, Progress, answer_file, draft_file, progress_file
 from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
 from harness.spec.processes import signal_name
 
@@ -191,7 +191,12 @@ def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]]) -
         )
         for rank, share in enumerate(shares)
     )
-    return Group(ranks=ranks, timeout_seconds=spec.timeout_seconds, stall_seconds=spec.stall_seconds)
+    return Group(
+        ranks=ranks,
+        timeout_seconds=spec.timeout_seconds,
+        stall_seconds=spec.stall_seconds,
+        timed=launch.phase in TIMED,
+    )
 
 
 def _answer(folder: Path, rank: int) -> Answer | None:

@@ -31,6 +31,8 @@ from harness.spec.processes import signal_name
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
+PAUSE_SECONDS = 2.0
+"""A poll that takes this long shows that this process did not run meanwhile."""
 # After the first failure: time for the other ranks to write down their own. Also the time from SIGTERM to SIGKILL.
 GRACE_SECONDS = 1.0
 
@@ -72,8 +74,11 @@ def supervise(folder: Path, group: Group) -> Ending:
         quiet = time.monotonic() - changed
         if quiet > group.stall_seconds or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
+        asked = time.monotonic()
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
             return Ending(status="killed", reason="the harness was interrupted", cause=Cause(kind="interrupted"))
+        if group.timed and (pause := time.monotonic() - asked) > PAUSE_SECONDS:
+            return paused(pause)
 
 
 def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[bytes]:
@@ -121,6 +126,18 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
     _, rank, ending = min(failed, key=lambda entry: entry[:2])
     where = f"rank {rank}: " if len(codes) > 1 else ""
     return replace(ending, reason=where + ending.reason)
+
+
+def paused(seconds: float) -> Ending:
+    """The ending of a timed phase whose supervisor did not run for a while.
+
+    A container that is paused, or a frozen control group, tells its processes nothing: their clocks just go on.
+    """
+    reason = (
+        f"the supervisor could not run for {seconds:.1f} s: the machine or its container was paused or overloaded, and "
+        "the times would count that; run --resume measures it again"
+    )
+    return Ending(status="killed", reason=reason, cause=Cause(kind="killed", data={"signal": "SIGSTOP"}))
 
 
 def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: Group) -> Ending:

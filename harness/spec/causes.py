@@ -16,7 +16,8 @@ CauseKind = Literal[
     "no_reference",  # the golden run could not be computed
     "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
     "out_of_memory",  # {"rank": 1}
-    "killed",  # a rank was ended by a signal: {"rank": 1, "signal": "SIGKILL"}; without "rank", the supervisor
+    # A rank was ended by a signal, {"rank": 1, "signal": "SIGKILL"}, or stopped while it was timed, {..., "SIGSTOP"}.
+    "killed",  # without "rank": the supervisor
     "unequal_ranks",  # they ran with different versions, packages or variables
     "no_answer",  # a rank ended without an answer: {"rank": 1, "code": 3}
     "no_progress",  # {"seconds": 300.0}

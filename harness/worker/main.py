@@ -27,11 +27,11 @@ import numpy as np
 from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
-from harness.messages import ORDER, Order
+from harness.messages import ORDER, TIMED, Order
 from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, partition, run_options
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
-from harness.worker import compile_cache, libraries, memory
+from harness.worker import compile_cache, libraries, memory, pauses
 from harness.worker.context import Context
 from harness.worker.divergence import Diverged, TargetMet
 from harness.worker.draft import Draft
@@ -92,6 +92,8 @@ def classify(error: BaseException) -> tuple[Status, CauseKind]:
 def work(draft: Draft) -> None:
     """Build the program that the order describes, and run the phase that it names."""
     order = codec.loads(Order, (draft.folder / ORDER).read_text("utf-8"))
+    if order.phase in TIMED:
+        pauses.end_after_pause(draft)
     world = order.worlds[draft.rank]
     phase = PHASES[order.phase]
     precision = "fp64" if phase.small else order.spec.precision

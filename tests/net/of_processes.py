@@ -169,6 +169,36 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="no-time-with-a-pause",
+        promise="A launch whose processes were stopped while it was timed (SIGSTOP, a paused container) has no times: "
+        "its row says so, and --resume measures it again.",
+        breaks=(
+            Break(
+                fault="a rank that was stopped and goes on is timed on",
+                edits=(("harness/worker/main.py", "        pauses.end_after_pause(draft)\n", "        pass\n"),),
+                tests=("test_processes::test_a_launch_that_was_stopped_while_it_was_timed_has_no_times[rank-0.1]",),
+            ),
+            Break(
+                fault="the supervisor does not notice that nothing ran for a while",
+                edits=(
+                    (
+                        "harness/launch/supervisor.py",
+                        "(pause := time.monotonic() - asked) > PAUSE_SECONDS",
+                        "(pause := 0)",
+                    ),
+                ),
+                tests=(
+                    "test_processes::test_a_launch_that_was_stopped_while_it_was_timed_has_no_times[supervisor-3.0]",
+                ),
+            ),
+            Break(
+                fault="a pause in a parity phase, which times nothing, costs the proof",
+                edits=(("harness/launch/supervisor.py", "if group.timed and (pause", "if (pause"),),
+                tests=("test_processes::test_a_proof_that_was_stopped_meanwhile_goes_on",),
+            ),
+        ),
+    ),
+    Guarantee(
         name="first-failing-rank",
         promise="The rank that failed first is named, with its own reason, even where others fail because of it and "
         "are seen to end before it.",
