@@ -1,9 +1,15 @@
 """`python -m harness`."""
 
+import os
 import sys
+
+# Plug-ins of Pydantic come from any package that is installed; a broken one would end this program.
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 try:
     from harness.cli.app import main
+except KeyboardInterrupt:
+    sys.exit(130)
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("harness"):
         raise

@@ -261,6 +261,25 @@ def test_what_a_framework_does_not_offer_is_a_row_with_the_reason():
     assert row["summary"].startswith("not offered: ")
 
 
+def test_broken_entry_points_of_another_package_cost_nothing(tmp_path):
+    """Pydantic reads all entry points for plug-ins of its own, when the first run folder is written."""
+    for name, content in [("noise", b"\xff\xe0[["), ("torn", b"[likeforlike.fram"), ("empty", b"")]:
+        (tmp_path / f"{name}-1.0.dist-info").mkdir()
+        (tmp_path / f"{name}-1.0.dist-info" / "entry_points.txt").write_bytes(content)
+    (tmp_path / "folder-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
+    (tmp_path / "loop-1.0.dist-info").symlink_to("loop-1.0.dist-info")
+    path = os.pathsep.join([str(TESTS.parent), str(FAKES), str(tmp_path)])
+    asked = ("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--out", str(tmp_path / "run"))
+    done = harness(*asked, env={"PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(tmp_path):
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt\n")
+    done = harness("list", "frameworks", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS.parent}"})
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @pytest.mark.parametrize("what", ["frameworks", "workloads", "strategies"])
 def test_lists(what):
     done = harness("list", what)
@@ -329,6 +348,17 @@ def test_without_a_temporary_folder_the_machine_is_unfit(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
     with refused("TMPDIR", kind=MachineUnfit):
         scratch.Scratch()
+
+
+def test_without_another_process_no_temporary_folder_is_left(tmp_path, monkeypatch):
+    def none_left(*_, **known):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    with pytest.raises(BlockingIOError):
+        scratch.Scratch()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrapper_may_print_something_before_python_answers(tmp_path, fakes):

@@ -176,6 +176,16 @@ def test_on_a_full_disk_rows_are_kept_and_the_user_knows_how_to_go_on(tmp_path, 
     assert [row.status for row in finished.results] == ["ok", "ok"]
 
 
+def test_ctrl_c_before_the_session_leaves_nothing_behind(tmp_path, fakes, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "Session", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        a_run(tmp_path / "run", monkeypatch)
+    assert not (tmp_path / "run").exists()
+
+
 def test_every_planned_trial_has_a_row_after_an_interruption_before_the_first(tmp_path, fakes, monkeypatch):
     def interrupted(*_, **__):
         raise Interrupted(signal.SIGINT)

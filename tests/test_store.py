@@ -167,6 +167,17 @@ def test_a_row_is_never_written_through_a_link(tmp_path):
     assert (tmp_path / "victim").read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", store.WRITTEN_IN_PLACE)
+def test_a_run_does_not_go_on_through_a_link(tmp_path, name):
+    (tmp_path / "victim").write_text("precious, without an end of line")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / store.RUN).write_text("{}")
+    (tmp_path / "run" / name).symlink_to("../victim")
+    with refused(name, "link"), store.held(tmp_path / "run"):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious, without an end of line"
+
+
 def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path, synced = checkpoints.path_of(tmp_path, "cell", 0, 1), []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((file_of(descriptor), path.exists())))

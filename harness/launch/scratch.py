@@ -47,13 +47,17 @@ class Scratch:
             self.folder = Path(tempfile.mkdtemp(prefix="likeforlike-"))
         except OSError as error:
             raise MachineUnfit(f"no temporary folder can be made: {error.strerror}; set TMPDIR to another") from error
-        self._remover = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _REMOVE, str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone
-        )
+        try:
+            self._remover = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _REMOVE, str(self.folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone
+            )
+        except BaseException:  # the system has no room for another process
+            self.folder.rmdir()
+            raise
 
     def remove(self) -> None:
         """Remove the folder now, and wait until it is gone."""

@@ -26,6 +26,8 @@ from harness.spec.errors import MachineUnfit, UsageError
 from harness.spec.text import encodable
 
 RESULTS, RUN = "results.jsonl", "run.json"
+WRITTEN_IN_PLACE = (RESULTS, "proofs.jsonl", "logs", "checkpoints")
+"""What a later session adds to. All other files are replaced whole."""
 UNFINISHED: tuple[Status, ...] = ("killed", "timeout", "hung", "pending", "unavailable")  # --resume tries these again
 _ADAPTER = TypeAdapter(TrialResult)
 
@@ -142,7 +144,8 @@ def write_intent(folder: Path, intent: Intent) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Lock a run, so that only one process at a time measures it: two would disturb each other and repeat all work.
 
-    The system releases the lock however the process ends. Raises UsageError if the folder is locked, or not a run.
+    The system releases the lock however the process ends. Raises UsageError if the folder is locked, is not a run, or
+    would be written through a link: it may come from somebody else.
     """
     no_run = UsageError(f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)")
     if not (folder / RUN).is_file():  # to open a pipe would wait for its writer
@@ -151,6 +154,9 @@ def held(folder: Path) -> Iterator[None]:
         run = (folder / RUN).open("rb")
     except OSError as error:
         raise no_run from error
+    for name in WRITTEN_IN_PLACE:
+        if (folder / name).is_symlink():
+            raise UsageError(f"--resume {folder}: {name} is a link, which may lead anywhere; put a copy in its place")
     with run:
         try:
             fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -89,7 +89,7 @@ def start_run(
         store.write_intent(folder, intent)
         with store.held(folder):
             return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard)
-    except (UsageError, MachineUnfit, OSError):
+    except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
 

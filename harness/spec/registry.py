@@ -8,6 +8,7 @@ A package of one's own joins by an entry point in the group "likeforlike.framewo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -37,7 +38,7 @@ print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name
 @cache
 def packages() -> dict[str, str]:
     """Framework name to package name, plug-ins after our own. Raises UsageError for a plug-in with a reserved name."""
-    plugins = {point.name: point.value for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    plugins = _announced()
     for name, package in plugins.items():
         if not PLUGIN_NAME.fullmatch(name):
             raise UsageError(
@@ -47,6 +48,17 @@ def packages() -> dict[str, str]:
         if name in (*FRAMEWORKS, "all"):
             raise UsageError(f"plug-in {name!r} of package {package}: the name is taken; rename its entry point")
     return FRAMEWORKS | plugins
+
+
+def _announced() -> dict[str, str]:
+    """Framework name to package name, as installed packages announce them. Packages with broken metadata do not count:
+    they need not be ours."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
+            for point in distribution.entry_points.select(group=ENTRY_POINTS):
+                found.setdefault(point.name, point.value)  # the first is what an import takes
+    return found
 
 
 @cache
