@@ -17,7 +17,9 @@ from refusals import names
 
 from harness.contract import World
 from harness.launch import local, worker_code
+from harness.launch.group import Ending
 from harness.machine.worker_variables import worker_environment
+from harness.messages import Answer, draft_file, write
 from harness.results import store
 from harness.spec import Cause, recorded_variables
 
@@ -136,6 +138,32 @@ def test_each_failure_is_a_row(tmp_path, strategy, status, facts):
     assert "Traceback" not in done.stderr
     text = (tmp_path / "run" / "report.md").read_text()
     assert re.search(rf"^\| .*{strategy} .*\| {status} +\| ", text, re.MULTILINE)  # with its reason
+
+
+def test_whatever_a_strategy_does_to_its_process_and_files_the_others_run(tmp_path):
+    done, results = run_fake(tmp_path, "--strategy", "leave_early,scribble,single")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert {name: row.status for name, row in results.items()} == {
+        "leave_early": "crashed",
+        "scribble": "crashed",
+        "single": "ok",
+    }
+    names(results["leave_early"].reason, "rank 0", "exit code 0")
+    assert results["leave_early"].cause == Cause(kind="no_answer", data={"rank": 0, "code": 0})
+    assert results["leave_early"].block_seconds == ()
+    assert list(tmp_path.glob("likeforlike-*")) == []
+
+
+def test_a_training_that_leaves_early_is_not_taken_for_a_shorter_one(tmp_path):
+    """An answer so far, as a training saves it after each epoch, says "ok"."""
+    (tmp_path / "launch").mkdir()
+    write(tmp_path / "launch" / draft_file(0), Answer(rank=0))
+    write(tmp_path / "launch" / "outcome.json", Ending(status="ok"))
+    (tmp_path / "launch" / "code").mkdir()
+    run = local.LocalRun(tmp_path / "launch", processes=1, cores=1, timeout_seconds=1)
+    run.stop()
+    assert run.collect().status == "crashed"
 
 
 def test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed(tmp_path):

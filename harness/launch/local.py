@@ -69,9 +69,10 @@ class LocalRun:
         return self._supervisor.poll() is not None or time.monotonic() >= self._deadline
 
     def progress(self) -> Progress | None:
-        """What rank 0 is doing; None if it has not said so yet."""
-        path = self._folder / progress_file(0)
-        return codec.loads(Progress, path.read_text("utf-8")) if path.exists() else None
+        """What rank 0 is doing; None if it has not said so yet, or if that cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            return codec.loads(Progress, (self._folder / progress_file(0)).read_text("utf-8"))
+        return None
 
     def stop(self) -> None:
         """End all processes. Closing the supervisor's standard input, in whatever way, makes it end everything."""
@@ -85,9 +86,13 @@ class LocalRun:
             end_orphans(self._supervisor.pid)
 
     def collect(self) -> Outcome:
-        """How the phase ended, with the ranks' answers."""
-        ending = self._ending()
-        answers = [_answer(self._folder, rank) for rank in range(self._processes)]
+        """How the phase ended, with the ranks' answers. The code of a strategy may have done anything to the folder."""
+        try:
+            ending = self._ending()
+            answers = [_answer(self._folder, rank) for rank in range(self._processes)]
+        except (OSError, ValueError) as error:
+            reason = f"files of this launch cannot be read: {error}"
+            return Outcome(status="crashed", reason=reason, cause=Cause(kind="no_answer"))
         return Outcome(
             status=ending.status,
             reason=ending.reason,
@@ -98,9 +103,9 @@ class LocalRun:
         )
 
     def _ending(self) -> Ending:
-        path = self._folder / ENDING
-        if path.exists():
-            return codec.loads(Ending, path.read_text("utf-8"))
+        if (path := self._folder / ENDING).exists():
+            ending = codec.loads(Ending, path.read_text("utf-8"))
+            return self._silent_rank() or ending if ending.status == "ok" else ending
         code = self._supervisor.returncode or 0
         if code < 0:  # as a rank that is killed: not the cell's fault, so --resume tries it again
             name = signal_name(-code)
@@ -108,6 +113,14 @@ class LocalRun:
             return Ending(status="killed", reason=f"the supervisor was ended by {name}", cause=cause)
         reason = f"the supervisor ended early; its log ends: {last_line(self._folder / 'supervisor.log')}"
         return Ending(status="crashed", reason=reason, cause=Cause(kind="harness_error"))
+
+    def _silent_rank(self) -> Ending | None:
+        """The ending of a phase that a rank left with exit code 0, as a library can do, before it had answered."""
+        for rank in range(self._processes):
+            if not (self._folder / answer_file(rank)).exists():
+                cause = Cause(kind="no_answer", data={"rank": rank, "code": 0})
+                return Ending(status="crashed", reason=f"rank {rank}: exit code 0 before it was done", cause=cause)
+        return None
 
 
 def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, cores: int) -> dict[str, str]:

@@ -147,7 +147,8 @@ class PhaseLaunches:
         finally:
             folder = self._new_log_folder(_name(planned.spec, planned.phase))
             for path in sorted(planned.folder.glob("*.log")):
-                logs.keep(path, folder / path.name)
+                if path.is_file():
+                    logs.keep(path, folder / path.name)
             shutil.rmtree(planned.folder, ignore_errors=True)
 
     def _new_log_folder(self, name: str) -> Path:

@@ -169,6 +169,27 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="whole-answers",
+        promise="A rank that leaves with exit code 0 before it has answered is a crash, and so are files of a launch "
+        "that cannot be read; the other cells run.",
+        breaks=(
+            Break(
+                fault="exit code 0 of all ranks is enough",
+                edits=(
+                    (
+                        "harness/launch/local.py",
+                        'return self._silent_rank() or ending if ending.status == "ok" else ending',
+                        "return ending",
+                    ),
+                ),
+                tests=(
+                    "test_launch::test_whatever_a_strategy_does_to_its_process_and_files_the_others_run",
+                    "test_launch::test_a_training_that_leaves_early_is_not_taken_for_a_shorter_one",
+                ),
+            ),
+        ),
+    ),
+    Guarantee(
         name="no-time-with-a-pause",
         promise="A launch whose processes were stopped while it was timed (SIGSTOP, a paused container) has no times: "
         "its row says so, and --resume measures it again.",

@@ -14,6 +14,8 @@ ONE_PROCESS = (
     "odd_message",
     "slow_when_timed",
     "tell",
+    "leave_early",
+    "scribble",
 )
 PER_DEVICE = (
     "replicated",
