@@ -15,10 +15,11 @@ from pathlib import Path
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
-def write(path: Path, content: bytes, *, durable: bool = False) -> None:
+def write(path: Path, content: bytes, *, durable: bool = False, new: bool = False) -> None:
     """Write a file, in place of the one that has its name. `durable`: wait until it is on disk.
 
-    Raises OSError, which names the file. It then is as it was before.
+    `new`: of several processes that write it at the same time, only one can. Raises OSError, which names the file. It
+    then is as it was before.
     """
     temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")  # nobody can have put a link there
     with naming(path):
@@ -28,12 +29,27 @@ def write(path: Path, content: bytes, *, durable: bool = False) -> None:
             write_all(descriptor, content)
             if durable:
                 os.fsync(descriptor)
-            temporary.replace(path)
+            if new:
+                _claim(temporary, path)
+            else:
+                temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
+
+
+def _claim(temporary: Path, path: Path) -> None:
+    """Give a file its name. Raises FileExistsError if there is one with that name, whoever wrote it and when."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # this file system has no hard links
+        temporary.rename(path)
+    else:
+        temporary.unlink()
 
 
 def remove_unfinished(folder: Path) -> None:

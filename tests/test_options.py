@@ -76,6 +76,7 @@ def test_a_run_does_not_go_on_when_an_option_has_another_role(fakes, tmp_path):
     (trial,) = made.trials
     for spec, goes_on in ((trial.spec, True), (replace(trial.spec, roles={"schedule": "pieces"}), False)):
         intent = store.Intent(plan=replace(made, trials=(replace(trial, spec=spec),)), command="", started="")
+        (tmp_path / store.RUN).unlink(missing_ok=True)
         store.write_intent(tmp_path, intent)
         if goes_on:
             assert store.read_intent(tmp_path)[0].plan.trials[0].spec == spec

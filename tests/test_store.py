@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -165,6 +166,25 @@ def test_a_row_is_never_written_through_a_link(tmp_path):
         store.append(tmp_path, make_result())
     assert error.value.filename == str(path)
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_of_two_runs_that_begin_in_one_folder_at_once_one_goes_on(tmp_path):
+    request = Request(frameworks=("torch",), workloads=("toy",), strategies=("single",), platform="cpu")
+    intent = store.Intent(plan=make_plan(request, make_machine()), command="first", started="")
+    known = {"root": tmp_path, "slug": "toy", "now": datetime(2026, 1, 1)}
+    folders = [store.create_run_folder(tmp_path / "out", **known) for _ in range(2)]  # both find it empty
+    store.write_intent(folders[0], intent)
+    with refused(f"--out {folders[1]}"):
+        store.write_intent(folders[1], replace(intent, command="second"))
+    assert json.loads((tmp_path / "out" / store.RUN).read_text())["command"] == "first"
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_file()] == [store.RUN]
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "exists", lambda path, **_: False)  # as where both look before either has made it
+    known = {"root": tmp_path / "reports", "slug": "toy", "now": datetime(2026, 1, 1)}
+    folders = [store.create_run_folder(None, **known) for _ in range(3)]
+    assert [path.name for path in folders] == [f"20260101-000000-toy{number}" for number in ("", "-2", "-3")]
 
 
 @pytest.mark.parametrize("name", store.WRITTEN_IN_PLACE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import re
 import sys
@@ -54,11 +55,21 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
     Raises UsageError if the folder holds files, and MachineUnfit if it cannot be written.
     """
     folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
-    attempt = 1
-    while out is None and folder.exists():  # two runs started in the same second
-        attempt += 1
-        folder = folder.with_name(f"{folder.name.removesuffix(f'-{attempt - 1}')}-{attempt}")
-    return create_folder(folder, "logs")
+    return create_folder(folder if out else _unused(folder), "logs")
+
+
+def _unused(folder: Path) -> Path:
+    """A folder that this call has made: `folder`, or FOLDER-2 and so on where other runs began in the same second."""
+    for attempt in itertools.count(1):
+        candidate = folder if attempt == 1 else folder.with_name(f"{folder.name}-{attempt}")
+        try:
+            candidate.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError:  # create_folder says what is wrong with it
+            break
+    return candidate
 
 
 def create_folder(folder: Path, within: str = "") -> Path:
@@ -134,10 +145,14 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
 
 
 def write_intent(folder: Path, intent: Intent) -> None:
-    """Write run.json. It does not name this Python as an interpreter: on another machine it may lie elsewhere."""
+    """Write run.json of a new run. It does not name this Python as an interpreter: on another machine it may lie
+    elsewhere. Raises UsageError if another run has begun in this folder."""
     others = {name: path for name, path in intent.plan.interpreters.items() if path != sys.executable}
     whole = replace(intent, plan=replace(intent.plan, interpreters=others))
-    write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"))
+    try:
+        write_json(folder / RUN, _INTENT.dump_python(whole, mode="json"), new=True)
+    except FileExistsError as error:
+        raise UsageError(f"--out {folder}: another run has just begun there; name a new or empty folder") from error
 
 
 @contextlib.contextmanager
@@ -203,10 +218,13 @@ def cut_short(folder: Path) -> set[tuple[str, int]]:
     return {(each.spec.cell, each.spec.launch) for each in results if each.cause and each.cause.kind == "cut_short"}
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON, and wait until it is on disk. A reader sees the whole file or none of it."""
+def write_json(path: Path, content: Any, *, new: bool = False) -> None:
+    """Write indented JSON, and wait until it is on disk. A reader sees the whole file or none of it.
+
+    `new`: raises FileExistsError if there is such a file.
+    """
     text = json.dumps(encodable(content), indent=2, sort_keys=True) + "\n"
-    whole_files.write(path, text.encode(), durable=True)
+    whole_files.write(path, text.encode(), durable=True, new=new)
 
 
 def dump(results: Iterable[TrialResult]) -> list[dict[str, Any]]:

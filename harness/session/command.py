@@ -87,6 +87,10 @@ def start_run(
     )
     try:
         store.write_intent(folder, intent)
+    except (OSError, KeyboardInterrupt):
+        store.discard(folder)
+        raise
+    try:
         with store.held(folder):
             return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard)
     except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
