@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import mmap
 import os
@@ -53,8 +54,15 @@ def processes_started_here() -> list[psutil.Process]:
     return [
         process
         for process in psutil.Process().children(recursive=True)
-        if str(FORKED / "zygote.py") not in process.cmdline()
+        if str(FORKED / "zygote.py") not in command_of(process)
     ]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """The command line of a process; nothing if it has ended, even if nobody has waited for it yet."""
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 def quick() -> dict[str, str]:

@@ -162,13 +162,12 @@ def held(folder: Path) -> Iterator[None]:
     The system releases the lock however the process ends. Raises UsageError if the folder is locked, is not a run, or
     would be written through a link: it may come from somebody else.
     """
-    no_run = UsageError(f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)")
     if not (folder / RUN).is_file():  # to open a pipe would wait for its writer
-        raise no_run
+        raise UsageError(f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)")
     try:
         run = (folder / RUN).open("rb")
     except OSError as error:
-        raise no_run from error
+        raise UsageError(f"--resume {folder}: {RUN} cannot be read: {error.strerror}; mend that first") from error
     for name in WRITTEN_IN_PLACE:
         if (folder / name).is_symlink():
             raise UsageError(f"--resume {folder}: {name} is a link, which may lead anywhere; put a copy in its place")

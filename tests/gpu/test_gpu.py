@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, TESTS, python
+from conftest import QUICK, ROOT, TESTS, command_of, python
 
 from harness.machine import devices
 from harness.results import store
@@ -159,7 +159,7 @@ def test_a_killed_harness_leaves_nothing_on_the_gpus(tmp_path):
         while len(ranks) < 2 and time.monotonic() < limit:
             time.sleep(0.2)
             family = psutil.Process(process.pid).children(recursive=True)
-            ranks = [child for child in family if "harness.worker.main" in " ".join(child.cmdline())]
+            ranks = [child for child in family if "harness.worker.main" in " ".join(command_of(child))]
         assert len(ranks) >= 2
         time.sleep(8)  # let them take memory on the GPUs
         family = psutil.Process(process.pid).children(recursive=True)
