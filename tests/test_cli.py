@@ -318,6 +318,15 @@ def test_what_ends_a_command_has_its_exit_code(error, code, capsys):
     assert len(said.splitlines()) == 1 or code in (4, 130)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["report"], ["data", "check"], ["run", "--resume"], ["plan", "--workload", "mnist_cnn", "--data"]],
+    ids=" ".join,
+)
+def test_a_path_that_is_too_long_is_refused(command):
+    refused_command(harness(*command, "x" * 5000), "characters", "shorter")
+
+
 def test_an_error_cannot_control_the_terminal(capsys):
     assert fail("a\x1b[2J\x00\u202eb\n c é", 2) == 2
     assert capsys.readouterr().err == "harness: error: a\\x1b[2J\\x00\\u202eb c é\n"

@@ -98,6 +98,9 @@ def exit_code(error: BaseException) -> int:
             return fail(error, 2)
         case MachineUnfit():
             return fail(error, 3)
+        case OSError(errno=errno.ENAMETOOLONG):
+            name = str(error.filename)
+            return fail(f"{name[:60]}... has {len(name)} characters, too many for a path; name a shorter one", 2)
         case BrokenPipeError():  # `harness list ... | head`: the reader has seen enough
             return 0
         case OSError(errno=number) if number in OF_THE_MACHINE:
