@@ -94,7 +94,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/store.py",
-                        "whole_files.write(path, text.encode(), durable=True)",
+                        "whole_files.write(path, text.encode(), durable=True, new=new)",
                         "path.write_bytes(text.encode())",
                     ),
                 ),
