@@ -60,13 +60,13 @@ def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime)
 
 def _unused(folder: Path) -> Path:
     """A folder that this call has made: `folder`, or FOLDER-2 and so on where other runs began in the same second."""
-    for attempt in itertools.count(1):
-        candidate = folder if attempt == 1 else folder.with_name(f"{folder.name}-{attempt}")
+    candidate = folder
+    for attempt in itertools.count(2):
         try:
             candidate.mkdir(parents=True)
             break
         except FileExistsError:
-            continue
+            candidate = folder.with_name(f"{folder.name}-{attempt}")
         except OSError:  # create_folder says what is wrong with it
             break
     return candidate
