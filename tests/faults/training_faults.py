@@ -469,7 +469,7 @@ def half_as_fast_again_from_the_second_epoch():
     after_building(SingleDevice, change)
 
 
-@planted_when_trained("torch ddp scheduled", by="step updates")
+@planted_when_trained("torch ddp scheduled")
 def schedule_stands_still_in_the_second_epoch():
     """The learning rate keeps its value of the end of the first epoch."""
     from torch_impl.strategies.ddp import DDP
