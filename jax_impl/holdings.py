@@ -18,17 +18,17 @@ from harness.contract import Held, Observed
 from harness.spec import DeviceShare
 from jax_impl import collectives, weights
 from jax_impl.program import Program
-from jax_impl.strategies.model_parallel import ModelParallel
-from jax_impl.strategies.pipeline import Pipeline
+from jax_impl.staged import StagedProgram
+from jax_impl.strategies.pipeline_spmd import PipelineSpmd
 from jax_impl.strategies.pmap import Pmap
 from jax_impl.watching import StagePhase, wrapped_stages
 
 
 def parameters(program: Program) -> list[Held]:
     """The parameters on each device."""
-    if isinstance(program, ModelParallel):
+    if isinstance(program, StagedProgram):
         return [held for state in program.held for held in of_tree(state.params)]
-    if isinstance(program, Pipeline):
+    if isinstance(program, PipelineSpmd):
         return [of_row(program, shard) for shard in program.held.params.addressable_shards]
     return of_tree(program.held.params, stacked=isinstance(program, Pmap))
 
@@ -48,7 +48,7 @@ def of_tree(params: weights.Params, *, stacked: bool = False) -> list[Held]:
     return [found[device] for device in sorted(found, key=lambda device: device.id)]
 
 
-def of_row(program: Pipeline, shard: jax.Shard) -> Held:
+def of_row(program: PipelineSpmd, shard: jax.Shard) -> Held:
     """The stage whose padded row lies on a device."""
     stage = shard.index[0].start or 0
     tree = program.stages.params.unflatten[stage](np.array(shard.data)[0])
@@ -61,9 +61,9 @@ Batch = tuple[jax.Array, jax.Array]
 def observe(program: Any, batches: Sequence[Batch]) -> Observed:
     """Look at the devices, and at what XLA compiled for as many steps in one call as there are batches.
 
-    Only model_parallel makes a step here: no program holds a whole step of it.
+    Only model_parallel and pipeline make a step here: no program holds a whole step of theirs.
     """
-    if isinstance(program, ModelParallel):
+    if isinstance(program, StagedProgram):
         rows, sent = of_stages(program, batches[0])
         return Observed(devices=rows, crossed={"send": sent}, steps=1)
     sent = crossed(collectives.text_of(program, batches), program, len(batches))
@@ -99,7 +99,7 @@ def of_devices(program: Program, placed: Batch) -> tuple[DeviceShare, ...]:
 
 def blocks_on(program: Program, device: Any) -> tuple[str, ...]:
     """The network blocks with parameters whose row lies on a device, in a pipeline."""
-    if not isinstance(program, Pipeline):
+    if not isinstance(program, PipelineSpmd):
         return ()
     (shard,) = [shard for shard in program.held.params.addressable_shards if shard.device == device]
     return with_parameters(program.stages.cut[shard.index[0].start or 0].blocks, of_row(program, shard).arrays)
@@ -119,7 +119,7 @@ def bytes_on(tree: Any) -> Counter[Any]:
     return found
 
 
-def of_stages(program: ModelParallel, placed: Batch) -> tuple[tuple[DeviceShare, ...], float]:
+def of_stages(program: StagedProgram, placed: Batch) -> tuple[tuple[DeviceShare, ...], float]:
     """Make a step, and say what each stage's device holds and took, and the bytes that went from stage to stage."""
     with watched(program) as calls:
         program.step(placed)
@@ -152,7 +152,7 @@ def of_stages(program: ModelParallel, placed: Batch) -> tuple[tuple[DeviceShare,
 
 
 @contextmanager
-def watched(program: ModelParallel) -> Iterator[list[tuple[int, jax.Array, str]]]:
+def watched(program: StagedProgram) -> Iterator[list[tuple[int, jax.Array, str]]]:
     """Collects (stage, input, phase) of each call of a stage's programs while it is open."""
     calls: list[tuple[int, jax.Array, str]] = []
 

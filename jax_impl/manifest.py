@@ -1,6 +1,6 @@
 """What JAX offers here. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, MICRO_BATCHES, FrameworkSpec, Option, Platform, Setting, StrategySpec
+from harness.spec import CUT, MICRO_BATCHES, SPLIT_SIZE, FrameworkSpec, Option, Platform, Setting, StrategySpec
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
@@ -159,7 +159,26 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="pipeline",
-            summary="shard_map and ppermute: all stages in one program; micro-batches flow through them",
+            summary="the stages of model_parallel; micro-batches flow through them, so devices work at the same time",
+            processes="one",
+            one_step_per_call="each stage is a program of its own, so no program holds a whole step",
+            parallelism="pipeline",
+            normalization="per_microbatch",
+            tuned={"cut": "time"},
+            tuned_because="a pipeline is as fast as its slowest stage, and FLOPs do not say how long a block takes",
+            tuned_source="arxiv.org/abs/1811.06965, section 2.2",
+            options=(MICRO_BATCHES, SPLIT_SIZE, CUT),
+            holds="stage",
+            replicated="nothing",
+            sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
+            crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
+            waits="each stage for the next micro-batch from its neighbour; all stages, in the bubble at both ends",
+            use="a network of unlike stages does not fit on one device, and there are many micro-batches",
+            traffic="activations",
+        ),
+        StrategySpec(
+            name="pipeline_spmd",
+            summary="shard_map and ppermute: all stages in one program (SPMD); micro-batches flow through them",
             processes="one",
             one_step_per_call="",
             parallelism="pipeline",
@@ -173,7 +192,7 @@ FRAMEWORK = FrameworkSpec(
             crosses="activations in forward, their gradients in backward, by ppermute; padded to the largest cut, and "
             "sent in every tick, including the bubble's",
             waits="neighbours for each other, in the ppermute of every tick",
-            use="a deep network of similar stages does not fit on one device, and there are many micro-batches",
+            use="a deep network of equal stages does not fit on one device, and there are many micro-batches",
             traffic="every_tick",
         ),
     ),

@@ -44,7 +44,7 @@ def with_accumulation(value_and_grad: ValueAndGrad, job: Job) -> ValueAndGrad:
     Loss and gradients are means over the parts, and only one part's activations are in memory at a time. With one
     accumulation step the batch has no such axis, and `value_and_grad` is returned as it is.
 
-    On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+    On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline_spmd.py.
     """
     if job.accumulation_steps == 1:
         return value_and_grad

@@ -7,7 +7,7 @@ schedules, momentum and running statistics go on as they do from call to call.
     k calls of a step     | call | step 1 | call | step 2 | call | step 3 |
     one call of k steps   | call | step 1 | step 2 | step 3 |
 
-On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline.py.
+On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline_spmd.py.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ class CompiledStage:
     device: Any  # jax.Device
     forward: Callable[..., Any]  # (params, batch_stats, x) to outputs, pullback, new batch_stats
     backward: Callable[..., Any]  # (pullback, gradient of the outputs) to gradients of params and, unless first, of x
+    backward_and_add: Callable[..., Any]  # (sum of gradients, pullback, gradient of the outputs) to the same
     update: Callable[..., Any]  # (params, opt_state, gradients) to new params and opt_state
     infer: Callable[..., Any]  # (params, batch_stats, x) to outputs and batch_stats
 
@@ -110,13 +111,24 @@ def compile_stage(stage: Stage, job: Job, device: Any, *, first: bool) -> Compil
     def backward(pullback: Callable[..., Any], dy: jax.Array) -> Any:
         return pullback(dy)
 
+    @partial(jax.jit, donate_argnums=0)
+    def backward_and_add(total: Any, pullback: Callable[..., Any], dy: jax.Array) -> Any:
+        gradients, *dx = pullback(dy)
+        return jax.tree.map(jnp.add, total, gradients), *dx
+
     @partial(jax.jit, donate_argnums=(0, 1))
     def update(params: Any, opt_state: Any, gradients: Any) -> tuple[Any, Any]:
         updates, opt_state = optimizer.update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
     return CompiledStage(
-        stage=stage, device=device, forward=forward, backward=backward, update=update, infer=jax.jit(stage.infer)
+        stage=stage,
+        device=device,
+        forward=forward,
+        backward=backward,
+        backward_and_add=backward_and_add,
+        update=update,
+        infer=jax.jit(stage.infer),
     )
 
 

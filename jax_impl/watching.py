@@ -29,7 +29,12 @@ def wrapped_stages(program: Staged, wrap: Wrap) -> Iterator[None]:
     """While it is open, `wrap` stands around forward and backward of each stage."""
     stages = program.stages
     program.stages = [
-        replace(stage, forward=wrap(index, "forward", stage.forward), backward=wrap(index, "backward", stage.backward))
+        replace(
+            stage,
+            forward=wrap(index, "forward", stage.forward),
+            backward=wrap(index, "backward", stage.backward),
+            backward_and_add=wrap(index, "backward", stage.backward_and_add),
+        )
         for index, stage in enumerate(stages)
     ]
     try:

@@ -124,7 +124,7 @@ def test_two_stages_on_each_rank_lie_in_turn_or_in_a_v(schedule, blocks):
 
 
 def test_rows_of_a_pipeline_in_one_program_are_as_long_as_the_longest():
-    of = cell("jax", "pipeline")
+    of = cell("jax", "pipeline_spmd")
     right = [
         share(str(index), held=4840, rows=64, blocks=blocks)
         for index, blocks in enumerate([("conv1", "conv2"), ("fc1", "fc2")])
@@ -175,7 +175,8 @@ def crossed(of: placement.Cell, found: dict[str, float] | None, shares: tuple[De
         ("jax", "pmap", {}, {"all_reduce": P + 4}, {"all_reduce": 2 * P + 4}),
         ("jax", "pmap", {"precision": "bf16"}, {"all_reduce": P / 2 + 4}, {"all_reduce": P / 4}),
         ("jax", "fsdp", {}, {"all_gather": 11992, "all_reduce": P + 4}, {"all_reduce": P + 4}),
-        ("jax", "pipeline", {}, {"send": 40960, "all_reduce": 4}, {"send": 65536, "all_reduce": 4}),
+        ("jax", "pipeline", {}, {"send": 32768}, {"send": 65536}),
+        ("jax", "pipeline_spmd", {}, {"send": 40960, "all_reduce": 4}, {"send": 65536, "all_reduce": 4}),
         ("tf", "model_parallel", {}, {"send": 32768}, {}),
     ],
 )  # fmt: skip

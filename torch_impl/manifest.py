@@ -3,6 +3,7 @@
 from harness.spec import (
     CUT,
     MICRO_BATCHES,
+    SPLIT_SIZE,
     CellShape,
     FrameworkSpec,
     Option,
@@ -274,18 +275,7 @@ FRAMEWORK = FrameworkSpec(
             tuned={"cut": "time"},
             tuned_because=SLOWEST_STAGE,
             tuned_source="arxiv.org/abs/1811.06965, section 2.2",
-            options=(
-                MICRO_BATCHES,
-                Option(
-                    name="split_size",
-                    summary="how many samples each micro-batch has; the last one has what is left",
-                    default=0,  # without a value, micro_batches decides
-                    role="micro_batch_size",
-                    replaces=MICRO_BATCHES.name,
-                    always_shown=True,
-                ),
-                CUT,
-            ),
+            options=(MICRO_BATCHES, SPLIT_SIZE, CUT),
             holds="stage",
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",

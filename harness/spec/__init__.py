@@ -34,7 +34,7 @@ from harness.spec.kinds import (
 )
 from harness.spec.measured import DeviceShare, Epoch, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
-from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, CellShape, Option, ParityPhase
+from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, SPLIT_SIZE, CellShape, Option, ParityPhase
 from harness.spec.result import (
     CHECKED_LOSSES,
     CUT_SHORT,
@@ -58,6 +58,7 @@ __all__ = [
     "MOST_SAMPLES",
     "OUT_OF_TIME",
     "SCHEMA_VERSION",
+    "SPLIT_SIZE",
     "Algorithm",
     "BatchGrowth",
     "Cause",

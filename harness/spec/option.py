@@ -130,3 +130,11 @@ MICRO_BATCHES = Option(
     role="micro_batches",
     always_shown=True,
 )
+SPLIT_SIZE = Option(
+    name="split_size",
+    summary="how many samples each micro-batch has; the last one has what is left",
+    default=0,  # without a value, micro_batches decides
+    role="micro_batch_size",
+    replaces=MICRO_BATCHES.name,
+    always_shown=True,
+)

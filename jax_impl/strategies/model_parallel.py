@@ -22,30 +22,15 @@ import jax
 import numpy as np
 
 from harness.contract import Arrays, Job
-from harness.spec import Span, partition
-from jax_impl import losses, placement, runtime, stages, timeline
-from jax_impl.program import Program
-from jax_impl.train_state import TrainState
+from harness.spec import Span
+from jax_impl import losses, placement, timeline
+from jax_impl.staged import StagedProgram
 
 
-class ModelParallel(Program):
+class ModelParallel(StagedProgram):
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        points, devices = stages.cut_points(job), runtime.devices(job.world)
-        self.cut_after = partition.cut_text(points, job.workload.blocks)
-        self.stages = [
-            stages.compile_stage(stage, job, device, first=index == 0)
-            for index, (stage, device) in enumerate(zip(stages.split(job, points), devices, strict=True))
-        ]
-        self.held = self.spread(self.initial())
+        super().__init__(job)  # self.stages[i] has its programs and its state on its own device
         self.loss_and_gradient = jax.jit(jax.value_and_grad(losses.get(job.workload.loss)))
-        self.evaluation = jax.jit(losses.evaluation(job.workload.loss))
-
-    def spread(self, whole: TrainState) -> list[TrainState]:
-        return [jax.device_put(stages.map_trees(each.stage.own, whole), each.device) for each in self.stages]
-
-    def whole(self) -> TrainState:
-        return stages.map_trees(stages.joined, *self.held)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         x, y = placement.on_host(batch, self.job)
@@ -81,9 +66,7 @@ class ModelParallel(Program):
 
     def evaluate(self, placed: tuple[jax.Array, jax.Array]) -> tuple[float, float]:
         x, y = placed
-        for stage, held in zip(self.stages, self.held, strict=True):
-            x, _ = stage.infer(held.params, held.batch_stats, jax.device_put(x, stage.device))
-        loss, accuracy = np.asarray(self.evaluation(x, y))
+        loss, accuracy = np.asarray(self.evaluation(self.infer(x), y))
         return float(loss), float(accuracy)
 
     def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:

@@ -1,135 +1,106 @@
-"""A pipeline as one program on all devices: shard_map, a scan over ticks, and ppermute to pass activations on.
+"""A pipeline of stages, each a program of its own on its own device: micro-batches flow through them.
 
-Each device holds one stage. The batch is cut into m equal micro-batches. In each tick every stage takes the micro-batch
-that the previous stage finished one tick ago (GPipe: Huang et al. 2019, arXiv:1811.06965). jax.grad reverses the scan:
-the ticks run backwards, and what ppermute sent forward comes back as a gradient.
+The layers are cut into stages, one on each device, with its parameters, gradients and optimizer state. The batch is
+split into m equal `micro_batches`, or into parts of `split_size` samples, of which the last one may be smaller. (The
+last batch of an epoch may have fewer than m samples; each is then a micro-batch.) Every stage takes the micro-batches
+in the same order, and first all forward, then all backward (GPipe: Huang et al. 2019, arXiv:1811.06965):
 
     3 stages, 4 micro-batches          forward                    backward
-    device 0 | F0 | F1 | F2 | F3 |    |    |    |    | B3 | B2 | B1 | B0 |
-    device 1 |    | F0 | F1 | F2 | F3 |    |    | B3 | B2 | B1 | B0 |
-    device 2 |    |    | F0 | F1 | F2 | F3 | B3 | B2 | B1 | B0 |
+    device 0 | F0 | F1 | F2 | F3 |    |    |    |    | B3 | B2 | B1 | B0 | update
+    device 1 |    | F0 | F1 | F2 | F3 |    |    | B3 | B2 | B1 | B0 |    | update
+    device 2 |    |    | F0 | F1 | F2 | F3 | B3 | B2 | B1 | B0 |    |    | update
 
-With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubble, (p - 1) / (m + p - 1). Neighbours
-wait for each other in every tick's ppermute, so a tick lasts as long as the slowest stage. At the end the loss, one
-number, is summed over the devices; gradients and optimizer state never leave their stage. Every device gets the whole
-batch, though only the first and the last stage look at it. BatchNorm sees one micro-batch at a time.
+With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubble, (p - 1) / (m + p - 1). The code
+below has no ticks and waits for nothing. A call of a jitted function returns at once, and each device works through its
+own queue of calls; a copy to the next device orders the two queues. So while device 1 computes F0, device 0 is already
+busy with F1, although Python has one plain loop. Each call takes the host some tenths of a millisecond: a step of p
+stages and m micro-batches has 2 p m of them, so micro-batches must be large enough to outlast that.
 
-Backward keeps each tick's input and runs its forward again (jax.checkpoint, as GPipe does). Otherwise the scan would
-store the intermediate values in every tick, with room for those of all stages. How stages of different shapes fit into
-one program is explained in jax_impl/uniform_stages.py.
-
-XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four copies of
-mnist_cnn's second convolution with their gradients on one core: 6 ms unrolled, 116 ms in a scan). So this strategy is
-slow on CPU devices for a reason that has nothing to do with pipelines. On GPUs, XLA copies the number of a switch's
-branch to the host and waits for it before it launches the branch (ConditionalThunk, xla/backends/gpu/runtime). So the
-host cannot run ahead of the devices in any tick, forward or backward.
+Between F and B a stage keeps the pullback of jax.vjp for each micro-batch. The gradients of the micro-batches are added
+up, each weighted by its share of the samples, so their sum is the gradient of the mean loss over the whole batch.
+BatchNorm sees one micro-batch at a time. All stages wait in the bubble at both ends, else only for the micro-batch.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from harness.spec import partition
-from jax_impl import optim, placement, stages
-from jax_impl.placement import AXIS
-from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Step, TrainState
-from jax_impl.uniform_stages import UniformStages
+from jax_impl import losses, placement
+from jax_impl.staged import StagedProgram
+
+MicroBatch = tuple[jax.Array, jax.Array]
+"""Inputs on the first device, targets on the last one, where the loss is computed."""
 
 
-class Pipeline(SeveralSteps):
+class Pipeline(StagedProgram):
     def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self.mesh = placement.mesh(job)
-        points = stages.cut_points(job)
-        self.cut_after = partition.cut_text(points, job.workload.blocks)
-        whole = self.initial()
-        self.stages = UniformStages(job, stages.split(job, points), whole)
-        self.replicated = NamedSharding(self.mesh, PartitionSpec())
-        self.by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
-        self.held = self.spread(whole)
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
-        step = self.make_step()
-        self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
-        self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None), donate_argnums=0)
-        self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
+        super().__init__(job)  # self.stages[i] has its programs and its state on its own device
+        mean_loss = losses.get(job.workload.loss)
 
-    def make_step(self) -> Step:
-        """(state, x, y) to the updated state, and the loss. Parameters are rows, one per stage."""
-        value_and_grad = jax.value_and_grad(self.through_all, has_aux=True)
-        optimizer = optim.build(self.job.optimizer)
+        def weighted_loss(outputs: jax.Array, y: jax.Array, share: float) -> jax.Array:
+            return share * mean_loss(outputs, y)
 
-        def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
-            (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
-            updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-            params = optax.apply_updates(state.params, updates)
-            return TrainState(params, opt_state, batch_stats), loss
+        self.loss_and_gradient: Any = jax.jit(jax.value_and_grad(weighted_loss))
+        self.total = jax.jit(lambda parts: sum(parts[1:], start=parts[0]))
 
-        return step
+    def put(self, batch: Arrays) -> list[MicroBatch]:
+        x, y = placement.on_host(batch, self.job)
+        size = self.job.options.get("split_size") or max(1, len(x) // self.job.options["micro_batches"])
+        parts = [slice(start, start + size) for start in range(0, len(x), size)]
+        first, last = self.stages[0].device, self.stages[-1].device
+        return [(jax.device_put(x[part], first), jax.device_put(y[part], last)) for part in parts]
 
-    def through_all(self, *given: Any, inference: bool = False) -> tuple[jax.Array, Any]:
-        """(params, batch_stats, x, y) to the loss and the new running statistics. In inference mode, to loss and
-        accuracy as one array, and the unchanged statistics."""
-        stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
-        pipeline = jax.shard_map(
-            partial(self.on_one_device, inference=inference),
-            mesh=self.mesh,
-            in_specs=(stage, stage, everywhere, everywhere),
-            out_specs=(stage, stage),
-            # shard_map.py's trap does not exist here: the parameters, which are differentiated, are not replicated
-            check_vma=False,
-        )
-        by_device, batch_stats = pipeline(*given)
-        return by_device.sum(0), batch_stats  # it is 0 on all devices but the last
+    def step(self, placed: list[MicroBatch]) -> jax.Array:
+        samples = sum(len(x) for x, _ in placed)
+        weighted, waiting = [], []
+        for x, y in placed:
+            outputs, pullbacks = self.forward(x)
+            loss, dy = self.loss_and_gradient(outputs, y, len(x) / samples)
+            weighted.append(loss)
+            waiting.append((pullbacks, dy))
 
-    def on_one_device(
-        self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array, *, inference: bool
-    ) -> tuple[jax.Array, jax.Array]:
-        """All ticks of one device, on its rows, each (1, longest); x and y have a leading axis of micro-batches.
+        gradients: list[Any] = [None] * len(self.stages)
+        while waiting:
+            pullbacks, dy = waiting.pop()
+            self.backward(pullbacks, dy, gradients)
 
-        Returns this device's share of the loss (in inference mode: of loss and accuracy), and its new statistics' row.
-        """
-        stage, last, count = jax.lax.axis_index(AXIS), self.mesh.size - 1, len(x)
-        work = self.stages.make_work(x, y, inference=inference)
-        work = jax.checkpoint(work, prevent_cse=False)  # the loop already keeps ticks apart
+        for index, stage in enumerate(self.stages):
+            held = self.held[index]
+            params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
+            self.held[index] = held._replace(params=params, opt_state=opt_state)
 
-        def tick(carried: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, jax.Array]:
-            received, batch_stats = carried
-            micro_batch = number - stage
-            branch = jnp.where(busy(micro_batch, count), stage + 1, 0)  # 0 is the bubble
-            output, batch_stats, measured = work(branch, micro_batch, params[0], batch_stats, received)
-            sent = jax.lax.ppermute(output, AXIS, [(i, i + 1) for i in range(last)])
-            return (sent, batch_stats), measured
+        self.last_loss = self.total(weighted)
+        return self.last_loss
 
-        start = self.stages.no_activation(), batch_stats[0]
-        (_, batch_stats), measured = jax.lax.scan(tick, start, jnp.arange(count + last))
-        return measured.sum(0)[None] / count, batch_stats[None]
+    def forward(self, x: jax.Array) -> tuple[jax.Array, list[Any]]:
+        """The outputs of a micro-batch on the last device, and each stage's pullback."""
+        pullbacks = []
+        for index, stage in enumerate(self.stages):
+            held = self.held[index]
+            x = jax.device_put(x, stage.device)
+            x, pullback, batch_stats = stage.forward(held.params, held.batch_stats, x)
+            pullbacks.append(pullback)
+            self.held[index] = held._replace(batch_stats=batch_stats)
+        return x, pullbacks
 
-    def spread(self, whole: TrainState) -> TrainState:
-        rows = self.stages.to_rows(whole)
-        # each stage's row to its device, the optimizer's counters to all
-        return jax.tree.map(lambda a: jax.device_put(a, self.by_stage if np.ndim(a) == 2 else self.replicated), rows)
+    def backward(self, pullbacks: list[Any], dy: jax.Array, gradients: list[Any]) -> None:
+        """Add the gradients of a micro-batch to each stage's `gradients`, from the last stage to the first."""
+        for index in reversed(range(len(self.stages))):
+            stage, dy = self.stages[index], jax.device_put(dy, self.stages[index].device)
+            if gradients[index] is None:
+                gradients[index], *dx = stage.backward(pullbacks[index], dy)
+            else:
+                gradients[index], *dx = stage.backward_and_add(gradients[index], pullbacks[index], dy)
+            dy = dx[0] if dx else dy  # the first stage has no gradient to pass on
 
-    def whole(self) -> TrainState:
-        return self.stages.from_rows(jax.device_get(self.held))
-
-    def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        count = self.job.options["micro_batches"]
-        x, y = (a.reshape(count, -1, *a.shape[1:]) for a in placement.on_host(batch, self.job))
-        return jax.device_put((x, y), self.replicated)
-
-
-def busy(micro_batch: jax.Array, count: int) -> jax.Array:
-    """Whether a stage has work in a tick. It is in the bubble before its first micro-batch and after its last."""
-    return (micro_batch >= 0) & (micro_batch < count)
+    def evaluate(self, placed: list[MicroBatch]) -> tuple[float, float]:
+        scores = [self.evaluation(self.infer(x), y) for x, y in placed]
+        loss, accuracy = np.average(np.stack(scores), axis=0, weights=[len(x) for x, _ in placed])
+        return float(loss), float(accuracy)
 
 
 def build(job: Job) -> Pipeline:

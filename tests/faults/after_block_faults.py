@@ -15,7 +15,7 @@ TIMED_CELLS = {
     "torch pipeline_schedules": Cell("pipeline_schedules"),
     "jax single base": Cell("single", size="base", block=3),
     "jax single several": Cell("single", known={"steps_per_call": 4}, block=4),
-    "jax pipeline": Cell("pipeline"),
+    "jax pipeline_spmd": Cell("pipeline_spmd"),
     "jax single deep in bf16": Cell("single", workload="resnet50", known={"precision": "bf16"}),
     "tf single several": Cell("single", known={"steps_per_call": 4}, block=4),
     "tf single asynchronous": Cell(
@@ -328,7 +328,7 @@ def jax_device_1_drifts():
     _later_in_jax(change)
 
 
-@planted_when_timed("jax pipeline", by="curve after")
+@planted_when_timed("jax pipeline_spmd", by="curve after")
 def jax_skips_every_other_step():
     """Every other step is skipped after the curve."""
     _later_in_jax(

@@ -28,7 +28,8 @@ CELLS = {
     "jax multi_process": Cell("multi_process"),
     "jax fsdp": Cell("fsdp"),
     "jax model_parallel": Cell("model_parallel"),
-    "jax pipeline": Cell("pipeline"),
+    "jax pipeline": Cell("pipeline", options={"split_size": "7"}),
+    "jax pipeline_spmd": Cell("pipeline_spmd"),
 }
 
 
@@ -327,19 +328,69 @@ def last_stage_not_updated():
 
 
 @planted("jax pipeline")
+def short_micro_batch_counts_as_much():
+    """All micro-batches have the same weight, also the last one, which has fewer samples."""
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            weighted = self.loss_and_gradient
+
+            def equal(outputs, y, share):
+                fired()
+                return weighted(outputs, y, 1 / count[0])
+
+            self.loss_and_gradient = equal
+
+        return build
+
+    def counting(original):
+        def step(self, placed):
+            count[0] = len(placed)
+            return original(self, placed)
+
+        return step
+
+    count = [1]
+    replaced(Pipeline, "__init__", change)
+    replaced(Pipeline, "step", counting)
+
+
+@planted("jax pipeline")
+def last_gradient_replaces_the_sum():
+    """The gradients of a micro-batch replace those of the ones before it."""
+    from dataclasses import replace
+
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def build(self, job):
+            original(self, job)
+            self.stages = [
+                replace(stage, backward_and_add=firing(lambda total, pullback, dy, of=stage.backward: of(pullback, dy)))
+                for stage in self.stages
+            ]
+
+        return build
+
+    replaced(Pipeline, "__init__", change)
+
+
+@planted("jax pipeline_spmd")
 def bubble_trains_too():
     """No check whether a stage has work: in the bubble it trains on what it has, and the last stage counts its loss."""
     import jax.numpy as jnp
 
-    from jax_impl.strategies import pipeline
+    from jax_impl.strategies import pipeline_spmd
 
-    replaced(pipeline, "busy", lambda _: firing(lambda micro_batch, count: jnp.full((), True)))
+    replaced(pipeline_spmd, "busy", lambda _: firing(lambda micro_batch, count: jnp.full((), True)))
 
 
-@planted("jax pipeline")
+@planted("jax pipeline_spmd")
 def sum_of_the_micro_batches():
     """The mean losses of the micro-batches are added up, but not divided by their number."""
-    from jax_impl.strategies.pipeline import Pipeline
+    from jax_impl.strategies.pipeline_spmd import PipelineSpmd
 
     def change(original):
         def on_one_device(self, params, batch_stats, x, y, **known):
@@ -349,7 +400,7 @@ def sum_of_the_micro_batches():
 
         return on_one_device
 
-    replaced(Pipeline, "on_one_device", change)
+    replaced(PipelineSpmd, "on_one_device", change)
 
 
 @planted("jax pmap uneven")

@@ -26,7 +26,7 @@ TIMED_CELLS = {
     "jax fsdp": Cell("fsdp"),
     "jax fsdp keeping": Cell("fsdp", options={"reshard_after_forward": "false"}),
     "jax model_parallel": Cell("model_parallel"),
-    "jax pipeline": Cell("pipeline"),
+    "jax pipeline_spmd": Cell("pipeline_spmd"),
     "tf mirrored accumulating": Cell("mirrored", known={"accumulation_steps": 4}),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel"),
@@ -419,10 +419,10 @@ def jax_stages_on_one_device():
     _one_device_for_all(runtime)
 
 
-@planted_when_timed("jax pipeline", by="bytes that crossed")
+@planted_when_timed("jax pipeline_spmd", by="bytes that crossed")
 def jax_micro_batches_one_by_one():
     """A micro-batch enters the pipeline when the one before has left it: no two stages work at once."""
-    from jax_impl.strategies.pipeline import Pipeline
+    from jax_impl.strategies.pipeline_spmd import PipelineSpmd
 
     def change(original):
         def on_one_device(self, params, batch_stats, x, y, *, inference):
@@ -448,7 +448,7 @@ def jax_micro_batches_one_by_one():
 
         return on_one_device
 
-    replaced(Pipeline, "on_one_device", change)
+    replaced(PipelineSpmd, "on_one_device", change)
 
 
 @planted_when_timed("tf multi_worker_mirrored", by="samples taken")
