@@ -139,9 +139,9 @@ except Exception as error:
 def test_in_a_pipeline_only_activations_cross(programs):
     activations = 16 // 4 * size((4, 4, 4))  # of one micro-batch, behind pool2
     crossing = {"loop collective-permute": 2 * activations, "all-reduce": LOSS}  # in each tick, forward and backward
-    assert programs["pipeline", 1]["collectives"] == crossing
+    assert programs["pipeline_spmd", 1]["collectives"] == crossing
     longest = sum(size(shape) for name, shape in SIZES.items() if name.startswith("fc"))
-    assert programs["pipeline", 1]["params"] == programs["pipeline", 1]["opt_state"] == longest
+    assert programs["pipeline_spmd", 1]["params"] == programs["pipeline_spmd", 1]["opt_state"] == longest
 
 
 def test_each_block_has_the_parameters_of_its_name():

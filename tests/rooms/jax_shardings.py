@@ -29,7 +29,7 @@ STRATEGIES: list[tuple[str, Normalization, dict[str, Any]]] = [
     ("jit_explicit", "global", {}),
     ("fsdp", "global", {"reshard_after_forward": True}),
     ("fsdp", "global", {"reshard_after_forward": False}),
-    ("pipeline", "per_microbatch", {"cut": "pool2", "micro_batches": 4}),
+    ("pipeline_spmd", "per_microbatch", {"cut": "pool2", "micro_batches": 4}),
 ]
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
@@ -64,7 +64,7 @@ if __name__ == "__main__":
     runtime.start(world, "fp32", {})
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
     for strategy, normalization, options in STRATEGIES:
-        for steps in (1,) if strategy == "pipeline" else (1, 2):
+        for steps in (1,) if strategy == "pipeline_spmd" else (1, 2):
             job = Job(
                 world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer,
                 precision="fp32", global_batch=BATCH, normalization=normalization, accumulation_steps=steps,

@@ -97,7 +97,9 @@ def build(strategy, job):
 
 def groups(job):
     """A function of the rows of a batch: the sizes of the parts that share statistics."""
-    parts = {"global": 1, "per_device": job.world.devices, "per_microbatch": job.options.get("micro_batches", 1)}
+    if job.normalization == "per_microbatch":
+        return lambda rows: partition.micro_batches(rows, max(1, rows // job.options["micro_batches"]))
+    parts = {"global": 1, "per_device": job.world.devices}
     count = parts[job.normalization] * job.accumulation_steps
     return lambda rows: (rows // count,) * count
 
@@ -250,10 +252,17 @@ def loader(strategy, job, epochs):
         made = make_loader(program, job, replace(epochs, batches=slow), workers=workers)
         for number in (0, 1):
             steps, before = epochs.steps(number), slow.asked
-            for count, (step, (x, y)) in enumerate(zip(steps, made.epoch(number), strict=True), 1):
+            for count, (step, placed) in enumerate(zip(steps, made.epoch(number), strict=True), 1):
                 time.sleep(0.01)
                 found["ahead"] = max(found["ahead"], slow.asked - before - count)
                 whole = epochs.whole(step, dtype=np.float32)
+                if isinstance(placed, list):  # micro-batches
+                    found["rows"] &= all(
+                        np.array_equal(np.concatenate([each[at] for each in placed]).ravel(), whole[name].ravel())
+                        for at, name in enumerate("xy")
+                    )
+                    continue
+                x, y = placed
                 for rank, shard in enumerate(sorted(x.addressable_shards, key=lambda shard: shard.device.id)):
                     known = {"steps": job.accumulation_steps, "rank": rank % devices, "ranks": devices}
                     right = np.concatenate([part["x"] for part in partition.shares(whole, **known)])
