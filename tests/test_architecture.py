@@ -41,7 +41,7 @@ SHARED = (
     "gate",
 )
 RANKS = ("worker",)
-PARENT = ("machine", "planning", "launch", "results", "reporting", "session", "cli")
+PARENT = ("machine", "planning", "launch", "statistics", "results", "reporting", "session", "cli")
 ORDER = (*SHARED, *RANKS, *PARENT)
 
 

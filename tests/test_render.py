@@ -51,7 +51,7 @@ from harness.reporting.values import (
     Range,
 )
 from harness.results import store
-from harness.results.intervals import Interval
+from harness.statistics.intervals import Interval
 
 HARMLESS = "harmless"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -27,8 +27,9 @@ from harness.reporting import document, markdown, summary, training
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import epochs_table, loading_table, result_table, training_table
-from harness.results import intervals, merging, store
+from harness.results import merging, store
 from harness.spec import Epoch, TrainingSpec, partition
+from harness.statistics import intervals
 
 
 def samples(count: int, *, labels: bool = True) -> Batches:

@@ -22,7 +22,7 @@ from harness.reporting.values import (
     Range,
     Value,
 )
-from harness.results.intervals import Interval
+from harness.statistics.intervals import Interval
 
 MISSING = "-"
 

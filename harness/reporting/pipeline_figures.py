@@ -11,8 +11,8 @@ from harness.reporting.figure_titles import CPU_STAMP, title
 from harness.reporting.model import Figure
 from harness.reporting.picture_data import Bar, BarPanel, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.summary import Cell
-from harness.results.intervals import deviation
 from harness.spec.partition import bubble
+from harness.statistics.intervals import deviation
 
 
 def tutorial_bars(file: str, cells: Sequence[Cell]) -> Figure:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from harness.reporting import naming
 from harness.reporting.cell_order import manifest_order
-from harness.results import agreement, epoch_agreement, rates
+from harness.results import agreement, epoch_agreement
 from harness.results.agreement import Disagreement
 from harness.results.comparison import Estimate, by_median
 from harness.results.condition_rules import Difference
 from harness.results.launch_kinds import Comparisons
 from harness.results.pooling import Pool, pools
+from harness.results.rates import block_throughputs, launch_throughput, slowest_rank
 from harness.spec import FAILURES, TrialResult, TrialSpec
 
 
@@ -201,29 +202,6 @@ def machine_of(result: TrialResult) -> tuple[str, ...]:
     return result.conditions.hardware.uuids
 
 
-def counted_seconds(result: TrialResult) -> list[float]:
-    """Seconds of the blocks that count, each as long as its slowest rank took.
-
-    With protocol from_host, a launch's first block does not count: it alone loads the libraries and kernels, which
-    takes longer than its steps.
-    """
-    seconds = rates.slowest_rank(result.block_seconds)
-    return seconds[1:] if result.spec.protocol == "from_host" and len(seconds) > 1 else seconds
-
-
-def launch_throughput(result: TrialResult) -> float:
-    """Samples per second of one launch: all its steps divided by all its time."""
-    seconds = counted_seconds(result)
-    steps = result.steps_per_block * len(seconds)
-    return rates.throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
-
-
-def block_throughputs(result: TrialResult) -> list[float]:
-    """Samples per second of each block of one launch."""
-    batch, steps = result.spec.global_batch, result.steps_per_block
-    return [rates.throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
-
-
 def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
     """The time of the suite's blocks divided by that of a minimal loop over the same model.
 
@@ -232,7 +210,7 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
     """
     ratios = []
     for result in launches:
-        bare = rates.slowest_rank(result.bare_block_seconds)
-        own = rates.slowest_rank(result.block_seconds)
+        bare = slowest_rank(result.bare_block_seconds)
+        own = slowest_rank(result.block_seconds)
         ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
     return statistics.median(ratios) if ratios else None

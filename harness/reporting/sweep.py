@@ -16,10 +16,11 @@ from typing import Any
 from harness.reporting import naming
 from harness.reporting.descriptions import spreads
 from harness.reporting.formatting import count
-from harness.reporting.summary import Cell, counted_seconds
+from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.comparison import Estimate, Ranking, by_mean, rank
 from harness.results.launch_kinds import Comparisons
+from harness.results.rates import counted_seconds
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from harness.results.intervals import Interval
+from harness.statistics.intervals import Interval
 
 
 class Kind(Enum):

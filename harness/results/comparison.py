@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.results.intervals import deviation
+from harness.statistics.intervals import deviation
 
 MIN_LAUNCHES = 5  # with fewer, ranges say too little to rank cells
 UNSTABLE = 0.1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.spec import TrialResult
+
 
 def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:
     """Seconds of each block of the whole trial. A block ends when its slowest rank does.
@@ -16,3 +18,26 @@ def slowest_rank(block_seconds: Sequence[Sequence[float]]) -> list[float]:
 def throughput(*, global_batch: int, steps: int, seconds: float) -> float:
     """Samples per second: `steps` global batches in `seconds`."""
     return global_batch * steps / seconds
+
+
+def counted_seconds(result: TrialResult) -> list[float]:
+    """Seconds of the blocks that count, each as long as its slowest rank took.
+
+    With protocol from_host, a launch's first block does not count: it alone loads the libraries and kernels, which
+    takes longer than its steps.
+    """
+    seconds = slowest_rank(result.block_seconds)
+    return seconds[1:] if result.spec.protocol == "from_host" and len(seconds) > 1 else seconds
+
+
+def launch_throughput(result: TrialResult) -> float:
+    """Samples per second of one launch: all its steps divided by all its time."""
+    seconds = counted_seconds(result)
+    steps = result.steps_per_block * len(seconds)
+    return throughput(global_batch=result.spec.global_batch, steps=steps, seconds=sum(seconds))
+
+
+def block_throughputs(result: TrialResult) -> list[float]:
+    """Samples per second of each block of one launch."""
+    batch, steps = result.spec.global_batch, result.steps_per_block
+    return [throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]

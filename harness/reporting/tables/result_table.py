@@ -12,9 +12,10 @@ from harness.reporting import naming
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
-from harness.reporting.summary import Cell, counted_seconds
+from harness.reporting.summary import Cell
 from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.values import ByCache, Kind, Missing, OutOf, Quantity, Range, Value
+from harness.results.rates import counted_seconds
 from harness.spec import TrialResult
 
 

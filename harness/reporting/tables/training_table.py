@@ -12,8 +12,8 @@ from harness.reporting.summary import Cell
 from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
 from harness.reporting.training import share, throughput, to_target
 from harness.reporting.values import Kind, OutOf, Quantity, Value
-from harness.results.intervals import median_interval
 from harness.spec import TrainingSpec, TrialResult
+from harness.statistics.intervals import median_interval
 
 
 def table(cells: Sequence[Cell]) -> Table:

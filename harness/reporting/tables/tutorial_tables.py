@@ -11,8 +11,8 @@ from harness.reporting.model import Column, Table
 from harness.reporting.summary import Cell
 from harness.reporting.tutorial import PROTOCOLS, PUBLISHED, repeats, rows
 from harness.reporting.values import Estimate, Kind, Value
-from harness.results.intervals import deviation
 from harness.spec import Hardware
+from harness.statistics.intervals import deviation
 
 HARDWARE = (
     Column(name="GPU", kind=Kind.LABEL),
