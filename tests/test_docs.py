@@ -65,7 +65,7 @@ def test_no_document_has_a_placeholder_or_a_dead_link():
     for path in [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *ROOT.glob("reports/*.md"),
     ]:
         text = path.read_text()
