@@ -154,6 +154,13 @@ def bound(error):
     return at_most(error).replace("e-0", "e-")
 
 
+def test_the_page_of_strategies_leads_to_every_strategys_file():
+    linked = re.findall(r"\]\(\.\./([^)]+)\)", (ROOT / "docs" / "strategies.md").read_text("utf-8"))
+    files = [ROOT / framework / "strategies" for framework in ("torch_impl", "jax_impl", "tf_impl")]
+    own = {str(path.relative_to(ROOT)) for folder in files for path in folder.glob("[a-z]*.py")}
+    assert own == set(linked) and len(linked) == len(own)
+
+
 def test_the_readme_names_every_strategy_and_workload():
     from harness.spec import registry
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 from conftest import TESTS, python
@@ -52,9 +53,17 @@ def test_every_strategy_of_ours_says_how_it_behaves():
             assert (strategy.traffic == "none") == (strategy.crosses == "nothing"), f"{name} {strategy.name}"
 
 
-def test_a_network_whose_blocks_are_not_layers_has_no_activation_bytes():
-    with pytest.raises(ValueError, match="resnet50"):
-        traffic.activation_bytes(workloads.get("resnet50", "tiny"), devices=2)
+def test_model_parallelism_sends_more_than_data_parallelism_where_activations_are_large():
+    resnet50 = workloads.get("resnet50", "imagenet")
+    # cut after layer2, behind its ReLU and before layer3.0: 256 images of 28 x 28 x 512
+    assert traffic.activation_bytes(resnet50, devices=2) == 4 * 256 * 28 * 28 * 512
+    assert traffic.activation_bytes(resnet50, devices=2) > 4 * traffic.parameter_bytes(resnet50)
+
+
+def test_the_layer_at_which_a_block_without_parameters_begins_is_not_guessed():
+    at_the_pool = replace(workloads.get("resnet50", "tiny"), default_cut="layer4")
+    with pytest.raises(ValueError, match="avgpool"):
+        traffic.activation_bytes(at_the_pool, devices=2)
     nothing = StrategySpec(name="s", summary="", processes="one")
     assert traffic.bytes_sent(nothing, workloads.get("resnet50", "tiny"), devices=2) == 0
 

@@ -202,9 +202,8 @@ FRAMEWORK = FrameworkSpec(
             tuned_because="every step uses the same parameters, and gradients as views of the buckets save a copy",
             tuned_source="docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
             replicated="parameters, gradients, optimizer state",
-            sharded="the batch",
-            crosses="gradients, by all-reduce of buckets, while backward still runs; before forward, rank 0's running "
-            "statistics of BatchNorm",
+            sharded="the batch; each rank has its own running statistics of BatchNorm",
+            crosses="gradients, by all-reduce of buckets, while backward still runs",
             waits="all ranks for the slowest, in the last all-reduce",
             use="the model and its optimizer state fit on one device: the usual choice",
             traffic="all_reduce",

@@ -99,18 +99,25 @@ def parameter_bytes(workload: Workload, size: int = FLOAT_BYTES) -> int:
 
 
 def activation_bytes(workload: Workload, *, devices: int, size: int = FLOAT_BYTES) -> int:
-    """Bytes of a whole batch's activations at the widest cut, where `cut=flops` cuts the network.
+    """Bytes of a whole batch's activations at the widest cut, where the network is cut if nobody chooses.
 
-    Raises ValueError for a network whose blocks are not exactly its layers.
+    Raises ValueError for a network that is cut before a block whose first layer is not known.
     """
-    if len(workload.layers) != len(workload.blocks):
-        raise ValueError(
-            f"{workload.name}: needs one layer per block, has {len(workload.layers)} layers and "
-            f"{len(workload.blocks)} blocks"
-        )
-    cuts = workload.cut_points("flops", devices)
-    widths = [_count(chain_shape(workload.layers[:cut], workload.input_shape)) for cut in cuts]
+    cuts = workload.cut_points(workload.usual_cut(devices), devices)
+    layers = [workload.layers[: _first_layer(workload, block)] for block in cuts]
+    widths = [_count(chain_shape(before, workload.input_shape)) for before in layers]
     return size * workload.global_batch * max(widths, default=0)
+
+
+def _first_layer(workload: Workload, block: int) -> int:
+    """The index of a block's first layer: the block's own if each block is a layer, else the first with parameters."""
+    if len(workload.layers) == len(workload.blocks):
+        return block
+    prefix = f"{workload.blocks[block]}."
+    for index, layer in enumerate(workload.layers):
+        if any(parameter.name.startswith(prefix) for parameter in layer.parameters()):
+            return index
+    raise ValueError(f"{workload.name}: block {workload.blocks[block]} has no parameters, so its layer is not known")
 
 
 def bytes_sent(strategy: StrategySpec, workload: Workload, *, devices: int) -> float:

@@ -117,8 +117,7 @@ def _stages_per_device(option: Option, value: Any, workload: Workload, *, device
 def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
     """Where the network is cut into stages. Raises UsageError for a place where it cannot be cut."""
     partition.check_stages(stages, workload.blocks)
-    if not cut:
-        cut = workload.default_cut if stages == 2 and workload.default_cut else "flops"
+    cut = cut or workload.usual_cut(stages)
     if cut != "time":
         workload.cut_points(cut, stages)
     return cut

@@ -11,11 +11,12 @@ from harness import workloads
 from harness.gate import traffic
 from harness.reporting import not_offered
 from harness.reporting.columns import ColumnOf, make_table
-from harness.reporting.model import Code, Inline, Report, Section, SoftBreak, Strong, Table, paragraph
+from harness.reporting.model import Code, Inline, Link, Paragraph, Report, Section, SoftBreak, Strong, Table, paragraph
 from harness.reporting.values import Formula, Kind, Value
-from harness.spec import FrameworkSpec, Option, StrategySpec, registry
+from harness.spec import FrameworkSpec, Option, StrategySpec, Traffic, registry
+from harness.workloads import Workload
 
-EXAMPLE, DEVICES = ("mnist_cnn", "base"), 2  # the example in the column of bytes
+EXAMPLES, DEVICES = (("mnist_cnn", "base"), ("resnet50", "imagenet")), 2  # in the columns of bytes
 SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
 SET_BY_WORKLOAD = ("cut", "micro_batch_size")  # the roles of options with no default of their own
 NORMALIZED = {"global": "the batch", "per_device": "each device's share", "per_microbatch": "each micro-batch"}
@@ -25,11 +26,28 @@ INTRODUCTION = paragraph(
     "This page is made from the manifests by ",
     Code("python -m harness list strategies --markdown"),
     ", and a test keeps it up to date.",
-    BREAK,
-    "Each row is one file, ",
-    Code("<framework>_impl/strategies/<strategy>.py"),
-    ", which reads as a lesson.",
 )
+READING = paragraph(
+    "Each strategy is one file, written to be read as a lesson. The scripts in ",
+    Link("lessons/", "lessons/README.md"),
+    " are the",
+    BREAK,
+    "shortest way in: each uses a framework alone. ",
+    Link("misconceptions.md", "misconceptions.md"),
+    " says what tutorials get wrong.",
+    BREAK,
+    "The command after a group runs it; without GPUs, on virtual CPU devices. Its report says what each device holds",
+    BREAK,
+    "and sends.",
+)
+READING_ORDER: dict[str, tuple[Traffic, ...]] = {
+    "One device": ("none",),
+    "The batch is split, and gradients are averaged": ("all_reduce", "replicate"),
+    "Parameters and optimizer state are sharded as well": ("shard",),
+    "The network is cut into stages": ("activations", "every_tick"),
+    "Devices wait for each other less, and train differently": ("average", "push_pull"),
+}
+"""Groups of strategies by what crosses devices, in the order to read them."""
 CLAIMS = paragraph(
     Strong("Same training"),
     ": whether it claims to compute what one device computes on the whole batch. The parity gate proves the",
@@ -73,6 +91,7 @@ def page() -> Report:
     rows = [_Row(framework, strategy) for framework in frameworks for strategy in framework.strategies]
     body = (
         INTRODUCTION,
+        Section("Where to begin", (READING, *_reading_order(rows))),
         Section(
             "What each strategy stores, sends and waits for",
             (paragraph(*_bytes_per_step()), make_table(CONDUCT, rows)),
@@ -87,30 +106,65 @@ def page() -> Report:
     return Report("The strategies", body)
 
 
-def _bytes_per_step() -> tuple[Inline, ...]:
-    """What the column of bytes counts, and for which example."""
-    workload = workloads.get(*EXAMPLE)
-    return (
-        Strong("Bytes per step"),
-        ": what the busiest device sends, by the formulas at the end of this page. The example is ",
-        Code(workload.name),
-        " in",
-        BREAK,
-        f"float32 ({traffic.parameter_bytes(workload):,} bytes of parameters, batch {workload.global_batch}) on "
-        f"{DEVICES} devices with default options. The batch itself,",
-        BREAK,
-        "its outputs, BatchNorm's statistics and the loss are not counted.",
-    )
-
-
 @dataclass(frozen=True)
 class _Row:
     framework: FrameworkSpec
     strategy: StrategySpec
 
 
-def _bytes_sent(row: _Row) -> Value:
-    sent = traffic.bytes_sent(row.strategy, workloads.get(*EXAMPLE), devices=DEVICES)
+def _reading_order(rows: list[_Row]) -> list[Paragraph]:
+    """A paragraph for each group: its name, a link to each strategy's file, and the command that runs them."""
+    found = []
+    for title, kinds in READING_ORDER.items():
+        chosen = [row for row in rows if row.strategy.traffic in kinds]
+        names = ",".join(dict.fromkeys(row.strategy.name for row in chosen))
+        pieces: list[Inline] = [Strong(title), ":"]
+        for framework in dict.fromkeys(row.framework.title for row in chosen):
+            of_framework = [row for row in chosen if row.framework.title == framework]
+            links = [piece for row in of_framework for piece in (", ", _link(row))][1:]
+            pieces += [BREAK, f"{framework}: ", *links, "."]
+        found.append(Paragraph((*pieces, BREAK, Code(f"python -m harness run --workload toy --strategy {names}"))))
+    return found
+
+
+def _link(row: _Row) -> Link:
+    return Link(row.strategy.name, f"../{row.framework.package}/strategies/{row.strategy.name}.py")
+
+
+def _bytes_per_step() -> tuple[Inline, ...]:
+    """What the columns of bytes count, and for which examples."""
+    small, large = (workloads.get(*example) for example in EXAMPLES)
+    return (
+        Strong("Bytes per step"),
+        f": what the busiest of {DEVICES} devices sends in float32 with default options, by the formulas at the end of",
+        BREAK,
+        "this page. ",
+        *_example(small),
+        ".",
+        BREAK,
+        *_example(large),
+        ";",
+        BREAK,
+        f"it is cut after {large.usual_cut(DEVICES)}.",
+        BREAK,
+        "Whether gradients or activations are more depends on the network. The batch itself, its outputs, BatchNorm's",
+        BREAK,
+        "statistics and the loss are not counted.",
+    )
+
+
+def _example(workload: Workload) -> tuple[Inline, ...]:
+    parameters = f"{traffic.parameter_bytes(workload):,} bytes of parameters"
+    each = " (under data parallelism, on each device)" if workload.batch_per_device else ""
+    return Code(workload.name), f" has {parameters} and a batch of {workload.global_batch}{each}"
+
+
+def _bytes_sent(row: _Row, example: tuple[str, str]) -> float:
+    return traffic.bytes_sent(row.strategy, workloads.get(*example), devices=DEVICES)
+
+
+def _with_formula(row: _Row) -> Value:
+    sent = _bytes_sent(row, EXAMPLES[0])
     return Formula(sent, traffic.FORMULAS[row.strategy.traffic][0]) if sent else 0
 
 
@@ -143,7 +197,13 @@ CONDUCT = (
     ColumnOf[_Row](name="replicated", kind=Kind.TEXT, value=lambda row: row.strategy.replicated),
     ColumnOf[_Row](name="sharded", kind=Kind.TEXT, value=lambda row: row.strategy.sharded),
     ColumnOf[_Row](name="crosses devices", kind=Kind.TEXT, value=lambda row: row.strategy.crosses),
-    ColumnOf[_Row](name="bytes per step", kind=Kind.GROUPED, value=_bytes_sent, unit="B", shown_as="bytes per step"),
+    *(
+        ColumnOf[_Row](name=name, kind=Kind.GROUPED, value=value, unit="B", shown_as=name)
+        for name, value in (
+            ("bytes per step, mnist_cnn", _with_formula),
+            ("bytes per step, resnet50", lambda row: _bytes_sent(row, EXAMPLES[1])),
+        )
+    ),
     ColumnOf[_Row](name="who waits for whom", kind=Kind.TEXT, value=lambda row: row.strategy.waits),
     ColumnOf[_Row](name="use it when", kind=Kind.TEXT, value=lambda row: row.strategy.use),
 )

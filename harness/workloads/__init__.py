@@ -92,6 +92,10 @@ class Workload:
             return partition.balance(self.block_costs(cut), stages)
         return partition.cut_points(cut, self.blocks, stages)
 
+    def usual_cut(self, stages: int) -> str:
+        """The value that the option `cut` has if nobody chooses one."""
+        return self.default_cut if stages == 2 and self.default_cut else "flops"
+
     def block_costs(self, what: str) -> list[int]:
         """What each network block costs: "flops" of one sample's forward pass, or its number of "parameters".
 
