@@ -87,7 +87,7 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
     context.made(steps)
     step_seconds = agree.on("pilot", pilot / steps)
     if spec.warmup_seconds:
-        draft.progress("warm-up")  # clocks rise from idle within about a second
+        draft.progress("warm-up")  # clocks rise from idle, and then swing for some seconds: reports/probes/steady
         steps = in_whole_calls(timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
         (warm,) = timed(blocks=1, steps_per_block=steps)
         context.made(steps)
