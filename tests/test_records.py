@@ -580,6 +580,11 @@ HOSTILE: list[tuple[str, Any]] = [
     ("ranks.0.timing.block_seconds", [1.0]),
     ("ranks.0.timing.block_seconds", ["Infinity", 1.0]),
     ("ranks.1.timing.bare_block_seconds", [1.0]),
+    ("ranks.0.timing.block_starts", [1.0]),
+    ("ranks.0.timing.block_starts", [2.0, 1.0]),
+    ("ranks.0.timing.block_starts", [-1.0, 1.0]),
+    ("ranks.0.timing.block_starts", [1.0, "Infinity"]),
+    ("ranks.0.timing.block_starts", [1.0, "NaN"]),
     ("ranks.0.timing.steps_per_block", 0),
     ("ranks.1.timing.steps_per_block", 99),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -109,16 +110,26 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
     found = draft.answer.timing
     assert found is not None
     assert (len(found.block_seconds), len(found.bare_block_seconds)) == (8, measure.BARE_BLOCKS) == (8, 6)
+    assert len(found.block_starts) == 8
 
 
 def time_blocks(program, **known):
     options = {"blocks": 3, "steps_per_block": 4, "clock": program.clock, "barrier": program.barrier}
-    return timing.time_blocks(program, ["a", "b", "c"], **(options | known))
+    return [block.seconds for block in timing.time_blocks(program, ["a", "b", "c"], **(options | known))]
 
 
 def test_blocks_are_exact_and_barriers_are_free():
     program = FakeProgram(0.25)
     assert time_blocks(program) == [1.0, 1.0, 1.0]
+
+
+def test_the_start_of_a_block_is_on_the_clock_of_the_host():
+    before, program = time.monotonic(), FakeProgram(0.25)
+    blocks = timing.time_blocks(
+        program, ["a"], blocks=3, steps_per_block=4, clock=program.clock, barrier=program.barrier
+    )
+    in_order = [before, *(block.start for block in blocks), time.monotonic()]
+    assert in_order == sorted(in_order)
 
 
 def test_work_enqueued_before_a_block_is_not_in_it():
@@ -210,7 +221,7 @@ def test_first_step_waits_for_the_devices():
     program = FakeProgram(2.0)
     program.pending = 7
     call = partial(program.step, "a")
-    assert timing.time_call(program, call, clock=program.clock, barrier=program.barrier) == 2.0
+    assert timing.time_call(program, call, clock=program.clock, barrier=program.barrier).seconds == 2.0
 
 
 def test_the_slowest_rank_counts_block_by_block():

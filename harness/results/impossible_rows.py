@@ -5,12 +5,13 @@ A report divides by these numbers and takes the status for what the gate found, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from harness.results import judge
-from harness.spec import FROM_HOST_VERSION, MOST_SAMPLES, Epoch, TrialResult, TrialSpec
+from harness.spec import FROM_HOST_VERSION, MOST_SAMPLES, Epoch, Timing, TrialResult, TrialSpec
 
 DEEPEST = 30  # lists and objects in each other; a record has some ten
 LARGEST = 2**63  # whole numbers must be smaller, as 64 bits hold them
@@ -90,6 +91,8 @@ def _timings(result: TrialResult) -> str:
     for name in ("block_seconds", "bare_block_seconds"):
         if any(not SECONDS[0] <= each <= SECONDS[1] for timing in timings for each in getattr(timing, name)):
             return f"{name} must be from {SECONDS[0]:g} to {SECONDS[1]:g}"
+    if any(not _are_starts(timing) for timing in timings):
+        return "block_starts must be one for each of block_seconds, in order"
     others = [timing.first_step_seconds for timing in timings] + [rank.build_seconds for rank in result.ranks]
     if any(each is not None and not 0 <= each <= SECONDS[1] for each in others):
         return "first_step_seconds and build_seconds must be at least 0, and finite"
@@ -112,6 +115,13 @@ def _timings(result: TrialResult) -> str:
     if timings[0].steps_per_block < 1:
         return "steps_per_block must be at least 1"
     return ""
+
+
+def _are_starts(timing: Timing) -> bool:
+    """Whether the starts of blocks are what a clock can have shown. Rows of earlier versions have none."""
+    starts = timing.block_starts
+    in_order = all(0 <= start <= later for start, later in itertools.pairwise((*starts, LARGEST)))
+    return not starts or (len(starts) == len(timing.block_seconds) and in_order)
 
 
 def _training(result: TrialResult) -> str:

@@ -84,6 +84,7 @@ class Timing:
     first_step_seconds: float | None = None
     steps_per_block: int = 0
     block_seconds: tuple[float, ...] = ()
+    block_starts: tuple[float, ...] = ()  # in seconds on the host's CLOCK_MONOTONIC; empty in earlier records
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
     formats: NumberFormats | None = None  # of the timed program; None: not asked for

@@ -159,8 +159,8 @@ def _run_curve(context: Context, steps: int) -> tuple[list[float], float]:
         handles: list[Any] = []
         calls = [batches[at : at + spec.steps_per_call] for at in range(0, len(batches), spec.steps_per_call)]
         call = partial(_make_calls, program, calls, handles)
-        seconds = timing.time_call(program, call, clock=time.perf_counter, barrier=context.agree.barrier)
-        fastest = min(fastest, seconds / len(batches))
+        chunk = timing.time_call(program, call, clock=time.perf_counter, barrier=context.agree.barrier)
+        fastest = min(fastest, chunk.seconds / len(batches))
         losses += [program.loss(handle) for handle in handles]
     return losses, float(fastest)
 

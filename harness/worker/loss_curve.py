@@ -39,7 +39,7 @@ def follow_curve(context: Context) -> None:
         call = partial(_call, program, placed, handles)
         if start == 0:
             first = timing.time_call(program, call, clock=time.perf_counter, barrier=context.agree.barrier)
-            draft.note_timing(first_step_seconds=first)
+            draft.note_timing(first_step_seconds=first.seconds)
         else:
             call()
         context.made(len(steps))

@@ -22,6 +22,7 @@ from harness.worker import memory, timing
 from harness.worker.after_blocks import inspect
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
+from harness.worker.draft import Draft
 from harness.worker.loss_curve import follow_curve, place
 from harness.worker.package_modules import optional_module
 from harness.worker.watched_block import WatchedBlock, watch
@@ -76,7 +77,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     inspect(context, resident, watched)
 
 
-def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) -> int:
+def choose_steps_per_block(context: Context, timed: Callable[..., list[timing.Timed]]) -> int:
     """How many steps fill `block_seconds`, measured in a pilot block and a warm-up; the same on every rank."""
     spec, agree, draft = context.spec, context.agree, context.draft
     in_whole_calls = partial(timing.whole_rounds, of=spec.steps_per_call)
@@ -85,20 +86,20 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[float]]) 
     steps = in_whole_calls(spec.steps_per_block)
     (pilot,) = timed(blocks=1, steps_per_block=steps)
     context.made(steps)
-    step_seconds = agree.on("pilot", pilot / steps)
+    step_seconds = agree.on("pilot", pilot.seconds / steps)
     if spec.warmup_seconds:
         draft.progress("warm-up")  # clocks rise from idle, and then swing for some seconds: reports/probes/steady
         steps = in_whole_calls(timing.steps_for(spec.warmup_seconds, step_seconds=step_seconds, at_least=1))
         (warm,) = timed(blocks=1, steps_per_block=steps)
         context.made(steps)
-        step_seconds = agree.on("warm-up", warm / steps)  # over more steps than the pilot had
+        step_seconds = agree.on("warm-up", warm.seconds / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
     return timing.whole_rounds(steps, of=math.lcm(spec.averaging_interval, spec.steps_per_call))
 
 
 def time_blocks_in_turn(
-    context: Context, time_block: Callable[..., list[float]], bare_steps: Callable[[], None] | None
+    context: Context, time_block: Callable[..., list[timing.Timed]], bare_steps: Callable[[], None] | None
 ) -> WatchedBlock:
     """All timed blocks, with a bare block beside each of the first BARE_BLOCKS. Returns a block that is not timed.
 
@@ -106,23 +107,23 @@ def time_blocks_in_turn(
     """
     spec, draft = context.spec, context.draft
     steps_per_block = draft.timing.steps_per_block
-    seconds: list[float] = []
-    bare_seconds: list[float] = []
+    blocks: list[timing.Timed] = []
+    bare_blocks: list[timing.Timed] = []
     left: list[float] = []
 
-    def suite_block() -> list[float]:
+    def suite_block() -> list[timing.Timed]:
         found = time_block(steps_per_block=steps_per_block)
         left.append(timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier))
         return found
 
     def bare_block() -> None:
         assert bare_steps is not None
-        bare_seconds.append(
+        bare_blocks.append(
             timing.time_call(context.program, bare_steps, clock=time.perf_counter, barrier=context.agree.barrier)
         )
 
     def timed_suite_block() -> None:
-        seconds.extend(suite_block())
+        blocks.extend(suite_block())
 
     watched = WatchedBlock()
     place_of_watched = context.agree.on("watched", secrets.randbelow(spec.blocks))
@@ -132,21 +133,30 @@ def time_blocks_in_turn(
         pair = [timed_suite_block] if alone else [timed_suite_block, bare_block]
         for run_block in reversed(pair) if block % 2 else pair:
             run_block()
-        draft.note_timing(block_seconds=tuple(seconds), bare_block_seconds=tuple(bare_seconds))
+        note_blocks(draft, blocks, bare_blocks)
         if block == place_of_watched:
             # Reading the state, and all that follows the blocks, is no part of the training.
             memory.note_peak(context.runtime, context.job.world, draft)
-            step_seconds = context.agree.on("watched step", seconds[0] / steps_per_block)
+            step_seconds = context.agree.on("watched step", blocks[0].seconds / steps_per_block)
             watched = watch(context, time_block, watched_steps(spec, step_seconds, steps_per_block))
             if spec.warmup_seconds and block + 1 < spec.blocks:
                 suite_block()  # not timed: clocks fell while the state was read
     # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
     for _ in range(spec.blocks, LEAST_READINGS):
         suite_block()
-    context.made(steps_per_block * (len(left) + len(bare_seconds)))
-    block = context.agree.on("block", median(seconds))  # rank 0's: other ranks may only serve it
+    context.made(steps_per_block * (len(left) + len(bare_blocks)))
+    block = context.agree.on("block", median(draft.timing.block_seconds))  # rank 0's: other ranks may only serve it
     draft.note_checks([timed_program.work_after_sync(left, block)])
     return watched
+
+
+def note_blocks(draft: Draft, blocks: Sequence[timing.Timed], bare_blocks: Sequence[timing.Timed]) -> None:
+    """Note the timed blocks so far, and the bare ones."""
+    draft.note_timing(
+        block_seconds=tuple(block.seconds for block in blocks),
+        block_starts=tuple(block.start for block in blocks),
+        bare_block_seconds=tuple(block.seconds for block in bare_blocks),
+    )
 
 
 def watched_steps(spec: TrialSpec, step_seconds: float, steps_per_block: int) -> int:
@@ -171,6 +181,7 @@ def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> Non
     spec, draft = context.spec, context.draft
     losses: list[float] = []
     seconds: list[float] = []
+    starts: list[float] = []
     like = context.batches.batch(0, spec.global_batch, dtype=np.float32)
     draft.note_timing(steps_per_block=spec.steps_per_block)
     context.release()
@@ -180,13 +191,16 @@ def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> Non
         made = make_batches(program, like, seed=spec.seed + block)
         program.sync()
         context.agree.barrier()
+        starts.append(time.monotonic())
         start = time.perf_counter()
         for _ in range(spec.steps_per_block):
             program.step(next(made))  # batches are made on the host in the timed part: this protocol measures that
         seconds.append(time.perf_counter() - start)  # the last step is not waited for, as in the tutorial
         losses.append(program.loss())
         first = seconds[0] / spec.steps_per_block
-        draft.note_timing(losses=tuple(losses), block_seconds=tuple(seconds), first_step_seconds=first)
+        draft.note_timing(
+            losses=tuple(losses), block_seconds=tuple(seconds), block_starts=tuple(starts), first_step_seconds=first
+        )
         check_loss([losses[-1]], block)
         del program, made  # before the next one is built: the peak of memory is that of one program
         gc.collect()

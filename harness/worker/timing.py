@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.contract import Program
 from harness.worker.calls import make_steps
+
+
+class Timed(NamedTuple):
+    """When something that was timed began, in seconds on CLOCK_MONOTONIC, and how many seconds it took."""
+
+    start: float
+    seconds: float
 
 
 def time_blocks(
@@ -19,8 +27,8 @@ def time_blocks(
     steps_per_call: int = 1,
     clock: Callable[[], float],
     barrier: Callable[[], None],
-) -> list[float]:
-    """Seconds of each block of steps on this rank. Batches wait on the devices and are used in turn.
+) -> list[Timed]:
+    """Each block of steps as this rank timed it. Batches wait on the devices and are used in turn.
 
     `steps_per_block` is a multiple of `steps_per_call`: a block holds whole calls.
     """
@@ -38,15 +46,16 @@ def time_blocks(
 
 def time_call(
     program: Program, call: Callable[[], None], *, clock: Callable[[], float], barrier: Callable[[], None]
-) -> float:
-    """Seconds of a block on this rank: wait for this process's devices and for the other ranks, read the clock, call,
-    wait for the devices, read the clock."""
+) -> Timed:
+    """Time a block on this rank: wait for this process's devices and for the other ranks, read the clock, call, wait
+    for the devices, read the clock."""
     program.sync()  # no work of the previous block may run into this one
     barrier()  # the ranks start together, so that the slowest one's time is the step's time
+    began = time.monotonic()  # what else was recorded on this host is joined by it
     start = clock()
     call()
     program.sync()  # steps are asynchronous: without this the clock would read how fast Python can enqueue
-    return clock() - start
+    return Timed(began, clock() - start)
 
 
 def work_left(program: Program, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
