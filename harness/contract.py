@@ -3,7 +3,8 @@
 A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Beside it, the harness calls
 only these modules of a package:
 
-- `runtime.py`: start, barrier, peak_bytes, versions; probe, idle_setting and stop, if they exist
+- `runtime.py`: start, barrier, peak_bytes, versions; probe, matrix_rate, launch_seconds, idle_setting and stop, if they
+  exist
 - `bare.py`: LOOPS, if it exists
 - `formats.py`: read and MAKES_STEPS, if it exists
 - `holdings.py`, if it exists: parameters, observe

@@ -11,7 +11,7 @@ import numpy as np
 from flax import linen as nn
 
 from harness.contract import DevicesMissing, World
-from harness.gate import precision_probe
+from harness.gate import launch_rate, precision_probe
 from harness.spec import Precision
 from jax_impl import processes
 
@@ -100,6 +100,18 @@ def matrix_rate(world: World, precision: Precision) -> float:
         last[:] = [product(a, a)]
 
     return precision_probe.rate(multiply, lambda: jax.block_until_ready(last), size=size)
+
+
+def launch_seconds(world: World) -> float:
+    """Seconds that the host takes to launch a compiled addition to a single number on one of the devices."""
+    number = jax.device_put(np.zeros(1, np.float32), devices(world)[0])
+    add = jax.jit(lambda x: x + 1)
+    last: list[jax.Array] = []
+
+    def launch() -> None:
+        last[:] = [add(number)]
+
+    return launch_rate.seconds_of(launch, lambda: jax.block_until_ready(last))
 
 
 def versions(world: World) -> dict[str, str]:

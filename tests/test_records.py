@@ -585,6 +585,10 @@ HOSTILE: list[tuple[str, Any]] = [
     ("ranks.0.timing.block_starts", [-1.0, 1.0]),
     ("ranks.0.timing.block_starts", [1.0, "Infinity"]),
     ("ranks.0.timing.block_starts", [1.0, "NaN"]),
+    ("ranks.0.timing.step_seconds", [1.0]),
+    ("ranks.0.timing.call_seconds", [1.0]),
+    ("ranks.0.timing.launch_seconds", -1.0),
+    ("ranks.0.timing.launch_seconds", "Infinity"),
     ("ranks.0.timing.steps_per_block", 0),
     ("ranks.1.timing.steps_per_block", 99),
 ]

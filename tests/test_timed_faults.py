@@ -65,6 +65,10 @@ def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
     judged = {check.quantity for check in checks_of(result)}
     assert judged >= {"replicas", "work after sync", "number formats", "exported parameters", "samples taken"}
     assert {quantity.split()[-1] for quantity in judged} >= {"blocks", "movement", "parameters"}
+    assert len({len(timing.step_seconds) for timing in result.timings}) == 1
+    for timing in result.timings:
+        assert len(timing.call_seconds) == len(timing.step_seconds) >= 1
+        assert timing.launch_seconds is not None and 0 < timing.launch_seconds < 1
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in checks_of(result)})
 
 

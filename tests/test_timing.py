@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_spec
+from conftest import make_result, make_spec
 
 from harness.datasets import Batches, Step
 from harness.results import rates
+from harness.results.host_bound import host_bound
 from harness.spec import TrainingSpec
-from harness.worker import measure, timing
+from harness.worker import measure, step_series, timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import StepCount
 from harness.worker.draft import Draft
@@ -102,6 +103,7 @@ def test_a_bare_block_stands_beside_each_of_the_first_now_after_it_now_before(tm
         draft=draft,
         agree=Agreement(tmp_path, 0, program.barrier),
     )  # fmt: skip
+    monkeypatch.setattr(measure, "time_series", lambda *_: None)
     measure.measure_resident(context, bare)
     order = order[order.index(("block", 1)) :]
     own, by_hand = ("own", 3), ("bare", 3)
@@ -191,11 +193,57 @@ def test_all_that_is_timed_is_whole_calls(tmp_path, monkeypatch):
     assert "step" not in program.log
     assert {entry for entry in program.log if isinstance(entry, int)} == {4}
     found = context.draft.answer.timing
+    assert context.made.steps == len(program.used)
+    assert len(found.step_seconds) == len(found.call_seconds) >= step_series.CALLS[0]
     assert len(found.losses) == 8
     assert found.steps_per_block % 4 == 0
     job: Any = SimpleNamespace(optimizer=spec.optimizer)
     assert measure.bare_loop("jax_impl", spec, job) is None
     assert measure.bare_loop("jax_impl", replace(spec, steps_per_call=1), job) is not None
+
+
+def test_single_calls_are_timed_until_they_return_and_until_the_devices_are_idle():
+    class Launching(FakeProgram):
+        def clock(self):
+            self.now += 0.0625 * len(self.used)  # the host's own work
+            return super().clock()
+
+    program = several(Launching(0.25))
+    program.pending = 100
+    options = {"clock": program.clock, "barrier": program.barrier}
+    found = timing.time_calls(program, ["a", "b", "c"], numbers=range(1, 3), steps_per_call=2, **options)
+    assert found == [(0.125 + 0.5 + 0.125, 0.125), (0.25 + 0.5 + 0.25, 0.25)]
+    assert program.used == ["c", "a", "b", "c"]
+    once = ["clock", 2, "clock", "sync", "clock"]
+    assert program.log == ["sync", "barrier", *once, *once]
+
+
+@pytest.mark.parametrize(
+    ("call_seconds", "known", "calls"),
+    [
+        (0.05, {"warmup_seconds": 5.0}, 40),
+        (1e-4, {"warmup_seconds": 5.0}, 200),
+        (9.0, {"warmup_seconds": 5.0}, 20),
+        (9.0, {}, 5),
+        (1e-4, {}, 10),
+        (9.0, {"options": {"sync_every": 8}, "strategy": "local_sgd", "devices": 2}, 8),
+        (9.0, {"options": {"sync_every": 8}, "strategy": "local_sgd", "devices": 2, "steps_per_call": 4}, 6),
+    ],
+)
+def test_a_series_lasts_two_seconds_within_bounds_and_in_whole_rounds(call_seconds, known, calls):
+    assert step_series.calls_of_series(make_spec(**known), call_seconds) == calls
+
+
+@pytest.mark.parametrize(
+    ("platform", "calls", "expected"),
+    [("gpu", (0.09, 0.091, 9.0), True), ("gpu", (0.08, 0.089, 9.0), False), ("gpu", (), None), ("cpu", (9.0,), None)],
+)
+def test_a_launch_whose_calls_take_as_long_as_its_steps_is_host_bound(platform, calls, expected):
+    result = make_result(spec=make_spec(platform=platform, devices=2), block_seconds=((0.5, 0.1), (1.0, 1.0)))
+    idle, slow = (replace(rank.timing, steps_per_block=10) for rank in result.ranks if rank.timing)
+    slow = replace(slow, call_seconds=calls, step_seconds=calls)
+    ranks = tuple(replace(rank, timing=each) for rank, each in zip(result.ranks, (idle, slow), strict=True))
+    assert host_bound(replace(result, ranks=ranks)) is expected
 
 
 def steps_of(*sizes):

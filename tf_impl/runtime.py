@@ -16,7 +16,7 @@ import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from harness.contract import DevicesMissing, World  # noqa: E402
-from harness.gate import precision_probe  # noqa: E402
+from harness.gate import launch_rate, precision_probe  # noqa: E402
 from harness.spec import Precision  # noqa: E402
 from tf_impl.meeting import Meeting  # noqa: E402
 
@@ -122,6 +122,14 @@ def matrix_rate(world: World, precision: Precision) -> float:
         a = tf.ones((size, size), "bfloat16" if precision == "bf16" else DTYPES[precision])
         product = tf.function(tf.linalg.matmul)
         return precision_probe.rate(lambda: product(a, a), lambda: sync(names), size=size)
+
+
+def launch_seconds(world: World) -> float:
+    """Seconds that the host takes to launch an eager addition to a single number on one of the devices."""
+    names = devices(world)[:1]
+    with tf.device(names[0]):
+        number = tf.zeros(1)
+        return launch_rate.seconds_of(lambda: tf.add(number, number), lambda: sync(names))
 
 
 def versions(world: World) -> dict[str, str]:

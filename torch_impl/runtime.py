@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from harness.contract import DevicesMissing, World
-from harness.gate import precision_probe
+from harness.gate import launch_rate, precision_probe
 from harness.spec import Precision
 from torch_impl import tuning
 
@@ -111,6 +111,12 @@ def matrix_rate(world: World, precision: Precision) -> float:
     a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
     with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
         return precision_probe.rate(lambda: functional.linear(a, a), lambda: sync(world), size=size)
+
+
+def launch_seconds(world: World) -> float:
+    """Seconds that the host takes to launch an addition to a single number on one of the devices."""
+    number = torch.zeros(1, device=device(world))
+    return launch_rate.seconds_of(lambda: number.add_(1), lambda: sync(world))
 
 
 def idle_setting(settings: Mapping[str, bool]) -> str:

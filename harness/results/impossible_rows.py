@@ -93,9 +93,12 @@ def _timings(result: TrialResult) -> str:
             return f"{name} must be from {SECONDS[0]:g} to {SECONDS[1]:g}"
     if any(not _are_starts(timing) for timing in timings):
         return "block_starts must be one for each of block_seconds, in order"
-    others = [timing.first_step_seconds for timing in timings] + [rank.build_seconds for rank in result.ranks]
+    if any(not _is_series(timing) for timing in timings):
+        return "step_seconds and call_seconds must be of the same calls, each at least 0 and finite"
+    others = [each for timing in timings for each in (timing.first_step_seconds, timing.launch_seconds)]
+    others += [rank.build_seconds for rank in result.ranks]
     if any(each is not None and not 0 <= each <= SECONDS[1] for each in others):
-        return "first_step_seconds and build_seconds must be at least 0, and finite"
+        return "first_step_seconds, launch_seconds and build_seconds must be at least 0, and finite"
     for span in (span for timing in timings for span in timing.spans):
         if not 0 <= span.start <= span.end <= SECONDS[1] or span.stage < 0 or span.micro_batch < 0:
             return "spans: each must end after its start, and nothing in it may be below 0"
@@ -105,7 +108,7 @@ def _timings(result: TrialResult) -> str:
         return ""
     if not timings or len(timings) < len(result.ranks):
         return 'its status is "ok", but not every rank was timed'
-    for name in ("block_seconds", "bare_block_seconds"):
+    for name in ("block_seconds", "bare_block_seconds", "step_seconds"):
         if len({len(getattr(timing, name)) for timing in timings}) > 1:
             return f"the ranks have different numbers of {name}"
     if len({timing.steps_per_block for timing in timings}) > 1:
@@ -122,6 +125,14 @@ def _are_starts(timing: Timing) -> bool:
     starts = timing.block_starts
     in_order = all(0 <= start <= later for start, later in itertools.pairwise((*starts, LARGEST)))
     return not starts or (len(starts) == len(timing.block_seconds) and in_order)
+
+
+def _is_series(timing: Timing) -> bool:
+    """Whether single steps were timed as a clock can have done it: each call returned before its step ended."""
+    steps, calls = timing.step_seconds, timing.call_seconds
+    return len(steps) == len(calls) and all(
+        0 <= call <= step <= SECONDS[1] for call, step in zip(calls, steps, strict=True)
+    )
 
 
 def _training(result: TrialResult) -> str:

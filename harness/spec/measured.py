@@ -85,6 +85,10 @@ class Timing:
     steps_per_block: int = 0
     block_seconds: tuple[float, ...] = ()
     block_starts: tuple[float, ...] = ()  # in seconds on the host's CLOCK_MONOTONIC; empty in earlier records
+    # single steps after the blocks, each from sync to sync; a call of several steps is one entry, divided by them
+    step_seconds: tuple[float, ...] = ()
+    call_seconds: tuple[float, ...] = ()  # the part of each until its call returned
+    launch_seconds: float | None = None  # that the host takes to launch one tiny operation; None: not measured
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
     formats: NumberFormats | None = None  # of the timed program; None: not asked for

@@ -163,7 +163,10 @@ def make_job(spec: TrialSpec, world: World, precision: Precision, *, small: bool
 
 
 def inspect_process(runtime: Any, world: World, precision: Precision, spec: TrialSpec, draft: Draft) -> None:
-    """Note memory, precision and libraries after the phase. Raises RuntimeError if a setting had no effect."""
+    """Note memory, precision, the launch rate of a timed phase, and libraries.
+
+    Raises RuntimeError if a setting had no effect.
+    """
     idle = runtime.idle_setting(spec.settings) if hasattr(runtime, "idle_setting") else ""
     if idle:
         raise RuntimeError(f"a setting is not at work: {idle}")
@@ -172,6 +175,8 @@ def inspect_process(runtime: Any, world: World, precision: Precision, spec: Tria
     if hasattr(runtime, "probe"):  # last, so that the probe's own memory is not counted
         draft.progress("probing the precision")
         draft.note(precision_errors=runtime.probe(world, precision, spec.settings))
+    if draft.answer.timing is not None and hasattr(runtime, "launch_seconds"):
+        draft.note_timing(launch_seconds=runtime.launch_seconds(world))
     draft.note(libraries=libraries.loaded() if world.platform == "gpu" else {})
 
 

@@ -25,6 +25,7 @@ from harness.worker.divergence import check_loss
 from harness.worker.draft import Draft
 from harness.worker.loss_curve import follow_curve, place
 from harness.worker.package_modules import optional_module
+from harness.worker.step_series import time_series
 from harness.worker.watched_block import WatchedBlock, watch
 
 BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
@@ -46,7 +47,7 @@ def measure(context: Context) -> None:
 
 
 def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
-    """First step, loss curve, pilot, warm-up, then the timed blocks, each noted as it ends.
+    """First step, loss curve, pilot, warm-up, the timed blocks, each noted as it ends, and then single steps.
 
     `bare`: the framework's loop over the same model without the suite's code (`<package>/bare.py`), if it has one.
     """
@@ -68,6 +69,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
     watched = time_blocks_in_turn(context, partial(timed, blocks=1), bare_steps)
     first_loss = draft.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)
+    time_series(context, resident)
     trace = getattr(program, "trace", None)
     if trace is not None and spec.launch == 0:
         draft.progress("tracing one step")

@@ -58,6 +58,40 @@ def time_call(
     return Timed(began, clock() - start)
 
 
+class TimedCall(NamedTuple):
+    """One call of the program: seconds until the devices were idle again, and until the call returned."""
+
+    seconds: float
+    until_returned: float
+
+
+def time_calls(
+    program: Program,
+    placed: Sequence[Any],
+    *,
+    numbers: Sequence[int],
+    steps_per_call: int,
+    clock: Callable[[], float],
+    barrier: Callable[[], None],
+) -> list[TimedCall]:
+    """Time the calls of these numbers one by one on this rank, each from sync to sync. The ranks begin together.
+
+    Batches are used in turn, and call 0 takes the first.
+    """
+    found = []
+    program.sync()
+    barrier()
+    for number in numbers:
+        first = number * steps_per_call
+        batches = [placed[step % len(placed)] for step in range(first, first + steps_per_call)]
+        start = clock()
+        make_steps(program, batches)
+        returned = clock()
+        program.sync()
+        found.append(TimedCall(clock() - start, returned - start))
+    return found
+
+
 def work_left(program: Program, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
     """Seconds that a program whose `sync` has just returned still needs until its last loss can be read.
 
