@@ -15,6 +15,7 @@ from refusals import refused, refused_command
 from harness import reporting
 from harness.machine import machine_record
 from harness.planning.matrix import make_plan, plan_cells
+from harness.planning.plan import Plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
 from harness.reporting import ladder, naming, sweep, tuned_settings
@@ -22,7 +23,7 @@ from harness.reporting.summary import over_bare_loop, summarize
 from harness.reporting.tables import ladder_table, result_table
 from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache
-from harness.session import conditions
+from harness.session import conditions, phase_launches
 from harness.spec import Gpu, Hardware, TrialSpec, registry
 from harness.worker import compile_cache
 
@@ -204,6 +205,22 @@ def test_settings_are_listed():
     names = {row["name"] for row in rows if row["framework"] == "torch"}
     assert names >= {setting.name for setting in registry.framework("torch").settings}
     assert any("static_graph" in row["name"] and "(ddp)" in row["name"] for row in rows)  # a strategy's own
+
+
+@pytest.mark.parametrize(
+    ("launches", "cache", "cold"),
+    [(1, "", 1), (2, "", 2), (3, "", 2), (5, "", 3), (10, "", 6), (5, "none", 5), (5, "/cache", 1)],
+)
+def test_most_launches_compile_anew_and_the_others_share_the_code_of_the_first(launches, cache, cold):
+    (planned,) = make_plan(Request(strategies=("single",), frameworks=("jax",)), make_machine()).trials
+    plan = Plan(
+        trials=(planned,), platform="cpu", preset="smoke", interpreters={}, compile_cache=cache, launches=launches
+    )
+    specs = [replace(planned.spec, launch=launch) for launch in range(launches)]
+    found = [phase_launches.cache_name(spec, "timing", plan) for spec in specs]
+    assert len(set(found)) == cold == len(set(found[:cold]))
+    assert set(found[cold:]) <= {found[0]}
+    assert len({phase_launches.cache_name(spec, "parity", plan) for spec in specs}) == 1
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):

@@ -63,8 +63,8 @@ class MeasurementRequest:
     compile_cache: str = ""
     (
         "A folder in which frameworks keep compiled code, also for later runs. none: every launch compiles again. "
-        "Default: the launches of one session share a folder, so the first launch of a cell compiles (cold) and the "
-        "others reuse its code (warm)."
+        "Default: of the launches of a cell, the first 60% compile again (cold), and the others reuse the code of the "
+        "first one (warm) if it ran in the same session."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import shutil
 import threading
 import time
@@ -21,6 +22,8 @@ from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
 from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec
 from harness.spec.progress import Display
+
+COLD_SHARE = 0.6  # of a cell's launches, at least
 
 
 class PhaseLaunches:
@@ -123,17 +126,11 @@ class PhaseLaunches:
             run_folder=self._run_folder,
             checkpoint=checkpoints.newest(self._run_folder, spec.cell, spec.launch) if phase == "training" else None,
             init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
-            compile_cache=self._cache_folder(spec, phase),
+            compile_cache=self._compile_cache / spec.framework / cache_name(spec, phase, self._plan),
             shares=shares,
             groups=groups,
             devices_in_plan=self._most_devices,
         )
-
-    def _cache_folder(self, spec: TrialSpec, phase: Phase) -> Path:
-        """Where the framework keeps compiled code: shared by the launches of a cell, unless each is to compile anew."""
-        fresh = self._plan.compile_cache == "none"
-        name = _name(spec, phase) if fresh else f"{spec.computation}-{phase}"
-        return self._compile_cache / spec.framework / name
 
     @contextlib.contextmanager
     def _logs_kept(self, planned: Launch) -> Iterator[None]:
@@ -161,6 +158,25 @@ class PhaseLaunches:
             except FileExistsError:
                 folder = folder.with_name(f"{name}-{attempt}")
         return folder
+
+
+def cache_name(spec: TrialSpec, phase: Phase, plan: Plan) -> str:
+    """The name of the folder in which the framework keeps compiled code.
+
+    A folder of the user's is for all launches of a cell. Otherwise most launches have one of their own, so that they
+    compile anew, and the others share that of launch 0, as far as this session made it.
+    """
+    if plan.compile_cache not in ("", "none"):
+        return f"{spec.computation}-{phase}"
+    if plan.compile_cache == "none" or spec.launch < cold_launches(plan.launches):
+        return _name(spec, phase)
+    return _name(replace(spec, launch=0), phase)
+
+
+def cold_launches(launches: int) -> int:
+    """How many launches of a cell compile anew. Which kernels are chosen differs from one compilation to the next, so
+    compilations are replicated as launches are; the others show what a start with compiled code takes."""
+    return math.ceil(COLD_SHARE * launches)
 
 
 def _name(spec: TrialSpec, phase: Phase) -> str:
