@@ -23,6 +23,7 @@ from harness.planning import presets
 from harness.planning.matrix import make_plan
 from harness.planning.parity_phase import cut_alike
 from harness.planning.run_request import Request, TrainingRequest
+from harness.planning.sweeps import sweep_request
 from harness.session.references import References
 from harness.spec import Option, ParityPhase, RunOptions, optimizers, partition, registry, run_options
 from harness.spec.errors import MachineUnfit
@@ -77,6 +78,31 @@ def test_launches_are_interleaved_in_a_seeded_order(machine):
     rounds = [order(0)[start : start + count] for start in range(0, 5 * count, count)]
     assert all(Counter(each) == Counter(rounds[0]) for each in rounds)
     assert len({tuple(each) for each in rounds}) > 1
+
+
+def twins(request, machine):
+    return [trial.spec for trial in make_plan(request, machine).trials if trial.spec.twin]
+
+
+def test_presets_that_measure_well_measure_one_cell_twice_in_every_round(machine):
+    known = {"preset": "paper", "launches": 3, "frameworks": ("torch", "jax")}
+    plan = make_plan(Request(strategies=("ddp", "single"), **known), machine)
+    found = [trial.spec for trial in plan.trials if trial.spec.twin]
+    assert [(spec.framework, spec.strategy, spec.launch) for spec in found] == [
+        ("torch", "single", n) for n in range(3)
+    ]
+    assert {spec.cell for spec in found} == {f"{found[0].computation}-twin"}
+    assert {replace(spec, twin=False).cell for spec in found} <= {spec.cell for spec in plan.runnable()}
+    assert [spec.strategy for spec in twins(Request(strategies=("ddp",), **known), machine)] == ["ddp"] * 3
+    assert not twins(Request(strategies=("ddp",), **known | {"frameworks": ("torch",), "devices": (1,)}), machine)
+
+
+def test_trainings_sweeps_and_quick_looks_have_no_twin(machine):
+    known = {"frameworks": ("torch",), "strategies": ("single", "pipeline")}
+    assert not twins(Request(preset="smoke", **known), machine)
+    assert not twins(Request(preset="paper", training=TrainingRequest(), **known), machine)
+    assert not twins(sweep_request(Request(preset="paper", **known), "split_size", ("4", "8")), machine)
+    assert twins(Request(preset="standard", **known), machine)
 
 
 def test_every_trial_of_a_plan_is_unique(machine):

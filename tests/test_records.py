@@ -97,6 +97,7 @@ OTHER: dict[str, Any] = {
     "spec.chosen_settings": {"compile": True},
     "spec.protocol": "from_host",
     "spec.protocol_version": 2,
+    "spec.twin": True,
     "spec.launch": 5,
     "spec.parity_steps": 9,
     "spec.parity_batch": 99,

@@ -46,6 +46,18 @@ def test_throughput_is_total_work_over_total_time_of_the_slowest_rank():
     assert (found.low, found.high, found.spread_of) == (40 / 3, 20.0, "blocks")
 
 
+def test_a_twin_has_a_row_of_its_own_and_is_neither_a_base_nor_ranked():
+    known = {"spec": {"twin": True, "platform": "gpu"}, "block_seconds": ((0.5, 0.5),)}
+    results = [cell(spec={"platform": "gpu"}), cell(**known), cell(strategy="ddp", devices=2, spec={"platform": "gpu"})]
+    cells = summary.summarize(results)
+    assert [each.speedup for each in cells] == [1.0, 2.0, 1.0]
+    single, twin, _ = cells
+    assert (single.title, twin.title) == ("PyTorch single ×1", "PyTorch single (A/A twin) ×1")
+    *_, best = verdict.sentences(cells, results)
+    names(best, single.title)
+    assert twin.title not in best
+
+
 def test_median_and_range_over_launches():
     launches = [cell(launch=i, block_seconds=((s, s),)) for i, s in enumerate((1.0, 2.0, 4.0))]
     (found,) = summary.summarize(launches)

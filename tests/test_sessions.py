@@ -20,14 +20,15 @@ import pytest
 from conftest import FAKES, ROOT, harness, make_machine, make_result, make_spec
 from refusals import names, refused, refused_command
 
-from harness import workloads
+from harness import reporting, workloads
 from harness.cli.terminal import PlainDisplay
 from harness.datasets import Batches
 from harness.gate import runs
 from harness.launch import golden_pool, worker_code
 from harness.launch.interrupts import install_signal_handlers
 from harness.machine import devices, machine_record
-from harness.planning.matrix import make_plan
+from harness.planning.launch_order import interleave
+from harness.planning.matrix import make_plan, plan_cells
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
@@ -315,6 +316,24 @@ def session(tmp_path, fakes, monkeypatch):
         return list(done)
 
     return run_session
+
+
+def test_a_twin_shares_the_proof_and_has_rows_of_its_own(tmp_path, fakes, monkeypatch):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu", launches=2)
+    plan = plan_cells(request, make_machine())
+    (single,) = plan.trials
+    both = (single, replace(single, spec=replace(single.spec, twin=True)))
+    intent = store.Intent(plan=replace(plan, trials=interleave(both, 2)), command="", started="now")
+    phases, local = [], phase_launches.launch
+    monkeypatch.setattr(
+        phase_launches, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
+    )
+    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+    assert [result.status for result in results] == ["ok"] * 4
+    assert phases == ["parity", *["timing"] * 4]
+    reporting.write(tmp_path, store.read(tmp_path))
+    assert "A/A twin" in (tmp_path / "report.md").read_text()
+    assert len(list((tmp_path / "logs").glob("*-twin-launch*"))) == 2
 
 
 class Terminating(PlainDisplay):

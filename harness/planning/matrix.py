@@ -48,6 +48,8 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
     if not cells:
         raise UsageError("nothing to do: none of the chosen frameworks has one of the chosen strategies")
     _check_effect(request, [cell.spec for cell in cells])
+    if PRESETS[scope.preset]["twin"] and request.twin and not request.training:
+        cells += _twin(cells)
     return Plan(
         trials=tuple(cells),
         platform=scope.platform,
@@ -64,6 +66,13 @@ def _launches(request: Request, preset: str) -> int:
     if request.training:
         return request.training.seeds or launches
     return launches
+
+
+def _twin(cells: Sequence[Planned]) -> list[Planned]:
+    """A second cell that is the same as the first runnable `single`, or without one as the first runnable cell."""
+    runnable = [cell for cell in cells if cell.status == "planned"]
+    singles = [cell for cell in runnable if cell.spec.strategy == "single"]
+    return [replace(cell, spec=replace(cell.spec, twin=True)) for cell in (*singles, *runnable)[:1]]
 
 
 def _cells(

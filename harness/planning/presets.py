@@ -6,7 +6,9 @@ from typing import TypedDict
 
 
 class Preset(TypedDict):
-    """The numbers of one preset. The last five are fields of a trial, where their meaning is explained."""
+    """The numbers of one preset. All but `launches` and
+    `twin` are fields of a trial, where their meaning is explained. `twin`: whether one cell is launched twice in each
+    round, as if it were two, to show by how much equal programs differ."""
 
     launches: int
     curve_steps: int
@@ -14,6 +16,7 @@ class Preset(TypedDict):
     steps_per_block: int
     warmup_seconds: float
     block_seconds: float
+    twin: bool
 
 
 PRESETS: dict[str, Preset] = {
@@ -24,6 +27,7 @@ PRESETS: dict[str, Preset] = {
         "steps_per_block": 10,
         "warmup_seconds": 0.0,
         "block_seconds": 0.0,
+        "twin": False,
     },
     "standard": {
         "launches": 5,
@@ -32,6 +36,7 @@ PRESETS: dict[str, Preset] = {
         "steps_per_block": 4,
         "warmup_seconds": 5.0,
         "block_seconds": 1.0,
+        "twin": True,
     },
     "paper": {
         "launches": 10,
@@ -40,6 +45,7 @@ PRESETS: dict[str, Preset] = {
         "steps_per_block": 4,
         "warmup_seconds": 10.0,
         "block_seconds": 3.0,
+        "twin": True,
     },
 }
 """A launch is the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM). A timing block

@@ -57,7 +57,10 @@ class MeasurementRequest:
     batch_norm: str | None = None
     "Which samples share BatchNorm statistics: per_device or global. Default: each strategy's own."
     preset: str | None = None
-    "smoke (1 launch), standard (5) or paper (10). Default: smoke on CPU devices, standard on GPUs."
+    (
+        "smoke (1 launch), standard (5) or paper (10). The last two also measure one cell twice, as an A/A test. "
+        "Default: smoke on CPU devices, standard on GPUs."
+    )
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # several values make a sweep
     "An option of a strategy, e.g. split_size=20 or cut=layer3. Can be repeated."
     compile_cache: str = ""
@@ -135,6 +138,8 @@ class TrainingRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RunRequest):
-    """All that a user asks for. `training` is None except under `train`."""
+    """All that a user asks for. `training` is None except under `train`. `twin`: whether a preset may add its A/A twin;
+    not under `sweep`."""
 
     training: TrainingRequest | None = None
+    twin: bool = True

@@ -35,6 +35,7 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
         ),
         strategies=tuple(dict.fromkeys((*bases, *swept))),
         options={**request.options, option: tuple(dict.fromkeys(values))},
+        twin=False,
     )
 
 

@@ -31,9 +31,10 @@ def track(result: TrialResult) -> str:
 
 
 def options(spec: TrialSpec) -> str:
-    """ "split_size=20, cut=layer2". A protocol other than "resident" is listed like an option."""
+    """ "split_size=20, cut=layer2". A protocol other than "resident" is listed like an option, and so is a twin."""
     protocol = f"protocol={spec.protocol_name}" if spec.protocol != "resident" else ""
-    return ", ".join(filter(None, [spec.variant, protocol]))
+    twin = "A/A twin" if spec.twin else ""
+    return ", ".join(filter(None, [spec.variant, protocol, twin]))
 
 
 def same_algorithm(spec: TrialSpec) -> bool:

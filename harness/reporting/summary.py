@@ -139,6 +139,7 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     wrong = agreement.disagreements(good) | epoch_agreement.disagreements(good)
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
     singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
+    singles = [cell for cell in singles if not cell.spec.twin]
     bases: dict[tuple, list[Cell]] = {}
     for cell in singles:
         bases.setdefault(_question(cell.spec), []).append(cell)

@@ -175,7 +175,8 @@ def _ranked_together(ran: Sequence[Cell]) -> list[list[Cell]]:
     groups: list[list[Cell]] = []
     kinds: list[dict[int, TrialResult]] = []  # of each group: one launch of each kind in it
     for cell in ran:
-        if cell.estimate is None or not naming.same_training(cell.spec) or cell.spec.protocol != "resident":
+        unranked = not naming.same_training(cell.spec) or cell.spec.protocol != "resident" or cell.spec.twin
+        if cell.estimate is None or unranked:
             continue
         number = 0
         while number < len(groups) and any(comparisons.differences(cell.first, o) for o in kinds[number].values()):

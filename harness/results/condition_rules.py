@@ -38,6 +38,7 @@ RULES: dict[str, Rule] = {
     "spec.batch_growth": "pool",
     # how it is proved and timed
     "spec.seed": "report",
+    "spec.twin": "pool",
     "spec.launch": "inform",
     "spec.parity_steps": "inform",
     "spec.parity_batch": "inform",

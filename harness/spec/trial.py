@@ -102,6 +102,7 @@ class TrialSpec(RunOptions):
     protocol: Protocol = "resident"
     # of from_host. 1: NumPy made the batches (NHWC, then transposed). 2: the framework does, as the tutorial's code
     protocol_version: int = 1
+    twin: bool = False  # the same as another cell of the plan, launched under a name of its own: an A/A test
     launch: int = 0
     # parity phase: float64, this many steps of this many samples
     parity_steps: int = 5
@@ -161,7 +162,8 @@ class TrialSpec(RunOptions):
         """Names the cell whatever the launch: safe as a file name and unique in a plan."""
         if self.training and self.training.input == "loader":
             return f"{self.computation}-loader-workers={self.training.workers}"
-        return self.computation if self.protocol == "resident" else f"{self.computation}-{self.protocol_name}"
+        protocol = "" if self.protocol == "resident" else f"-{self.protocol_name}"
+        return f"{self.computation}{protocol}{'-twin' if self.twin else ''}"
 
     @property
     def protocol_name(self) -> str:

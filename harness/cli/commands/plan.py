@@ -93,7 +93,7 @@ def _row(cell: Planned, launches: int) -> list[str]:
         spec.size,
         spec.strategy,
         spec.track,
-        spec.variant or "-",
+        ", ".join(filter(None, [spec.variant, "A/A twin" if spec.twin else ""])) or "-",
         str(spec.devices),
         str(spec.global_batch),
         str(launches if cell.status == "planned" else 0),
