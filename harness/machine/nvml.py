@@ -51,6 +51,24 @@ class Reading:
     lost: bool = False  # it does not answer any more, until the machine is restarted
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Clocks, power and temperature of one GPU at one moment. None: this GPU or this driver does not say.
+
+    The last three count since some moment in the past; only their differences mean anything.
+    """
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None  # the limit in force
+    temperature_celsius: int | None = None
+    clock_reasons: int | None = None  # why the clocks are lower than they could be, as NVML's bit mask
+    power_violation_ns: int | None = None  # time with clocks lowered by the power limit
+    thermal_violation_ns: int | None = None  # the same by heat
+    energy_millijoules: int | None = None
+
+
 def find_gpus() -> tuple[list[FoundGpu], str, str]:
     """All GPUs, the driver version, and why none can be used, or "". To have no driver is no problem: there are no
     GPUs."""
@@ -74,6 +92,26 @@ def read(uuid: str) -> Reading:
             return Reading(processes=_processes(handle), memory_used=_memory_used(handle), throttled=_throttled(handle))
     except pynvml.NVMLError as error:
         return Reading(lost=_code(error) == pynvml.NVML_ERROR_GPU_IS_LOST)
+
+
+def sample(uuid: str) -> Sample:
+    """Clocks, power and temperature of a GPU now. Takes about a millisecond. A GPU that is lost says nothing."""
+    try:
+        with opened():
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            return Sample(
+                sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+                memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+                power_watts=_watts(_milliwatts_now(handle)),
+                power_limit_watts=_watts(_ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+                temperature_celsius=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+                clock_reasons=_clock_reasons(handle),
+                power_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_POWER),
+                thermal_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_THERMAL),
+                energy_millijoules=_ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+            )
+    except pynvml.NVMLError:
+        return Sample()
 
 
 def _code(error: pynvml.NVMLError) -> int:
@@ -140,7 +178,27 @@ def _memory_used(handle: Any) -> int | None:
 
 
 def _throttled(handle: Any) -> bool:
-    return bool((_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0) & TOO_HOT)
+    return bool((_clock_reasons(handle) or 0) & TOO_HOT)
+
+
+def _clock_reasons(handle: Any) -> int | None:
+    return _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+
+
+def _milliwatts_now(handle: Any) -> int | None:
+    # By NVML's documentation, nvmlDeviceGetPowerUsage gives the mean of a second on Ampere (except GA100) and later.
+    fields = _ask(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
+    instant = int(fields[0].value.uiVal) if fields and fields[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
+    return instant or _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def _violation_ns(handle: Any, policy: int) -> int | None:
+    found = _ask(pynvml.nvmlDeviceGetViolationStatus, handle, policy)
+    return None if found is None else int(found.violationTime)
 
 
 def _ask(question: Callable[..., Any], *about: Any) -> Any:

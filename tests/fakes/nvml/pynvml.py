@@ -35,6 +35,8 @@ globals().update({name: value for name, value in vars(REAL).items() if not name.
 GPU = {
     "name": "NVIDIA H200", "memory": 150_754_820_096, "used": 0, "power": 700_000, "clock": 1980,
     "mig": "NotSupported", "mode": 0, "compute": [], "graphics": [], "reasons": 0,
+    "sm": 1755, "hbm": 3201, "drawn": 612_400, "instant": 645_300, "celsius": 61, "energy": 5_000_000,
+    "capped": 7_000_000_000, "hot": 0,
 }  # fmt: skip
 
 
@@ -120,3 +122,34 @@ def nvmlDeviceGetGraphicsRunningProcesses(handle):
 
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
     return about(handle, "reasons")
+
+
+def nvmlDeviceGetClockInfo(handle, kind):
+    return about(handle, {REAL.NVML_CLOCK_SM: "sm", REAL.NVML_CLOCK_MEM: "hbm"}[kind])
+
+
+def nvmlDeviceGetPowerUsage(handle):
+    return about(handle, "drawn")
+
+
+def nvmlDeviceGetFieldValues(handle, fields):
+    """The library as a whole may not know the question: {"instant": "FunctionNotFound"}. Or the GPU does not know the
+    field, which its value says: {"instant": null}."""
+    assert fields == [REAL.NVML_FI_DEV_POWER_INSTANT]
+    found = about(handle, "instant")
+    code = REAL.NVML_ERROR_NOT_SUPPORTED if found is None else REAL.NVML_SUCCESS
+    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=found or 0))]
+
+
+def nvmlDeviceGetTemperature(handle, sensor):
+    assert sensor == REAL.NVML_TEMPERATURE_GPU
+    return about(handle, "celsius")
+
+
+def nvmlDeviceGetViolationStatus(handle, policy):
+    key = {REAL.NVML_PERF_POLICY_POWER: "capped", REAL.NVML_PERF_POLICY_THERMAL: "hot"}[policy]
+    return SimpleNamespace(referenceTime=1, violationTime=about(handle, key))
+
+
+def nvmlDeviceGetTotalEnergyConsumption(handle):
+    return about(handle, "energy")
