@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
-from fake_gpus import FakeGpus
+import threading
+import time
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any
 
-from harness.machine import devices, nvml
+import psutil
+import pytest
+from conftest import make_result
+from fake_gpus import FakeGpus
+from refusals import refused
+
+from harness.machine import devices, nvml, telemetry
 from harness.machine.nvml import Sample
+from harness.machine.telemetry import Recorder
+from harness.results import store
+from harness.session import device_guard
+from harness.session.device_guard import DeviceGuard
+from harness.spec import Gpu, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing
 
 
 @pytest.fixture
@@ -73,3 +87,177 @@ def test_a_driver_without_instant_power_says_its_mean(fake, instant):
 def test_a_gpu_that_is_lost_says_nothing_and_is_no_error(fake, error):
     fake({"lost": error})
     assert nvml.sample("GPU-0a") == Sample()
+
+
+# What a launch's record keeps
+
+
+class Clock:
+    """A monotonic clock that stands still until it is set."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(telemetry, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def recorded(clock: Clock, *moments: float) -> Recorder:
+    """A recorder of one GPU that took a sample at each of these moments."""
+    clock.now = moments[0]
+    recorder = Recorder(["GPU-0a"])
+    for clock.now in moments[1:-1]:
+        recorder.sample()
+    clock.now = moments[-1]
+    recorder.end()
+    return recorder
+
+
+def timing(*starts: float, seconds: float = 2.0) -> Timing:
+    return Timing(steps_per_block=2, block_starts=starts, block_seconds=(seconds,) * len(starts))
+
+
+def test_seconds_count_from_the_first_timed_block_and_the_samples_around_the_blocks_are_kept(fake, clock):
+    fake({})
+    moments = (100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0, 108.0)
+    found = recorded(clock, *moments).record([timing(102.5, 104.5), timing(102.4, 104.5, seconds=2.2)])
+    assert found.zero == 102.4  # rank 1 began first
+    assert found.seconds == (-0.4, 0.6, 1.6, 2.6, 3.6, 4.6)  # until 107, after the end at 106.7
+    assert all(len(column) == 6 for name, column in vars(found.gpus[0]).items() if name != "uuid")
+
+
+@pytest.mark.parametrize("timings", [[], [Timing()], [timing(), Timing(block_seconds=(1.0,))]])
+def test_without_timed_blocks_all_samples_are_kept_from_the_first_one_on(fake, clock, timings):
+    fake({})
+    found = recorded(clock, 100.0, 101.0, 102.0).record(timings)
+    assert (found.zero, found.seconds) == (100.0, (0.0, 1.0, 2.0))
+
+
+def test_counters_count_from_the_first_sample_and_what_was_never_said_takes_no_room(fake, clock):
+    gpus = fake({"celsius": "NotSupported"})
+    recorder = Recorder(["GPU-0a"])
+    gpus.change(0, energy=5_690_250, capped=7_150_000_000, sm="Unknown")
+    recorder.end()
+    (found,) = recorder.record([]).gpus
+    assert found == GpuTelemetry(
+        uuid="GPU-0a",
+        sm_clock_mhz=(1755, None),
+        memory_clock_mhz=(3201, 3201),
+        power_watts=(645.3, 645.3),
+        power_limit_watts=(700.0, 700.0),
+        clock_reasons=(0, 0),
+        power_violation_ms=(0.0, 150.0),
+        thermal_violation_ms=(0.0, 0.0),
+        energy_joules=(0.0, 690.2),
+    )
+
+
+def test_a_long_launch_keeps_few_samples_and_its_last_one(fake, clock, monkeypatch):
+    fake({})
+    monkeypatch.setattr(nvml, "sample", lambda uuid: Sample())
+    monkeypatch.setattr(telemetry, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(telemetry, "MOST_RECORDED", 20)
+    recorder = recorded(clock, *map(float, range(1001)))
+    assert len(recorder._samples) <= 101
+    found = recorder.record([])
+    assert 10 <= len(found.seconds) <= 21
+    assert (found.seconds[0], found.seconds[-1]) == (0.0, 1000.0)
+
+
+def test_the_load_of_the_host_is_read_at_the_beginning_and_at_the_end(tmp_path, monkeypatch):
+    """The time of guests is in that of the user already."""
+    (tmp_path / "stat").write_text("cpu  100 200 300 400 500 600 700 800 90 10\n")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    recorder = Recorder([])
+    (tmp_path / "stat").write_text("cpu  100 200 300 400 500 600 700 900 90 10\n")
+    recorder.sample()
+    recorder.end()
+    found = recorder.record([])
+    assert (found.seconds, found.gpus) == ((), ())
+    assert [(load.cpu_seconds, load.steal_seconds) for load in found.host] == [(36.0, 8.0), (37.0, 9.0)]
+
+
+# When samples are taken
+
+
+GPUS = tuple(Gpu(token=str(index), name="NVIDIA H200", memory_bytes=2**37, uuid=f"GPU-{index}a") for index in range(2))
+
+
+class Display:
+    """A user who is told nothing."""
+
+    def done(self, text: str, status: str) -> None: ...
+    def start(self, total: int) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def detail(self, text: str) -> None: ...
+    def advance(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def sampled(tmp_path, monkeypatch, *, on: bool = True, mode: GuardMode = "refuse", gpus=GPUS) -> Telemetry | None:
+    """What a launch of 0.3 seconds on one device records, with a sample every hundredth of a second."""
+    monkeypatch.setattr(device_guard, "POLL_SECONDS", 0.01)
+    monkeypatch.setenv("LIKEFORLIKE_LOCKS", str(tmp_path))
+    guard = DeviceGuard(gpus, mode=mode, telemetry=on, folder=tmp_path, display=Display())
+    with guard.held():
+        with guard.watching(1, threading.Event()) as watch:
+            time.sleep(0.3)
+        return watch.telemetry([])
+
+
+@pytest.mark.parametrize("mode", ["refuse", "off"])
+def test_a_launch_is_sampled_on_its_own_gpus_whatever_the_guard_does(fake, tmp_path, monkeypatch, mode):
+    fake({}, {})
+    found = sampled(tmp_path, monkeypatch, mode=mode)
+    assert found is not None
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-0a"]
+    assert len(found.seconds) == len(found.gpus[0].power_watts) > 3
+    assert 0.3 <= found.seconds[-1] - found.seconds[0] < 20
+    assert len(found.host) == 2
+
+
+def test_nothing_is_sampled_if_telemetry_is_off(fake, tmp_path, monkeypatch):
+    fake({}, {})
+    monkeypatch.setattr(nvml, "sample", lambda uuid: pytest.fail("sampled"))
+    assert sampled(tmp_path, monkeypatch, on=False) is None
+
+
+def test_on_cpu_devices_only_the_load_of_the_host_is_recorded(tmp_path, monkeypatch):
+    found = sampled(tmp_path, monkeypatch, gpus=())
+    assert found is not None
+    assert (found.seconds, found.gpus, len(found.host)) == ((), (), 2)
+
+
+# Rows that no launch can have recorded
+
+
+LOADS = (HostLoad(load=0.5, cpu_seconds=10.0, steal_seconds=1.0), HostLoad(load=0.6, cpu_seconds=20.0, steal_seconds=2))
+
+
+def test_a_row_with_telemetry_is_read_back(tmp_path):
+    gpu = GpuTelemetry(uuid="GPU-a", power_watts=(None, 1.5), clock_reasons=(4, None))
+    row = replace(make_result(), telemetry=Telemetry(zero=1.0, seconds=(0.0, 1.0), gpus=(gpu,), host=LOADS))
+    store.append(tmp_path, row)
+    assert store.read(tmp_path) == [row]
+    assert {len(getattr(gpu, item.name)) for item in fields(gpu)} == {0, 2, 5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "fact"),
+    [
+        ({"seconds": (1.0, 0.0)}, "seconds"),
+        ({"seconds": (0.0, float("nan"))}, "seconds"),
+        ({"zero": float("inf")}, "zero"),
+        ({"gpus": (GpuTelemetry(uuid="GPU-a", power_watts=(1.0,)),)}, "column"),
+        ({"gpus": (GpuTelemetry(uuid="GPU-a", power_watts=(1.0, float("nan"))),)}, "number"),
+        ({"host": (replace(LOADS[0], load=float("nan")),)}, "number"),
+    ],
+)
+def test_telemetry_that_no_launch_can_have_is_refused(tmp_path, changed: dict[str, Any], fact):
+    known = Telemetry(zero=1.0, seconds=(0.0, 1.0))
+    store.append(tmp_path, replace(make_result(), telemetry=replace(known, **changed)))
+    with refused(str(tmp_path), fact):
+        store.read(tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.messages import Answer, Phase, Progress
-from harness.spec import Cause, Disturbance, Precision, Status, TrialSpec
+from harness.spec import Cause, Disturbance, Precision, Status, Telemetry, TrialSpec
 from harness.spec.text import encodable
 
 POLL_SECONDS = 0.1
@@ -53,6 +53,7 @@ class Outcome:
     answers: tuple[Answer, ...] = ()
     cores: int = 0  # CPU cores that each process may use
     disturbances: tuple[Disturbance, ...] = ()  # what may have slowed it down
+    telemetry: Telemetry | None = None  # of its devices; None: not sampled
 
 
 class Running(Protocol):

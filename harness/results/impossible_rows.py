@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.results import judge
-from harness.spec import FROM_HOST_VERSION, MOST_SAMPLES, Epoch, Timing, TrialResult, TrialSpec
+from harness.spec import FROM_HOST_VERSION, MOST_SAMPLES, Epoch, Telemetry, Timing, TrialResult, TrialSpec
 
 DEEPEST = 30  # lists and objects in each other; a record has some ten
 LARGEST = 2**63  # whole numbers must be smaller, as 64 bits hold them
 MOST_DEVICES = 2**20
+MOST_SAMPLED = 1e15  # of what telemetry counts, in the units of a record
 SECONDS = (1e-9, 1e9)  # of a block: less than a clock can see, and thirty years
 
 
@@ -41,7 +42,8 @@ def _numbers(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def impossible(result: TrialResult) -> str:
     """Why no launch can have recorded this, or "" if one can."""
-    return _spec(result.spec) or _parity(result) or _timings(result) or _training(result) or _contradiction(result)
+    wrong = _spec(result.spec) or _parity(result) or _timings(result) or _training(result)
+    return wrong or (result.telemetry and _telemetry(result.telemetry)) or _contradiction(result)
 
 
 def _spec(spec: TrialSpec) -> str:
@@ -133,6 +135,20 @@ def _is_series(timing: Timing) -> bool:
     return len(steps) == len(calls) and all(
         0 <= call <= step <= SECONDS[1] for call, step in zip(calls, steps, strict=True)
     )
+
+
+def _telemetry(telemetry: Telemetry) -> str:
+    moments = (*telemetry.seconds, telemetry.zero)
+    in_order = all(one <= later for one, later in itertools.pairwise(telemetry.seconds))
+    if not in_order or not all(abs(moment) < MOST_SAMPLED for moment in moments):
+        return f"telemetry.seconds must be in order, and they and zero below {MOST_SAMPLED:g}"
+    columns = [column for gpu in telemetry.gpus for name, column in vars(gpu).items() if name != "uuid"]
+    if any(len(column) not in (0, len(telemetry.seconds)) for column in columns):
+        return "telemetry.gpus: each column must have as many entries as telemetry.seconds, or none"
+    numbers = [number for each in (*columns, *(vars(load).values() for load in telemetry.host)) for number in each]
+    if any(number is not None and not abs(number) < MOST_SAMPLED for number in numbers):
+        return f"telemetry: each number must be below {MOST_SAMPLED:g}"
+    return ""
 
 
 def _training(result: TrialResult) -> str:

@@ -22,7 +22,7 @@ from harness.planning.resume import check_known, check_protocol
 from harness.results import json_lines
 from harness.results.impossible_rows import check_form, impossible
 from harness.results.older_records import as_current
-from harness.spec import SCHEMA_VERSION, Hardware, Status, TrialResult, registry
+from harness.spec import SCHEMA_VERSION, Hardware, Status, TelemetryMode, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
 from harness.spec.text import encodable
 
@@ -42,6 +42,7 @@ class Intent:
     started: str
     recipe: str = ""
     data: str = ""
+    telemetry: TelemetryMode = "off"  # an earlier version planned runs without it, which go on without it
     machine: Hardware = field(default_factory=Hardware)
     schema_version: int = SCHEMA_VERSION
 

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from harness.reporting import summary
 from harness.results import store
 from harness.session.device_guard import DeviceGuard
 from harness.session.measuring import Session
-from harness.spec import GuardMode, TrialResult
+from harness.spec import GuardMode, TelemetryMode, TrialResult
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display
 from harness.spec.text import mapped, without_home
@@ -63,12 +64,14 @@ def start_run(
     display: Display,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    telemetry: TelemetryMode = "on",
 ) -> Finished:
     """Measure a plan in a new folder and write its report.
 
     `command`: what is recorded in place of sys.argv. It includes what came from a file or the environment, and leaves
     out the run's folder. `name`: what a default folder is named after, in place of the workloads. `device_guard`: what
-    is done about others on the devices; None stands for "refuse" on GPUs and "warn" on CPU devices.
+    is done about others on the devices; None stands for "refuse" on GPUs and "warn" on CPU devices. `telemetry`:
+    whether all launches are sampled, also those of later sessions.
     """
     check_data(data, plan)
     if all(trial.status == "skipped" for trial in plan.trials):
@@ -77,12 +80,14 @@ def start_run(
     folder = store.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
+    typed += ["--telemetry", telemetry] if telemetry == "off" else []
     intent = store.Intent(
         plan=plan,
         command=shlex.join(typed),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         recipe=recipe,
         data=str(data or ""),
+        telemetry=telemetry,
         machine=machine_record.hardware(machine()),
     )
     try:
@@ -215,11 +220,12 @@ def _guard(
     """The guard of the devices that are still needed."""
     done = {(result.spec.cell, result.spec.launch) for result in finished}
     left = [spec for spec in intent.plan.runnable() if (spec.cell, spec.launch) not in done]
+    make = partial(DeviceGuard, telemetry=intent.telemetry == "on", folder=folder, display=display)
     if intent.plan.platform == "cpu":
         # Their times say little anyway, and a machine has only one processor: a second run is told, not refused.
-        return DeviceGuard((), cpu=bool(left), mode=mode or "warn", folder=folder, display=display)
+        return make(gpus=(), cpu=bool(left), mode=mode or "warn")
     gpus = machine().gpus[: max((spec.devices for spec in left), default=0)]
-    return DeviceGuard(gpus, mode=mode or "refuse", folder=folder, display=display)
+    return make(gpus=gpus, mode=mode or "refuse")
 
 
 def write_environment(session: Session, path: Path) -> None:

@@ -103,6 +103,7 @@ def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
         started=intent.started,
         session=datetime.now(UTC).isoformat(timespec="seconds"),
         device_guard=device_guard,
+        telemetry=intent.telemetry,
         preset=intent.plan.preset,
         planned=len(intent.plan.trials),
         version=harness.__version__,

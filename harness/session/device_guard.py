@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine import device_locks, nvml
+from harness.machine import device_locks, nvml, processes
 from harness.machine.device_locks import DeviceLock, Holder
-from harness.spec import Disturbance, Gpu, GuardMode
+from harness.machine.telemetry import Recorder
+from harness.spec import Disturbance, Gpu, GuardMode, Telemetry, Timing
 from harness.spec.disturbances import in_words
 from harness.spec.errors import MachineUnfit
 from harness.spec.progress import Display
-from harness.spec.text import printable
 
 CPU = "cpu"
 POLL_SECONDS = 1.0
@@ -34,10 +34,18 @@ class DeviceGuard:
     """The locks of a session, and who held those that it could not get."""
 
     def __init__(
-        self, gpus: Sequence[Gpu], *, cpu: bool = False, mode: GuardMode, folder: Path, display: Display
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        cpu: bool = False,
+        mode: GuardMode,
+        telemetry: bool = False,
+        folder: Path,
+        display: Display,
     ) -> None:
-        """`gpus`: all that the session will use. `cpu`: whether it uses CPU devices. `folder`: of the run."""
-        self.gpus, self.mode = tuple(gpus), mode
+        """`gpus`: all that the session will use. `cpu`: whether it uses CPU devices. `telemetry`: whether launches are
+        sampled. `folder`: of the run."""
+        self.gpus, self.mode, self._sampling = tuple(gpus), mode, telemetry
         self._devices = [gpu.uuid for gpu in gpus] + [CPU] * cpu
         self._folder, self._display = folder, display
         self._locks: dict[str, DeviceLock] = {}  # by device
@@ -80,7 +88,8 @@ class DeviceGuard:
 
         Sets `stop` as soon as a GPU is lost. Raises MachineUnfit then.
         """
-        watch = Watch(() if self.mode == "off" else self.gpus[:devices])
+        recorder = Recorder([gpu.uuid for gpu in self.gpus[:devices]]) if self._sampling else None
+        watch = Watch(() if self.mode == "off" else self.gpus[:devices], recorder)
         for lock in self._locks.values():
             lock.refresh()
         if self.mode != "off":
@@ -94,6 +103,8 @@ class DeviceGuard:
         finally:
             ended.set()
             thread.join()
+            if recorder:
+                recorder.end()
         watch.look(launched=False, after=True)
         if watch.lost:
             self.require_devices()
@@ -148,9 +159,10 @@ class DeviceGuard:
 class Watch:
     """What was seen on some GPUs during one launch."""
 
-    def __init__(self, gpus: Sequence[Gpu]) -> None:
+    def __init__(self, gpus: Sequence[Gpu], recorder: Recorder | None = None) -> None:
+        """`recorder`: takes a sample whenever the GPUs are looked at, if the launch is sampled."""
         self.lost = False
-        self._gpus = gpus
+        self._gpus, self._recorder = gpus, recorder
         self._ours = {os.getpid()}  # and the processes below it that were seen
         self._found: dict[tuple[str, str, int], Disturbance] = {}
 
@@ -163,9 +175,16 @@ class Watch:
         """Keep what was seen, unless it is known already."""
         self._found.setdefault(_key(disturbance), disturbance)
 
+    def telemetry(self, timings: Sequence[Timing]) -> Telemetry | None:
+        """What was sampled of the launch whose ranks measured `timings`; None if it was not sampled."""
+        return self._recorder.record(timings) if self._recorder else None
+
     def until(self, ended: threading.Event, stop: threading.Event) -> None:
-        """Look every second until the launch has ended. Sets `stop` if a GPU is lost."""
-        while self._gpus and not ended.wait(POLL_SECONDS):
+        """Look, and take a sample, every second until the launch has ended. Sets `stop` if a GPU is lost."""
+        sampled = self._recorder is not None and self._recorder.uuids
+        while (self._gpus or sampled) and not ended.wait(POLL_SECONDS):
+            if self._recorder:
+                self._recorder.sample()
             self.look(launched=True)
             if self.lost:
                 stop.set()
@@ -207,7 +226,7 @@ class Watch:
             self._ours |= {child.pid for child in psutil.Process().children(recursive=True)}
         found = []
         for process in listed:
-            name = name_of(process.pid)
+            name = processes.name_of(process.pid)
             if process.pid not in self._ours and (name or not launched):
                 found.append(
                     Disturbance(
@@ -227,12 +246,3 @@ def _key(disturbance: Disturbance) -> tuple[str, str, int]:
 
 def _is_anonymous(disturbance: Disturbance) -> bool:
     return disturbance.kind != "throttled" and not disturbance.name
-
-
-def name_of(pid: int) -> str:
-    """The name of a process; "" if it cannot be seen from here."""
-    try:
-        name = psutil.Process(pid).name()
-    except (psutil.Error, OverflowError, ValueError):
-        return ""
-    return printable(name)

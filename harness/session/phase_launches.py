@@ -79,7 +79,8 @@ class PhaseLaunches:
         stop = threading.Event()
         with self._guard.watching(spec.devices, stop) as watch:
             outcome = self._run(planned, stop)
-        return replace(outcome, disturbances=watch.found)
+        timings = [answer.timing for answer in outcome.answers if answer.timing is not None]
+        return replace(outcome, disturbances=watch.found, telemetry=watch.telemetry(timings))
 
     def _run_unless_lost(self, planned: Launch, stop: threading.Event | None) -> Outcome:
         """Launch a phase. Raises MachineUnfit if it fails and a GPU is lost."""

@@ -28,6 +28,7 @@ from harness.spec.kinds import (
     Role,
     Schedule,
     Status,
+    TelemetryMode,
     ToleranceSet,
     Track,
     Traffic,
@@ -45,6 +46,7 @@ from harness.spec.result import (
 )
 from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
+from harness.spec.telemetry import GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 
 __all__ = [
@@ -75,9 +77,11 @@ __all__ = [
     "Epoch",
     "FrameworkSpec",
     "Gpu",
+    "GpuTelemetry",
     "GuardMode",
     "Hardware",
     "Holding",
+    "HostLoad",
     "Input",
     "LastBatch",
     "Normalization",
@@ -102,6 +106,8 @@ __all__ = [
     "Span",
     "Status",
     "StrategySpec",
+    "Telemetry",
+    "TelemetryMode",
     "Timing",
     "ToleranceSet",
     "Track",

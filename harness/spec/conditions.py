@@ -69,6 +69,7 @@ class RunFacts:
     started: str = ""  # identifies the run, which may be measured in several sessions
     session: str = ""  # when the session began
     device_guard: str = ""  # of the session: "refuse", "warn" or "off"; "": not recorded
+    telemetry: str = ""  # of the run: "on" or "off"; "": not recorded
     preset: str = ""
     planned: int = 0  # trials
     version: str = ""  # of the suite

@@ -37,6 +37,7 @@ Input = Literal["resident", "loader"]
 BatchGrowth = Literal["fixed", "per_device"]  # whether the global batch is a multiple of the devices, by the workload
 Platform = Literal["cpu", "gpu"]
 GuardMode = Literal["refuse", "warn", "off"]  # if others use the devices: harness/session/device_guard.py
+TelemetryMode = Literal["on", "off"]  # whether launches are sampled: harness/machine/telemetry.py
 Protocol = Literal["resident", "from_host"]  # see TrialSpec
 # where the losses of the first timed steps come from: the NumPy reference, or the same network in float64 on the device
 CurveReference = Literal["", "numpy", "device"]

@@ -11,6 +11,7 @@ from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, RunFacts
 from harness.spec.kinds import CompileCache, CurveReference, Status, ToleranceSet
 from harness.spec.measured import Epoch, RankResult, Span, Timing
+from harness.spec.telemetry import Telemetry
 from harness.spec.trial import TrialSpec
 
 SCHEMA_VERSION = 2
@@ -52,6 +53,7 @@ class TrialResult:
     golden_losses: tuple[float, ...] = ()
     golden_by: CurveReference = ""  # "": there are none, or an earlier version wrote the row, where NumPy computed them
     ranks: tuple[RankResult, ...] = ()  # in rank order
+    telemetry: Telemetry | None = None  # None: --telemetry off, no launch, or an earlier version wrote the row
     unit: str = "sample"
     conditions: Conditions = field(default_factory=Conditions)
     described: Described = field(default_factory=Described)

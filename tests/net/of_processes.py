@@ -432,7 +432,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/device_guard.py",
-                        "while self._gpus and not ended.wait(POLL_SECONDS):",
+                        "while (self._gpus or sampled) and not ended.wait(POLL_SECONDS):",
                         "while not ended.wait(60) and self._gpus:",
                     ),
                 ),
