@@ -132,6 +132,7 @@ OTHER: dict[str, Any] = {
     "conditions.hardware.boot": "another",
     "conditions.hardware.python": "9",
     "run.variables": "NCCL_ALGO=Tree",
+    "run.telemetry": "off",
 }
 
 
@@ -146,7 +147,7 @@ def full() -> TrialResult:
         lock="gpu",
         environment={"OMP_NUM_THREADS": "1"},
     )
-    return replace(result, conditions=known)
+    return replace(result, conditions=known, run=replace(result.run, telemetry="on"))
 
 
 def test_every_condition_has_a_rule_and_the_rule_holds():

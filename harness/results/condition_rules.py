@@ -83,7 +83,7 @@ LONGEST = 80  # characters of a value
 
 WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")
 """Conditions that are never empty where they are recorded."""
-IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "hardware.power_limits")
+IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "hardware.power_limits", "run.telemetry")
 """Conditions of which only what both launches have is compared: a launch may load fewer libraries than another."""
 OF_A_PROGRAM = (
     "spec.framework", "spec.track", "spec.chosen_settings", "spec.accumulation_steps", "spec.steps_per_call",
@@ -122,7 +122,7 @@ def conditions() -> tuple[Condition, ...]:
     paths = [f"spec.{item.name}" for item in fields(TrialSpec)]
     paths += [f"conditions.{item.name}" for item in fields(Conditions) if item.name != "hardware"]
     paths += [f"conditions.hardware.{item.name}" for item in fields(Hardware)]
-    derived = ("conditions.hardware.uuids", "conditions.hardware.power_limits", "run.variables")
+    derived = ("conditions.hardware.uuids", "conditions.hardware.power_limits", "run.variables", "run.telemetry")
     return tuple(_condition(path) for path in (*paths, *derived))
 
 
