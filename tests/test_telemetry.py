@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from conftest import make_result
-from fake_gpus import FakeGpus
-from refusals import refused
+from conftest import harness, make_result
+from fake_gpus import FakeGpus, arguments
+from refusals import refused, refused_command
 
 from harness.machine import devices, nvml, telemetry
 from harness.machine.nvml import Sample
@@ -20,7 +22,7 @@ from harness.machine.telemetry import Recorder
 from harness.results import store
 from harness.session import device_guard
 from harness.session.device_guard import DeviceGuard
-from harness.spec import Gpu, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing
+from harness.spec import Gpu, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing, TrialResult
 
 
 @pytest.fixture
@@ -229,6 +231,56 @@ def test_on_cpu_devices_only_the_load_of_the_host_is_recorded(tmp_path, monkeypa
     found = sampled(tmp_path, monkeypatch, gpus=())
     assert found is not None
     assert (found.seconds, found.gpus, len(found.host)) == ((), (), 2)
+
+
+# The commands
+
+
+def rows(out: Path, *arguments: str, env: dict[str, str]) -> list[TrialResult]:
+    """The rows of a run after a command that succeeds."""
+    done = harness(*arguments, env=env)
+    assert done.returncode == 0, done.stderr
+    return store.read(out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "mode"), [([], "on"), (["--telemetry", "on"], "on"), (["--telemetry", "off"], "off")]
+)
+def test_all_launches_of_a_run_are_sampled_or_none_and_resume_keeps_that(tmp_path, flags, mode):
+    out, variables = tmp_path / "run", FakeGpus(tmp_path, {}, {}).variables | {"LIKEFORLIKE_LOCKS": str(tmp_path)}
+    cells = [*arguments(strategy="single,replicated", devices="2"), *flags, "--out", str(out)]
+    first = rows(out, "run", *cells, env=variables)
+    path = out / store.RESULTS
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])  # the other launch is still to be made
+    for row in (*first, *rows(out, "run", "--resume", str(out), env=variables)):
+        assert row.run.telemetry == mode
+        assert ("--telemetry off" in row.run.command) == (mode == "off")
+        assert (row.telemetry is not None) == (mode == "on")
+        if row.telemetry is not None:
+            assert [gpu.uuid for gpu in row.telemetry.gpus] == ["GPU-0a", "GPU-1a"][: row.spec.devices]
+            assert set(row.telemetry.gpus[0].sm_clock_mhz) == {1755}
+
+
+def test_a_run_that_an_earlier_version_planned_goes_on_without_samples(tmp_path):
+    out, cells = tmp_path / "run", arguments(strategy="single,replicated", platform="cpu", devices="2")
+    first = rows(out, "run", *cells, "--out", str(out), env={})
+    assert [row.telemetry and (row.telemetry.gpus, len(row.telemetry.host)) for row in first] == [((), 2)] * 2
+    path, planned = out / store.RESULTS, json.loads((out / store.RUN).read_text())
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    del planned["telemetry"]
+    (out / store.RUN).write_text(json.dumps(planned))
+    found = rows(out, "run", "--resume", str(out), env={})
+    assert [(row.run.telemetry, row.telemetry is None) for row in found] == [("on", False), ("off", True)]
+
+
+@pytest.mark.parametrize("command", ["run", "train"])
+def test_a_run_that_goes_on_cannot_change_its_mode(tmp_path, command):
+    refused_command(harness(command, "--resume", str(tmp_path), "--telemetry", "on"), "--resume", "--telemetry")
+
+
+def test_telemetry_has_two_modes(tmp_path):
+    done = harness("run", *arguments(platform="cpu"), "--telemetry", "maybe", cwd=tmp_path)
+    refused_command(done, "maybe", "on", "off")
 
 
 # Rows that no launch can have recorded

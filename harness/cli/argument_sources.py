@@ -19,7 +19,9 @@ PREFIX = "HARNESS_"
 SHARED = tuple(
     flag_of(item.name).replace("-", "_") for arguments in (RunArguments, TrainArguments) for item in fields(arguments)
 )
-OF_ONE_COMMAND = ("out", "data", "config", "values", "json", "resume", "budget_minutes", "markdown", "device_guard")
+OF_ONE_COMMAND = (
+    *("out", "data", "config", "values", "json", "resume", "budget_minutes", "markdown", "device_guard", "telemetry"),
+)
 NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken for a typo of it, from 0 to 1
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.cli.arguments import RunArguments
 from harness.cli.output import fail
 from harness.planning.plan import Plan
-from harness.spec import GuardMode
+from harness.spec import GuardMode, TelemetryMode
 
 if TYPE_CHECKING:  # importing a session takes longer than most commands
     from harness.session.command import Finished
@@ -24,6 +24,7 @@ def start_and_show(
     data: Path | None = None,
     budget_minutes: float | None,
     device_guard: GuardMode | None,
+    telemetry: TelemetryMode | None,
     name: str = "",
     recipe: str = "",
 ) -> int:
@@ -41,6 +42,7 @@ def start_and_show(
         display=make_display(),
         budget_minutes=budget_minutes,
         device_guard=device_guard,
+        telemetry=telemetry or "on",
     )
     return show_finished(finished)
 

@@ -23,7 +23,7 @@ from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
 from harness.planning.sweeps import sweep_request
-from harness.spec import GuardMode
+from harness.spec import GuardMode, TelemetryMode
 from harness.spec.errors import UsageError, check_name
 
 
@@ -35,6 +35,7 @@ def run(
     resume: Path | None = None,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    telemetry: TelemetryMode | None = None,
 ) -> int:
     """Check every cell against the reference, time those that pass, and write a report.
 
@@ -55,14 +56,25 @@ def run(
     device_guard
         If another run or program is on the devices: refuse to start, or warn and measure. off does not look.
         Default: refuse on GPUs, warn on CPU devices.
+    telemetry
+        Whether clocks, power and temperature are sampled once a second in all launches: on or off. Default: on.
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*given(replace(arguments, compile_cache="")), *given_paths(out=out, data=data)])
+        others = named(out=out, data=data, telemetry=telemetry)
+        check_alone([*given(replace(arguments, compile_cache="")), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
     command = ["run", *given(arguments)]
-    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
+    return start_and_show(
+        plan,
+        command,
+        out=out,
+        data=data,
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+        telemetry=telemetry,
+    )
 
 
 def train(
@@ -74,6 +86,7 @@ def train(
     resume: Path | None = None,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    telemetry: TelemetryMode | None = None,
 ) -> int:
     """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
@@ -93,14 +106,25 @@ def train(
         As for run.
     device_guard
         As for run.
+    telemetry
+        As for run.
     """
     check_budget(budget_minutes)
     if resume is not None:
-        check_alone([*given(replace(arguments, compile_cache="")), *given(training), *given_paths(out=out, data=data)])
+        others = named(out=out, data=data, telemetry=telemetry)
+        check_alone([*given(replace(arguments, compile_cache="")), *given(training), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments, training), machine())
     command = ["train", *given(arguments), *given(training)]
-    return start_and_show(plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard)
+    return start_and_show(
+        plan,
+        command,
+        out=out,
+        data=data,
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+        telemetry=telemetry,
+    )
 
 
 def sweep(
@@ -113,6 +137,7 @@ def sweep(
     data: Path | None = None,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    telemetry: TelemetryMode | None = None,
 ) -> int:
     """Compare several values of one strategy option, with single and model_parallel as baselines.
 
@@ -133,6 +158,8 @@ def sweep(
         As for run; continue with run --resume.
     device_guard
         As for run.
+    telemetry
+        As for run.
     """
     check_budget(budget_minutes)
     request = sweep_request(request_of(arguments), swept, tuple(split([values])))
@@ -145,6 +172,7 @@ def sweep(
         data=data,
         budget_minutes=budget_minutes,
         device_guard=device_guard,
+        telemetry=telemetry,
         name=f"sweep-{swept}",
     )
 
@@ -158,6 +186,7 @@ def reproduce(
     out: Path | None = None,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    telemetry: TelemetryMode | None = None,
 ) -> int:
     """Repeat every step of a publication, and compare its numbers with those measured here.
 
@@ -179,6 +208,8 @@ def reproduce(
         As for run; continue with run --resume.
     device_guard
         As for run.
+    telemetry
+        As for run.
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
@@ -189,13 +220,20 @@ def reproduce(
     command = ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])]
     name = f"reproduce-{recipe}"
     return start_and_show(
-        plan, command, out=out, budget_minutes=budget_minutes, device_guard=device_guard, name=name, recipe=recipe
+        plan,
+        command,
+        out=out,
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+        telemetry=telemetry,
+        name=name,
+        recipe=recipe,
     )
 
 
-def given_paths(**paths: Path | None) -> list[str]:
-    """The names of the flags that were given."""
-    return [f"--{name}" for name, path in paths.items() if path is not None]
+def named(**flags: object) -> list[str]:
+    """The names of the flags that were given. None: not given."""
+    return [f"--{name}" for name, value in flags.items() if value is not None]
 
 
 def check_budget(minutes: float | None) -> None:
