@@ -289,7 +289,7 @@ def test_lists(what):
 
 
 def test_help_shows_examples_and_exit_codes():
-    codes = {"0", "1", "2", "3", "4", "129", "130", "143"}
+    codes = {"0", "1", "2", "3", "70", "129", "130", "143"}
     assert codes <= set(re.findall(r"\b\d+\b", harness("--help").stdout))
     assert "--framework all" in harness("run", "--help").stdout
 
@@ -302,9 +302,9 @@ def test_help_shows_examples_and_exit_codes():
         (OSError(errno.ENOSPC, "No space left on device", "/run/results.jsonl"), 3),
         (PermissionError(errno.EACCES, "Permission denied", "/run"), 3),
         (MemoryError(), 3),
-        (FileNotFoundError(errno.ENOENT, "No such file", "/run/x"), 4),  # nobody gave that path
-        (KeyError("x"), 4),
-        (ZeroDivisionError(), 4),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/run/x"), os.EX_SOFTWARE),  # nobody gave that path
+        (KeyError("x"), os.EX_SOFTWARE),
+        (ZeroDivisionError(), os.EX_SOFTWARE),
         (KeyboardInterrupt(), 130),
         (Interrupted(signal.SIGHUP), 129),
     ],
@@ -314,8 +314,8 @@ def test_what_ends_a_command_has_its_exit_code(error, code, capsys):
     """So a defect of this program looks neither like a failed cell nor like an unfit machine."""
     assert exit_code(error) == code
     said = capsys.readouterr().err
-    assert ("Traceback" in said or type(error).__name__ in said) == (code == 4)
-    assert len(said.splitlines()) == 1 or code in (4, 130)
+    assert ("Traceback" in said or type(error).__name__ in said) == (code == os.EX_SOFTWARE)
+    assert len(said.splitlines()) == 1 or code in (os.EX_SOFTWARE, 130)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ app = App(
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
-        "usage; 3 this machine cannot run it; 4 a defect of this program; 129, 130 and 143 interrupted."
+        f"usage; 3 this machine cannot run it; {os.EX_SOFTWARE} a defect of this program; 129, 130 and 143 interrupted."
     ),
 )
 for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
@@ -114,4 +114,5 @@ def exit_code(error: BaseException) -> int:
             return 130
     with contextlib.suppress(OSError):  # the terminal is gone
         traceback.print_exception(error)
-    return fail(f"{type(error).__name__}: {error}; this is a defect of likeforlike: please report it with the above", 4)
+    said = f"{type(error).__name__}: {error}; this is a defect of likeforlike: please report it with the above"
+    return fail(said, os.EX_SOFTWARE)
