@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from harness.reporting import naming
 from harness.reporting.cell_order import manifest_order
-from harness.results import agreement, epoch_agreement
+from harness.results import disagreeing
 from harness.results.agreement import Disagreement
 from harness.results.comparison import Estimate, by_median
 from harness.results.condition_rules import Difference
@@ -135,8 +135,7 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     cells = [_cell(pool) for pool in pools(results)]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
-    good = [cell.good if cell.status == "ok" else () for cell in cells]
-    wrong = agreement.disagreements(good) | epoch_agreement.disagreements(good)
+    wrong = disagreeing.find([cell.launches for cell in cells])
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
     singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
     singles = [cell for cell in singles if not cell.spec.twin]
