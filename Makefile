@@ -98,8 +98,8 @@ check: setup
 	$(BIN)/pyright
 
 approve: setup
-	$(BIN)/python -m pytest -q tests/test_published.py tests/test_approved.py --approve
-	@git status --short reports docs/strategies.md tests/approved
+	$(BIN)/python -m pytest -q tests/test_published.py tests/test_approved.py tests/test_tidy.py --approve
+	@git status --short reports docs/strategies.md docs/columns.md tests/approved
 
 clean:
 	rm -rf .venv .venv-tf .venv-locks .pytest_cache .ruff_cache *.egg-info build dist

@@ -1,0 +1,43 @@
+"""Runs as a pandas DataFrame: harness.load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.results import store
+from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS, Column
+from harness.results.tidy_rows import Row, block_rows, launch_rows, launches
+from harness.spec.errors import UsageError
+
+DTYPES = {str: "str", int: "int64", float: "float64", bool: "bool"}
+
+
+def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame:
+    """As harness.load."""
+    if not folders:
+        raise UsageError("load: names no run; give the folders of one or more runs")
+    paths = [Path(folder) for folder in folders]
+    found = [
+        launch
+        for path, run in zip(paths, run_names(paths), strict=True)
+        for launch in launches(store.read(path), run=run)
+    ]
+    return frame(block_rows(found), BLOCK_COLUMNS) if blocks else frame(launch_rows(found), LAUNCH_COLUMNS)
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """The names of these folders; the whole path where another folder has the same name."""
+    names = [path.resolve().name for path in paths]
+    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+
+
+def frame(rows: Sequence[Row], columns: Sequence[Column[Any]]) -> pd.DataFrame:
+    """Rows as a DataFrame with all columns, each of its type, also without rows. A missing number is NaN."""
+    return pd.DataFrame(
+        {column.name: pd.Series([row[column.name] for row in rows], dtype=DTYPES[column.kind]) for column in columns}
+    )

@@ -1,0 +1,155 @@
+"""Results as data: one row for each launch or block, with numbers as numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from conftest import ROOT, make_result, make_spec
+from refusals import refused
+from scenes import SCENES
+
+import harness
+from harness.reporting import summary
+from harness.results import store
+from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS
+from harness.spec import Disturbance
+
+PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/*/results.jsonl"))
+PAGE = ROOT / "docs" / "columns.md"
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+
+
+def written(folder, *results):
+    for result in results:
+        store.append(folder, result)
+    return folder
+
+
+def table(columns):
+    rows = [f"| `{each.name}` | {each.kind.__name__} | {each.unit} | {each.meaning} |\n" for each in columns]
+    return "".join(["| column | type | unit | meaning |\n|---|---|---|---|\n", *rows])
+
+
+def test_the_page_lists_all_columns(tmp_path, approval):
+    own = BLOCK_COLUMNS[[each.name for each in BLOCK_COLUMNS].index("status") + 1 :]
+    tables = iter([table(LAUNCH_COLUMNS), table(own)])
+    made, count = TABLE.subn(lambda _: next(tables), PAGE.read_text("utf-8"))
+    assert count == 2
+    (tmp_path / PAGE.name).write_text(made, encoding="utf-8")
+    approval.hold(tmp_path, PAGE.parent, PAGE.name)
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda path: path.name)
+def test_the_medians_of_published_launches_are_those_of_the_report(folder):
+    frame, results = harness.load(folder), store.read(folder)
+    assert len(frame) == len(results)
+    medians = frame.groupby(["cell", "conditions"])["throughput"].median()
+    cells = summary.summarize(results)
+    assert len(medians) == len(cells)
+    for cell in cells:
+        assert medians[cell.spec.cell, cell.conditions] == pytest.approx(cell.throughput or float("nan"), nan_ok=True)
+
+
+def test_a_launch_is_its_work_over_its_time(tmp_path):
+    spec = make_spec(global_batch=20, devices=2, launch=3, seed=7, options={"b": 1, "a": "x"})
+    blocks = ((1.0, 2.0, 4.0), (3.0, 1.0, 1.0))
+    (row,) = harness.load(
+        written(tmp_path, make_result(spec=spec, block_seconds=blocks, steps_per_block=5, peak_bytes=(7, 9)))
+    ).to_dict("records")
+    assert row["throughput"] == 20 * 15 / 9.0
+    assert row["step_seconds"] == 9.0 / 15
+    assert (row["launch"], row["seed"], row["blocks"], row["steps_per_block"]) == (3, 7, 3, 5)
+    assert (row["peak_bytes"], row["run"], row["status"]) == (9, tmp_path.name, "ok")
+    assert json.loads(row["options"]) == {"a": "x", "b": 1}
+
+
+def test_the_first_block_from_the_host_does_not_count(tmp_path):
+    spec = make_spec(protocol="from_host", protocol_version=2)
+    written(tmp_path, make_result(spec=spec, block_seconds=((9.0, 1.0, 3.0),), steps_per_block=2))
+    (row,) = harness.load(tmp_path).to_dict("records")
+    assert (row["throughput"], row["blocks"], row["protocol"]) == (20 * 4 / 4.0, 2, "from_host-2")
+    blocks = harness.load(tmp_path, blocks=True)
+    assert blocks["counts"].tolist() == [False, True, True]
+    assert blocks["seconds"].tolist() == [9.0, 1.0, 3.0]
+    assert blocks["block"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("status", ["diverged", "parity_failed", "crashed"])
+def test_a_failed_launch_has_no_speed_even_if_it_was_timed(status, tmp_path):
+    written(tmp_path, make_result(status=status, reason="=1+1"))
+    frame = harness.load(tmp_path)
+    assert frame[["throughput", "step_seconds"]].isna().all(axis=None)
+    assert frame["blocks"].tolist() == [0]
+    assert not harness.load(tmp_path, blocks=True)["counts"].any()
+
+
+def test_launches_with_wrong_losses_have_no_speed(tmp_path):
+    def one(strategy, first, launch=0):
+        spec = make_spec(strategy=strategy, devices=1 if strategy == "single" else 2, launch=launch)
+        return make_result(spec=spec, losses=(first, 1.0), golden_losses=(), block_seconds=((1.0,),) * spec.devices)
+
+    good = [one("single", 2.0), one("ddp", 2.0)]
+    written(tmp_path, *good, one("fsdp", 2.5), one("fsdp", 2.5, launch=1))
+    frame = harness.load(tmp_path)
+    wrong = frame[frame["strategy"] == "fsdp"]
+    assert wrong["status"].tolist() == ["disagrees"] * 2
+    assert wrong["throughput"].isna().all()
+    assert frame[frame["strategy"] != "fsdp"]["throughput"].notna().all()
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("blocks", [False, True])
+def test_every_column_has_its_type_in_every_situation(name, blocks, tmp_path):
+    frame = harness.load(written(tmp_path, *SCENES[name]()), blocks=blocks)
+    for column in BLOCK_COLUMNS if blocks else LAUNCH_COLUMNS:
+        values = frame[column.name]
+        if column.kind is str:
+            assert all(isinstance(value, str) for value in values), column.name
+        else:
+            assert values.dtype == {int: "int64", float: "float64", bool: "bool"}[column.kind], column.name
+
+
+def test_rows_that_must_not_be_pooled_are_told_apart(tmp_path):
+    first = make_result(versions={"torch": "2.11"})
+    other = make_result(versions={"torch": "2.12"}, spec=make_spec(launch=1))
+    first = replace(
+        first, conditions=replace(first.conditions, disturbances=(Disturbance(kind="compute", device="d"),))
+    )
+    frame = harness.load(written(tmp_path, first, other))
+    assert frame["conditions"].nunique() == 2
+    assert "2.12" in frame["conditions"][1]
+    assert frame["disturbances"].tolist() == [1, 0]
+
+
+def test_several_runs_are_told_apart_even_under_one_name(tmp_path):
+    for place, batch in (("a/run", 10), ("b/run", 20), ("b/other", 40)):
+        (tmp_path / place).mkdir(parents=True)
+        written(tmp_path / place, make_result(spec=make_spec(global_batch=batch)))
+    frame = harness.load(*(tmp_path / place for place in ("a/run", "b/run", "b/other")))
+    assert frame["global_batch"].tolist() == [10, 20, 40]
+    assert frame["run"].tolist() == [str(tmp_path / "a/run"), str(tmp_path / "b/run"), "other"]
+
+
+def test_a_run_without_blocks_has_all_columns(tmp_path):
+    frame = harness.load(written(tmp_path, make_result(block_seconds=(), status="crashed")), blocks=True)
+    assert list(frame.columns) == [column.name for column in BLOCK_COLUMNS]
+    assert frame.empty
+    assert isinstance(frame, pd.DataFrame)
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with refused(str(tmp_path)):
+        harness.load(tmp_path)
+    with refused("load"):
+        harness.load()
+
+
+def test_the_package_loads_no_pandas_until_it_is_asked():
+    code = "import sys, harness; assert not {'pandas', 'numpy', 'harness.results'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
