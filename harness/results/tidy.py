@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from harness.results import store
 from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS, Column
 from harness.results.tidy_rows import Row, block_rows, launch_rows, launches
 from harness.spec.errors import UsageError
+from harness.spec.text import encodable
 
-DTYPES = {str: "str", int: "int64", float: "float64", bool: "bool"}
+DTYPES = {str: "str", dict: "str", int: "int64", float: "float64", bool: "bool"}
 
 
 def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame:
@@ -38,6 +40,11 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def frame(rows: Sequence[Row], columns: Sequence[Column[Any]]) -> pd.DataFrame:
     """Rows as a DataFrame with all columns, each of its type, also without rows. A missing number is NaN."""
-    return pd.DataFrame(
-        {column.name: pd.Series([row[column.name] for row in rows], dtype=DTYPES[column.kind]) for column in columns}
-    )
+    return pd.DataFrame({column.name: _series(rows, column) for column in columns})
+
+
+def _series(rows: Sequence[Row], column: Column[Any]) -> pd.Series:
+    values = [row[column.name] for row in rows]
+    if column.kind is dict:
+        values = [json.dumps(value, sort_keys=True, ensure_ascii=False) if value else "" for value in values]
+    return pd.Series(encodable(values), dtype=DTYPES[column.kind])

@@ -5,7 +5,6 @@ A column is declared here and nowhere else. docs/usage.md shows the same list.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,8 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One variable of a row. `kind` is str, int, float or bool; only floats may be missing."""
+    """One variable of a row. `kind` is str, int, float, bool or dict, which a table writes as JSON; only floats may be
+    missing."""
 
     name: str
     kind: type
@@ -77,10 +77,6 @@ def _test_accuracy(launch: Launch) -> float | None:
     return next((each.test_accuracy for each in reversed(launch.result.epochs)), None)
 
 
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True, ensure_ascii=False) if content else ""
-
-
 IDENTITY: tuple[Column[Launch], ...] = (
     Column("run", str, "", "name of the run's folder", lambda at: at.run),
     Column("started", str, "ISO 8601", "when the run began; identifies the run", lambda at: at.result.run.started),
@@ -109,8 +105,8 @@ IDENTITY: tuple[Column[Launch], ...] = (
 LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
     *IDENTITY,
     Column("reason", str, "", "the status in words", lambda at: at.result.reason),
-    Column("options", str, "JSON", "all options of the strategy", lambda at: _json(at.result.spec.options)),
-    Column("settings", str, "JSON", "all settings of the framework", lambda at: _json(at.result.spec.settings)),
+    Column("options", dict, "JSON", "all options of the strategy", lambda at: at.result.spec.options),
+    Column("settings", dict, "JSON", "all settings of the framework", lambda at: at.result.spec.settings),
     Column("normalization", str, "", "what BatchNorm normalizes over", lambda at: at.result.spec.normalization),
     Column("algorithm", str, "", "synchronous, local or asynchronous", lambda at: at.result.spec.algorithm),
     Column("optimizer", str, "", "optimizer and its keys", lambda at: optimizers.words(at.result.spec.optimizer)),
@@ -154,10 +150,10 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
         "disturbances", int, "", "other processes or lowered clocks that were seen",
         lambda at: len(at.result.conditions.disturbances),
     ),
-    Column("versions", str, "JSON", "versions of the packages", lambda at: _json(at.result.conditions.versions)),
+    Column("versions", dict, "JSON", "versions of the packages", lambda at: at.result.conditions.versions),
     Column(
-        "libraries", str, "JSON", "versions of the CUDA libraries",
-        lambda at: _json(at.result.conditions.libraries),
+        "libraries", dict, "JSON", "versions of the CUDA libraries",
+        lambda at: at.result.conditions.libraries,
     ),
     Column("lock", str, "", "lock file that all packages match", lambda at: at.result.conditions.lock or ""),
     Column("interpreter", str, "", "Python of the workers", lambda at: at.result.conditions.interpreter),
