@@ -21,7 +21,7 @@ from cyclopts.config import Env
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
-from harness.cli.commands import data, listings, plan, report, run
+from harness.cli.commands import data, export, listings, plan, report, run, show
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -56,6 +56,8 @@ for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
     app.command(command)
 app.command(listings.list_choices, name="list")
 app.command(report.report)
+app.command(show.show)
+app.command(export.export)
 app.command(data.app)
 
 

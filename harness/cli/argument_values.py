@@ -52,14 +52,14 @@ def _parts(argument: Argument) -> list[Token]:
     return [part.evolve(index=index) for index, part in enumerate(parts)]
 
 
-RUN_FOLDERS = ("--out", "--resume")  # no record names them
+NOT_RECORDED = ("--out", "--resume", "--csv", "--latex", "--parquet")
 
 
 def _check_can_be_recorded(argument: Argument, token: Token) -> None:
     """A file's name may be any bytes except NUL, but a record is UTF-8."""
     if "\0" in token.value:
         raise UsageError(f"{argument.name} {token.value!r}: holds a NUL character; leave it out")
-    if argument.name not in RUN_FOLDERS and encodable(token.value) != token.value:
+    if argument.name not in NOT_RECORDED and encodable(token.value) != token.value:
         raise UsageError(f"{argument.name} {token.value!r}: is not UTF-8, so that no record can hold it; rename it")
 
 

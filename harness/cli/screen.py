@@ -24,18 +24,18 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     trained = training.trained(cells)
     timed = training.timed(cells)
     if timed:
-        _print("Results", result_table.table(timed))
+        print_report_table("Results", result_table.table(timed))
     if trained:
-        _print("Training", training_table.table(trained))
+        print_report_table("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
         write(f"- {line}")
-    _print_reasons(cells)
+    print_reasons(cells)
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
         write(f"- Go on with: {shlex.join(['python', '-m', 'harness', 'run', '--resume', str(folder)])}")
     write(f"Report: {folder / 'report.md'}")
 
 
-def _print_reasons(cells: Sequence[summary.Cell]) -> None:
+def print_reasons(cells: Sequence[summary.Cell]) -> None:
     """Print why each failed cell failed, in one line each. Of a cell that failed the gate, the verdict says it."""
     failed = [cell for cell in cells if cell.status in FAILURES and cell.status != "parity_failed"]
     if failed:
@@ -47,7 +47,7 @@ def _print_reasons(cells: Sequence[summary.Cell]) -> None:
         write(f"  {len(failed) - MOST_ROWS} more reasons are in the report alone.")
 
 
-def _print(title: str, table: Table) -> None:
+def print_report_table(title: str, table: Table) -> None:
     """Print a report's table, without the columns that a terminal does not show."""
     shown = [(index, column) for index, column in enumerate(table.columns) if column.on_screen]
     rows = [[written(row[index], column) for index, column in shown] for row in table.rows[:MOST_ROWS]]

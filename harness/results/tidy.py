@@ -13,6 +13,7 @@ import pandas as pd
 from harness.results import store
 from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS, Column
 from harness.results.tidy_rows import Row, block_rows, launch_rows, launches
+from harness.spec import TrialResult
 from harness.spec.errors import UsageError
 from harness.spec.text import encodable
 
@@ -23,13 +24,20 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
     """As harness.load."""
     if not folders:
         raise UsageError("load: names no run; give the folders of one or more runs")
+    of = of_blocks if blocks else of_launches
     paths = [Path(folder) for folder in folders]
-    found = [
-        launch
-        for path, run in zip(paths, run_names(paths), strict=True)
-        for launch in launches(store.read(path), run=run)
-    ]
-    return frame(block_rows(found), BLOCK_COLUMNS) if blocks else frame(launch_rows(found), LAUNCH_COLUMNS)
+    frames = [of(store.read(path), run=run) for path, run in zip(paths, run_names(paths), strict=True)]
+    return pd.concat(frames, ignore_index=True)
+
+
+def of_launches(results: Sequence[TrialResult], *, run: str) -> pd.DataFrame:
+    """One row for each launch of a run."""
+    return frame(launch_rows(launches(results, run=run)), LAUNCH_COLUMNS)
+
+
+def of_blocks(results: Sequence[TrialResult], *, run: str) -> pd.DataFrame:
+    """One row for each timed block of a run."""
+    return frame(block_rows(launches(results, run=run)), BLOCK_COLUMNS)
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
