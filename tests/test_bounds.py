@@ -9,7 +9,7 @@ import re
 import pytest
 from conftest import make_result, make_spec
 
-from harness.reporting import formatting, naming, summary, sweep
+from harness.reporting import definitions, formatting, naming, summary, sweep
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,25 @@ def on(machine, strategy, seconds, launch):
     return make_result(spec=spec, block_seconds=((seconds,),), steps_per_block=1, machine={"gpus": gpus})
 
 
-def test_a_ratio_over_launches_of_other_machines_is_also_given_for_the_same_ones():
+def pairs(cell):
+    return cell.over_single.pairs
+
+
+def test_ratios_are_formed_within_rounds_on_one_machine():
     single = [on("a", "single", 1.0, launch) for launch in range(3)]
     ddp = [on("a", "ddp", 1.0, 0), on("a", "ddp", 1.0, 1), on("b", "ddp", 0.5, 2)]
     base, found = summary.summarize([*single, *ddp])
-    assert base.same_machines
-    assert (found.speedup, found.same_machines, found.speedup_same_machines) == (1.0, False, 1.0)
-    ddp = [on("b", "ddp", 0.5, 0), on("b", "ddp", 0.5, 1), on("a", "ddp", 0.8, 2)]
+    assert (base.speedup, pairs(base)) == (1.0, 3)
+    assert (found.speedup, pairs(found)) == (1.0, 2)
+    (note,) = definitions.ratios_of_fewer_rounds([base, found])
+    assert found.title in note.text and base.title not in note.text
+    # no round in common, but one machine: its launches are compared without pairs
+    ddp = [on("b", "ddp", 0.5, 0), on("b", "ddp", 0.5, 1), on("a", "ddp", 0.8, 5)]
     _, found = summary.summarize([*single, *ddp])
-    assert found.speedup == pytest.approx(2.0)
-    assert found.speedup_same_machines == pytest.approx(1 / 0.8)
+    assert (found.speedup, pairs(found)) == (pytest.approx(1 / 0.8), 0)
+    # no machine in common: no ratio
     _, found = summary.summarize([*single, *(on("b", "ddp", 0.5, launch) for launch in range(3))])
-    assert (found.same_machines, found.speedup_same_machines) == (False, None)
+    assert (found.speedup, found.apart_from_base) == (None, True)
 
 
 def test_the_track_without_tuned_settings_is_named_by_what_it_runs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import re
 
 import pytest
@@ -15,13 +16,24 @@ from scenes import HOSTILE, HOSTILE_TRACE, trainings
 from harness import reporting, workloads
 from harness.cli import screen, terminal
 from harness.cli.output import fail
-from harness.reporting import descriptions, document, formatting, loss_agreement, markdown, naming, summary, verdict
+from harness.reporting import (
+    contrasts,
+    descriptions,
+    document,
+    formatting,
+    loss_agreement,
+    markdown,
+    naming,
+    summary,
+    verdict,
+)
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
 from harness.spec import OptimizerSpec, TrialResult
+from harness.statistics.estimates import Estimate
 
 
 def cell(framework="torch", strategy="single", devices=1, launch=0, **known):
@@ -43,7 +55,9 @@ def test_throughput_is_total_work_over_total_time_of_the_slowest_rank():
     # two blocks of 2 steps of 20 samples; the slowest rank takes 2 s, then 3 s: 80 samples in 5 s
     (found,) = summary.summarize([cell(block_seconds=((1.0, 3.0), (2.0, 1.0)))])
     assert found.throughput == 16.0
-    assert (found.low, found.high, found.spread_of) == (40 / 3, 20.0, "blocks")
+    assert found.estimate
+    assert found.estimate == Estimate(value=16.0, values=(20.0, 40 / 3), of="blocks")
+    assert found.estimate.interval is None  # blocks of one launch are not independent of each other
 
 
 def test_a_twin_has_a_row_of_its_own_and_is_neither_a_base_nor_ranked():
@@ -53,16 +67,20 @@ def test_a_twin_has_a_row_of_its_own_and_is_neither_a_base_nor_ranked():
     assert [each.speedup for each in cells] == [1.0, 2.0, 1.0]
     single, twin, _ = cells
     assert (single.title, twin.title) == ("PyTorch single ×1", "PyTorch single (A/A twin) ×1")
-    *_, best = verdict.sentences(cells, results)
-    names(best, single.title)
-    assert twin.title not in best
+    assert all(twin not in group.cells for group in contrasts.groups(cells, ()))
+    (pair,) = contrasts.twins(cells)
+    assert (pair.one, pair.other) == (single, twin)
 
 
-def test_median_and_range_over_launches():
+def test_mean_and_interval_over_launches():
     launches = [cell(launch=i, block_seconds=((s, s),)) for i, s in enumerate((1.0, 2.0, 4.0))]
     (found,) = summary.summarize(launches)
     assert found.throughputs == (40.0, 20.0, 10.0)
-    assert (found.throughput, found.low, found.high, found.spread_of) == (20.0, 10.0, 40.0, "launches")
+    assert found.estimate is not None and found.estimate.of == "launches"
+    assert found.throughput == pytest.approx(20.0)  # the geometric mean
+    # t(0.975, 2 degrees of freedom) = 4.3027 standard errors of log 2 / sqrt(3)
+    assert found.estimate.interval
+    assert found.estimate.interval.low == pytest.approx(20 * 2 ** (-4.302653 / 3**0.5))
 
 
 def test_from_host_the_first_block_of_a_launch_does_not_count():
@@ -256,7 +274,7 @@ def test_a_failed_cell_has_no_throughput_and_never_zero():
     (found,) = summary.summarize([TrialResult(spec=make_spec(), status="oom", reason="no memory")])
     assert found.throughput is None
     table = result_table.table([found])
-    assert [table.values(name) for name in ("throughput", "step", "speed-up")] == [(None,)] * 3
+    assert [table.values(name) for name in ("throughput", "step")] == [(None,)] * 2
 
 
 def test_verdict_says_what_failed_and_why():
@@ -286,16 +304,71 @@ def gpu_cell(framework, *seconds):
     return [cell(framework, launch=i, spec={"platform": "gpu"}, block_seconds=((s,),)) for i, s in enumerate(seconds)]
 
 
-def test_gpu_reports_claim_no_order_between_overlapping_ranges():
-    fast, near = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 2.0), gpu_cell("jax", 1.5, 1.6, 1.7, 1.8, 2.5)
+def only_group(results):
+    (group,) = contrasts.groups(summary.summarize(results), ())
+    return group
+
+
+def test_gpu_reports_claim_an_order_only_where_the_interval_shows_one():
+    fast, near = gpu_cell("torch", 1.0, 1.1, 1.2, 1.3, 2.0), gpu_cell("jax", 1.5, 1.0, 1.3, 1.4, 2.5)
     results = fast + near + gpu_cell("tf", 8.0, 8.1, 8.2, 8.3, 9.0)
-    line, unstable = verdict.sentences(summary.summarize(results), results)[1:]
-    names(unstable, "PyTorch single ×1", "24%", "10%")
-    names(line, "PyTorch single ×1", formatting.number(summary.summarize(fast)[0].throughput), "JAX single ×1")
-    assert "TensorFlow" not in line
-    apart = fast + results[-5:]
-    line = verdict.sentences(summary.summarize(apart), apart)[1]
-    assert "PyTorch single ×1" in line and "TensorFlow" not in line
+    group = only_group(results)
+    assert [each.spec.framework for each in group.cells] == ["torch", "jax", "tf"]
+    assert [each.outcome for each in group.verdicts if each] == ["unresolved", "faster"]
+    lines = verdict.sentences(summary.summarize(results), results)
+    names(lines[1], "PyTorch single ×1", "JAX single ×1", "TensorFlow (Keras 3) single ×1")
+    names(lines[-1], "PyTorch single ×1", "23.6%", "10%")  # its deviation, and the share that counts as unstable
+
+
+def outcomes(results):
+    return [each and each.outcome for each in only_group(results).verdicts]
+
+
+def test_two_launches_show_an_order_only_if_they_are_far_apart():
+    slow, close = gpu_cell("tf", 8.0, 8.1), gpu_cell("tf", 1.3, 1.2)
+    fast = gpu_cell("torch", 1.0, 1.1)
+    assert outcomes(fast + slow) == ["faster"]
+    assert outcomes(fast + close) == ["unresolved"]
+
+
+def test_one_launch_shows_no_order():
+    assert outcomes(gpu_cell("torch", 1.0) + gpu_cell("tf", 8.0)) == ["unknown"]
+
+
+def test_cells_that_differ_in_what_matters_are_not_ranked_with_each_other():
+    normalizes = {"normalizes": True}
+    for field, value in (("track", "tuned"), ("devices", 2), ("chosen_settings", {"a": True}), ("steps_per_call", 4)):
+        other = [
+            dataclasses.replace(each, spec=dataclasses.replace(each.spec, framework="jax", **{field: value}))
+            for each in gpu_cell("torch", 1.0, 1.1)
+        ]
+        found = contrasts.groups(summary.summarize(gpu_cell("torch", 1.0, 1.1) + other), ())
+        assert [len(group.cells) for group in found] == [1, 1], field
+    mine, others = gpu_cell("torch", 1.0, 1.1), gpu_cell("jax", 1.0, 1.1)
+    described = dataclasses.replace(mine[0].described, **normalizes)
+    mine = [dataclasses.replace(each, described=described) for each in mine]
+    others = [
+        dataclasses.replace(each, described=described, spec=dataclasses.replace(each.spec, normalization="per_device"))
+        for each in others
+    ]
+    assert len(contrasts.groups(summary.summarize(mine + others), ())) == 2
+
+
+def test_cells_that_are_one_program_are_an_a_a_test_and_widen_the_margin():
+    one = gpu_cell("torch", 1.00, 1.00, 1.00)
+    again = [
+        dataclasses.replace(each, spec=dataclasses.replace(each.spec, track="tuned"))
+        for each in gpu_cell("torch", 1.03, 1.06, 1.09)
+    ]
+    cells = summary.summarize(one + again)
+    (pair,) = contrasts.twins(cells)
+    assert pair.ratio.value == pytest.approx((1.03 * 1.06 * 1.09) ** (1 / 3))
+    # twice the standard error of the three logarithms around the truth, 0
+    floor = (sum(math.log(value) ** 2 for value in (1.03, 1.06, 1.09)) ** 0.5) / 3
+    assert contrasts.margin_of(cells, [pair]) == pytest.approx(math.expm1(2 * floor))
+    assert contrasts.margin_of(cells, []) == 0.01
+    other = dataclasses.replace(again[0], spec=dataclasses.replace(again[0].spec, settings={"compile": True}))
+    assert not contrasts.twins(summary.summarize([*one, other]))
 
 
 def test_a_different_algorithm_is_never_ranked():
@@ -312,7 +385,7 @@ def test_a_different_algorithm_is_never_ranked():
     proved, different, best, _ = verdict.sentences(cells, results)
     names(proved, "1 cell", "1e-14")
     names(different, "PyTorch local_sgd ×2", "3e-14")
-    names(best, "PyTorch single ×1", formatting.number(cells[0].throughput))
+    names(best, "PyTorch single ×1")
     assert "local_sgd" not in proved + best
     # alone, it is not ranked either
     (line,) = verdict.sentences(summary.summarize(fastest), fastest)
@@ -321,11 +394,12 @@ def test_a_different_algorithm_is_never_ranked():
 
 def test_a_scaled_rate_is_shown():
     scaled = {"optimizer": OptimizerSpec(name="sgd", learning_rate=0.02, scaled_by=2)}
-    table = result_table.table(summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)]))
+    cells = summary.summarize([cell(), cell(strategy="ddp", devices=2, spec=scaled)])
+    table = result_table.table(cells)
     same, different = as_written(table, "training")
     assert same == naming.TRAINING["synchronous"]
     names(different, "2")
-    assert as_written(table, "speed-up") == ["1.00", "-"]
+    assert [found.over_single is None for found in cells] == [False, True]
 
 
 def test_larger_tolerances_are_shown_as_such():
@@ -356,13 +430,6 @@ def test_the_table_says_over_which_samples_batch_norm_normalizes():
     assert list(table.values("BatchNorm over")) == ["batch", "1/2 of device", "micro-batch"]
     table = result_table.table(summary.summarize([cell()]))
     assert "BatchNorm over" not in {column.name for column in table.columns}
-
-
-def test_few_launches_claim_no_order_at_all():
-    results = gpu_cell("torch", 1.0, 1.1) + gpu_cell("tf", 8.0, 8.1)
-    (line,) = verdict.sentences(summary.summarize(results), results)[1:]
-    names(line, "PyTorch single ×1", "2", "5")  # the number of launches, and the number needed
-    assert "TensorFlow" not in line
 
 
 def test_written_from_results_alone_and_again(tmp_path):
@@ -495,7 +562,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys)
         if column.name in ("framework", "strategy", "devices", "throughput", "parity", "status"):
             assert column.heading in text
             assert all(value in text for value in as_written(table, column.name)), column
-    assert width < 250 or all(column in text for column in ("range", "first step s", "launches"))
+    assert width < 250 or all(column in text for column in ("step ms", "first step s", "launches"))
 
 
 def test_on_a_narrow_terminal_rows_keep_what_tells_them_apart():

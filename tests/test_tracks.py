@@ -22,7 +22,7 @@ from harness.reporting import ladder, naming, sweep, tuned_settings
 from harness.reporting.summary import over_bare_loop, summarize
 from harness.reporting.tables import ladder_table, result_table
 from harness.reporting.tables.result_table import first_steps
-from harness.reporting.values import ByCache
+from harness.reporting.values import ByCache, Measured
 from harness.session import conditions, phase_launches
 from harness.spec import Gpu, Hardware, TrialSpec, registry
 from harness.worker import compile_cache
@@ -122,8 +122,10 @@ def test_a_report_finds_ladders_and_what_each_rung_is_worth(tmp_path):
     # of two cells with one setting each, one cannot stand on the other
     assert [rung.turned_on for rung in rungs] == ["no setting", "a", "b"]
     found = ladder_table.table(rungs)
-    assert found.values("over the previous") == (None, 2.0, 4.0)
-    assert found.values("over the first") == (None, 2.0, 8.0)
+    for of, ratios in (("previous", (2.0, 4.0)), ("first", (2.0, 8.0))):
+        first, *others = found.values(f"over the {of}")
+        assert first is None
+        assert [each.value for each in others if isinstance(each, Measured)] == pytest.approx(ratios)
     assert not ladder.find(summarize(results[:1]))
     failed = [replace(results[0], status="diverged"), *results[1:2]]
     assert not ladder.find(summarize(failed))

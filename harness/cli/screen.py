@@ -50,7 +50,7 @@ def print_reasons(cells: Sequence[summary.Cell]) -> None:
 def print_report_table(title: str, table: Table) -> None:
     """Print a report's table, without the columns that a terminal does not show."""
     shown = [(index, column) for index, column in enumerate(table.columns) if column.on_screen]
-    rows = [[written(row[index], column) for index, column in shown] for row in table.rows[:MOST_ROWS]]
+    rows = [[written(row[index], column, brief=True) for index, column in shown] for row in table.rows[:MOST_ROWS]]
     right = {place for place, (_, column) in enumerate(shown) if column.kind.numeric}
     print_table(title, [column.heading for _, column in shown], rows, right=right)
     if len(table.rows) > MOST_ROWS:

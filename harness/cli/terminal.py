@@ -20,7 +20,7 @@ FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14,
 """Columns whose text may wrap, and how narrow they may get."""
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
-    *("range", "speed-up", "training", "options"),
+    *("strong scaling", "weak scaling", "training", "options"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "devices")

@@ -48,7 +48,8 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
     if not cells:
         raise UsageError("nothing to do: none of the chosen frameworks has one of the chosen strategies")
     _check_effect(request, [cell.spec for cell in cells])
-    if PRESETS[scope.preset]["twin"] and request.twin and not request.training:
+    launches = _launches(request, scope.preset)
+    if PRESETS[scope.preset]["twin"] and launches > 1 and request.twin and not request.training:
         cells += _twin(cells)
     return Plan(
         trials=tuple(cells),
@@ -56,7 +57,7 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
         preset=scope.preset,
         interpreters=interpreters,
         compile_cache=request_checks.compile_cache(request),
-        launches=_launches(request, scope.preset),
+        launches=launches,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.reporting import descriptions
-from harness.reporting.formatting import count
 from harness.reporting.model import Definition, DefinitionList
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
@@ -91,23 +90,21 @@ def rows_apart(cells: Sequence[Cell]) -> list[Definition]:
     return [Definition("Launches in rows of their own", text)]
 
 
-def speedups_across_machines(cells: Sequence[Cell]) -> list[Definition]:
-    """Which speed-ups have a base that was not launched on the same machines, and how much that changes them."""
-    mixed = [cell for cell in cells if cell.speedup is not None and not cell.same_machines]
-    if not mixed:
-        return []
-    pairs = [(cell.title, *map(_ratio, (cell.speedup, cell.speedup_same_machines))) for cell in mixed]
-    changed = [f"{title}, {same} instead of {shown}" for title, shown, same in pairs if shown != same]
-    differ = f"these differ: {'; '.join(changed)}" if changed else "all are the same to two decimals"
-    text = (
-        f"for {count(len(mixed), 'speed-up')}, the cell and its baseline (single) were not launched on the same "
-        f"machines. Counting only launches on machines that ran both, {differ}."
-    )
-    return [Definition("Speed-ups across machines", text)]
-
-
-def _ratio(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
+def ratios_of_fewer_rounds(cells: Sequence[Cell]) -> list[Definition]:
+    """Which ratios leave out launches, because single was not launched in the same round on the same machine."""
+    fewer, unpaired = [], []
+    for cell in cells:
+        ratio = cell.over_single
+        if ratio is not None and not ratio.pairs:
+            unpaired.append(cell.title)
+        elif ratio is not None and ratio.pairs < len(cell.timed):
+            fewer.append(f"{cell.title}, {ratio.pairs} of {len(cell.timed)}")
+    text = "a ratio counts rounds in which the cell and its base (single) were launched on the same machine."
+    if fewer:
+        text += f" Not all rounds count in: {'; '.join(fewer)}."
+    if unpaired:
+        text += f" Without a common round, launches on the same machine are compared in: {'; '.join(unpaired)}."
+    return [Definition("Rounds of the ratios", text)] if fewer or unpaired else []
 
 
 def _optimizers(cells: Sequence[Cell]) -> str:

@@ -36,9 +36,9 @@ def precisions(cells: Sequence[Cell]) -> str:
     return " and ".join(dict.fromkeys(cell.spec.precision for cell in cells))
 
 
-def spreads(cells: Sequence[Cell]) -> str:
-    """What the cells' ranges are taken over: "launches", "blocks", or "blocks and launches"."""
-    return " and ".join(sorted({cell.spread_of for cell in cells}))
+def titles(cells: Sequence[Cell]) -> str:
+    """The cells by name: "PyTorch ddp ×2; JAX pmap ×2"."""
+    return "; ".join(cell.title for cell in cells)
 
 
 def data(cells: Sequence[Cell]) -> str:

@@ -13,6 +13,7 @@ from harness.reporting import (
     not_offered,
     parity_section,
     provenance,
+    repeatability,
     sweep,
     training,
     tuned_settings,
@@ -63,6 +64,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
         body.append(tutorial_section.section(cells, first.conditions.hardware, on_cpu=on_cpu))
     body.append(Section("Machine", (provenance.machine(results),)))
     body += _results(training.timed(cells))
+    body += repeatability.section(training.timed(cells))
     body += _trainings(training.trained(cells))
     body += figures.find(cells)
     body += _sweeps(cells)
@@ -87,7 +89,7 @@ def _results(timed: Sequence[Cell]) -> list[Node]:
         return []
     table = result_table.table(timed)
     notes = [*definitions.from_host_rows(timed), *definitions.rows_of_several_steps(timed)]
-    notes += [*definitions.speedups_without_base(timed), *definitions.speedups_across_machines(timed)]
+    notes += [*definitions.speedups_without_base(timed), *definitions.ratios_of_fewer_rounds(timed)]
     notes += definitions.rows_apart(timed)
     return [Section("Results", (definitions.conditions(timed), table, COLUMNS_MEAN, meanings(table, *notes)))]
 

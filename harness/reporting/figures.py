@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from harness.reporting import pipeline_figures, sweep, timelines
-from harness.reporting.descriptions import precisions, spreads
+from harness.reporting.descriptions import precisions
 from harness.reporting.figure_titles import labels, title
 from harness.reporting.model import Figure, Node, Paragraph, paragraph
 from harness.reporting.picture_data import (
@@ -102,16 +102,15 @@ def throughputs(file: str, cells: Sequence[Cell]) -> Figure:
             label=label,
             framework=cell.spec.framework,
             track=cell.spec.track,
-            median=cell.throughput or 0,
-            low=cell.low or 0,
-            high=cell.high or 0,
+            mean=cell.throughput or 0,
+            interval=cell.estimate.interval if cell.estimate else None,
             launches=cell.throughputs,
         )
         for cell, label in zip(cells, labels(cells), strict=True)
     )
     caption = (
-        f"Throughput of {cells[0].spec.workload}. The dot is the median launch, and the line is the range of the "
-        f"{spreads(cells)}."
+        f"Throughput of {cells[0].spec.workload}. The dot is the mean of the launches, the line its 95% interval, and "
+        "each tick a launch."
     )
     if len({cell.spec.track for cell in cells}) > 1:
         caption += " Hollow dots are untuned, filled dots are tuned."

@@ -10,9 +10,10 @@ from harness.reporting.model import Column, Table
 from harness.reporting.values import (
     Beside,
     ByCache,
-    Estimate,
     Formula,
+    IntervalOf,
     Kind,
+    Measured,
     Missing,
     OfTolerance,
     OutOf,
@@ -28,13 +29,45 @@ MISSING = "-"
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, or all digits before the point, with thousands separated; "-" for None.
-
-    The spread between launches supports no more digits.
-    """
+    """Three significant digits, or all digits before the point, with thousands separated; "-" for None."""
     if value is None:
         return MISSING
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def supported(value: float, interval: Interval | None) -> str:
+    """A number with the digits that its interval supports, thousands separated; three digits without an interval."""
+    return _with_decimals(value, _decimals(value, interval))
+
+
+def ends(value: float, interval: Interval) -> tuple[str, str]:
+    """Both ends of a number's interval, with the digits that it supports."""
+    decimals = _decimals(value, interval)
+    return _with_decimals(interval.low, decimals), _with_decimals(interval.high, decimals)
+
+
+def with_interval(value: float, interval: Interval | None, *, unit: str = "") -> str:
+    """ "1.917 [1.907, 1.927]", "3.3% [2.6%, 4.1%]": with the digits that the interval supports; the number alone
+    without an interval. `unit` is attached to each number."""
+    found = supported(value, interval) + unit
+    if interval is None:
+        return found
+    low, high = ends(value, interval)
+    return f"{found} [{low}{unit}, {high}{unit}]"
+
+
+def _decimals(value: float, interval: Interval | None) -> int:
+    """Digits after the point, negative for zeros before it: the last one is at least a twentieth, and at most half, of
+    the interval's half width."""
+    if interval and 0 < (half := value - interval.low) < math.inf:
+        return -math.floor(math.log10(half / 2))
+    return 2 - math.floor(math.log10(abs(value))) if value else 0
+
+
+def _with_decimals(value: float, decimals: int) -> str:
+    if math.isinf(value):
+        return "∞"
+    return f"{round(value, decimals):,.{max(0, min(decimals, 12))}f}"
 
 
 def at_most(error: float) -> str:
@@ -56,6 +89,11 @@ def count(number_of: int, noun: str, plural: str = "") -> str:
     return f"{number_of} {noun if number_of == 1 else plural or noun + 's'}"
 
 
+def conjunction(items: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
+
+
 DIGITS: dict[Kind, Callable[[float], str]] = {
     Kind.TEXT: str,
     Kind.LABEL: str,
@@ -74,8 +112,8 @@ DIGITS: dict[Kind, Callable[[float], str]] = {
 """How the numbers of each kind of column are written."""
 
 
-def written(value: Value, column: Column) -> str:
-    """A value of this column as text; "-" if it is missing."""
+def written(value: Value, column: Column, *, brief: bool = False) -> str:
+    """A value of this column as text; "-" if it is missing. `brief`: without intervals, for narrow screens."""
     digits = DIGITS[column.kind]
     match value:
         case None:
@@ -88,11 +126,14 @@ def written(value: Value, column: Column) -> str:
             return f"{digits(value.low)} – {digits(value.high)}"
         case Interval():
             return f"{digits(value.low)} – {digits(value.high)} ({100 * value.confidence:.0f}%)"
+        case IntervalOf():
+            return " – ".join(ends(value.value, value.interval))
         case OutOf():
             return f"{value.count}/{value.total}"
-        case Estimate():
-            condition = f" ({value.condition})" if value.condition else ""
-            return f"{digits(value.mean)} ± {value.deviation:.1g}{condition}"
+        case Measured():
+            alone = brief or not value.with_interval
+            text = (supported if alone else with_interval)(value.value, value.interval)
+            return text + (f" ({value.condition})" if value.condition else "")
         case PerStage():
             return " / ".join(map(digits, value.values))
         case Beside():
@@ -100,7 +141,7 @@ def written(value: Value, column: Column) -> str:
         case ByCache():
             return ", ".join(f"{digits(each)} {state}".rstrip() for state, each in value.values)
         case Quantity():
-            return digits(value.value) + ("" if value.unit == column.unit else f" {value.unit}")
+            return written(value.value, column) + ("" if value.unit == column.unit else f" {value.unit}")
         case ParityError():
             return _parity_error(value, digits)
         case OfTolerance():

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.spec import Span
+from harness.statistics.intervals import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """One cell's samples per second: the median, the range, and every launch."""
+    """One cell's samples per second: the mean, its interval, and every launch."""
 
     label: str
     framework: str
     track: str
-    median: float
-    low: float
-    high: float
+    mean: float
+    interval: Interval | None
     launches: tuple[float, ...]
 
 
@@ -79,11 +79,11 @@ class LearningCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Seconds of one setting: the mean, and the standard deviation if it is known."""
+    """Seconds of one setting: the mean, and its interval if it is known."""
 
     name: str
     mean: float
-    deviation: float | None
+    interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +104,12 @@ class TutorialBars:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPoint:
-    """Seconds per step at one value of an option: mean, range, and the ideal if there is one."""
+    """Seconds per step at one value of an option: mean, interval, and the ideal if there is one."""
 
     value: float | str
     name: str
     mean: float
-    low: float
-    high: float
+    interval: Interval | None
     ideal: float | None
 
 

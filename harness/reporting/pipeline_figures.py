@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from harness.reporting import sweep, timelines, tutorial
-from harness.reporting.descriptions import spreads
 from harness.reporting.figure_titles import CPU_STAMP, title
 from harness.reporting.model import Figure
 from harness.reporting.picture_data import Bar, BarPanel, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.summary import Cell
 from harness.spec.partition import bubble
-from harness.statistics.intervals import deviation
 
 
 def tutorial_bars(file: str, cells: Sequence[Cell]) -> Figure:
     """The tutorial's published times beside the measured ones, with both ways of timing."""
-    published = tuple(Bar(name=name, mean=seconds, deviation=None) for name, seconds in tutorial.PUBLISHED.items())
+    published = tuple(Bar(name=name, mean=seconds, interval=None) for name, seconds in tutorial.PUBLISHED.items())
     panels = [BarPanel(title="published", bars=published)]
     drawn = []
     for protocol in tutorial.PROTOCOLS:
         found = tutorial.rows(cells, protocol)
         drawn += found.values()
-        times = {name: tutorial.repeats(found[name]) for name in tutorial.PUBLISHED if name in found}
+        times = {name: tutorial.three_batches(found[name]) for name in tutorial.PUBLISHED if name in found}
         bars = tuple(
-            Bar(name=name, mean=statistics.fmean(seconds), deviation=deviation(seconds))
-            for name, seconds in times.items()
+            Bar(name=name, mean=each.value, interval=each.interval) for name, each in times.items() if each is not None
         )
         panels.append(BarPanel(title=f"here, {protocol}", bars=bars))
     stamp = CPU_STAMP if drawn and drawn[0].spec.platform == "cpu" else ""
     caption = (
         "ResNet-50 on one device, model parallel and as a pipeline: as published, and here with both ways of timing. "
-        "Mean and standard deviation over repeats. Note the different y-axes."
+        "Mean over launches, with its 95% interval. Note the different y-axes."
     )
     return Figure(file=file, caption=caption, data=TutorialBars(title=stamp, panels=tuple(panels)))
 
@@ -45,8 +41,7 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
             value=point.value,
             name=point.name,
             mean=point.mean,
-            low=point.seconds.low,
-            high=point.seconds.high,
+            interval=point.interval,
             ideal=point.ideal,
         )
         for point in found.points
@@ -56,10 +51,10 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
         option=found.option,
         framework=spec.framework,
         points=points,
-        single=found.single,
+        single=found.single.step_seconds if found.single else None,
     )
     caption = (
-        f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): mean and range over {spreads(found.cells)}."
+        f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): mean over launches and its 95% interval."
     )
     return Figure(file=file, caption=caption, data=data)
 

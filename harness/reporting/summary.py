@@ -1,8 +1,8 @@
-"""From results to cells: throughput, range, speed-up, overhead over a minimal loop.
+"""From results to cells: throughput, speed-up, overhead over a minimal loop.
 
 A launch is the unit of replication. Its throughput is its total work divided by its total time, which is the harmonic
-mean of its blocks' rates (Hoefler & Belli 2015, SC15, rules 3 and 4). A cell shows the median of its launches and their
-range. With a single launch, the range is that of its blocks, and the report says so.
+mean of its blocks' rates (Hoefler & Belli 2015, SC15, rules 3 and 4). A cell has the geometric mean of its launches,
+with the interval that follows from them. All ratios are formed within rounds: harness/statistics/ratios.py.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from harness.reporting import naming
 from harness.reporting.cell_order import manifest_order
 from harness.results import disagreeing
 from harness.results.agreement import Disagreement
-from harness.results.comparison import Estimate, by_median
 from harness.results.condition_rules import Difference
 from harness.results.launch_kinds import Comparisons
 from harness.results.pooling import Pool, pools
-from harness.results.rates import block_throughputs, launch_throughput, slowest_rank
+from harness.results.rates import block_throughputs, counted_seconds, launch_throughput, slowest_rank
+from harness.results.rounds import speed_ratio
 from harness.spec import FAILURES, TrialResult, TrialSpec
+from harness.statistics.estimates import Estimate, of_launches
+from harness.statistics.ratios import Ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +33,11 @@ class Cell:
     launches: tuple[TrialResult, ...]
     apart: tuple[Difference, ...] = ()  # what distinguishes it from the first row of the same cell
     estimate: Estimate | None  # samples per second, over its successful launches or over the blocks of a single one
-    speedup: float | None = None  # over the same framework's single
+    over_single: Ratio | None = None  # its speed over that of the same framework's single
+    weak: bool = False  # whether its global batch grew with its devices from that of single
     no_base: tuple[Difference, ...] = ()  # why the nearest single is no base for it
-    same_machines: bool = True  # whether the cell and that single were launched on the same machines
-    speedup_same_machines: float | None = None  # from the launches on machines that both were launched on
+    apart_from_base: bool = False  # whether the two were never launched on the same machine
+    over_best: Ratio | None = None  # its speed over that of the fastest single of all frameworks
     over_bare: float | None = None  # see over_bare_loop
     disagreement: Disagreement | None = None  # of its losses, with those of cells that take the same steps
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
@@ -48,21 +51,23 @@ class Cell:
 
     @property
     def throughput(self) -> float | None:
-        """Samples per second: the median launch."""
+        """Samples per second: the geometric mean of the launches."""
         return self.estimate.value if self.estimate else None
 
     @property
-    def low(self) -> float | None:
-        return self.estimate.low if self.estimate else None
+    def speedup(self) -> float | None:
+        """How many times as fast it is as the same framework's single."""
+        return self.over_single.value if self.over_single else None
 
     @property
-    def high(self) -> float | None:
-        return self.estimate.high if self.estimate else None
+    def timed(self) -> list[TrialResult]:
+        """The successful launches whose times count."""
+        return [result for result in self.good if result.block_seconds] if self.estimate else []
 
     @property
-    def spread_of(self) -> str:
-        """What the range is taken over: "launches" or "blocks"."""
-        return self.estimate.of if self.estimate else "blocks"
+    def blocks(self) -> list[list[float]]:
+        """Seconds of the blocks of each timed launch."""
+        return [counted_seconds(result) for result in self.timed]
 
     @property
     def good(self) -> list[TrialResult]:
@@ -142,8 +147,9 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     bases: dict[tuple, list[Cell]] = {}
     for cell in singles:
         bases.setdefault(_question(cell.spec), []).append(cell)
-    comparisons = Comparisons("divide")
-    cells = [_with_speedup(cell, bases.get(_question(cell.spec), []), comparisons) for cell in cells]
+    divided, ranked = Comparisons("divide"), Comparisons("rank")
+    cells = [_over_single(cell, bases.get(_question(cell.spec), []), divided) for cell in cells]
+    cells = [_over_best(cell, singles, ranked) for cell in cells]
     return sorted(cells, key=lambda cell: manifest_order(cell.spec))
 
 
@@ -159,10 +165,10 @@ def _cell(pool: Pool) -> Cell:
 
 
 def _estimate(launches: Sequence[TrialResult]) -> Estimate:
-    """The median launch. The range of a single launch is that of its blocks."""
+    """The geometric mean of the launches. A single launch shows how its blocks vary, which makes no interval."""
     throughputs = [launch_throughput(result) for result in launches]
     if len(throughputs) > 1:
-        return by_median(throughputs, of="launches")
+        return of_launches(throughputs)
     return Estimate(value=throughputs[0], values=tuple(block_throughputs(launches[0])), of="blocks")
 
 
@@ -171,35 +177,48 @@ def _without_speed(cell: Cell, disagreement: Disagreement) -> Cell:
     return replace(cell, disagreement=disagreement, estimate=None, over_bare=None)
 
 
-def _with_speedup(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
-    """The cell with its speed-up over a single that ran under the same conditions, or why there is none.
+def _over_single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
+    """The cell with its speed over that of a single that ran under the same conditions, or why there is none.
 
-    `singles`: those among which a reader would look for it. A cell that trains differently has no speed-up at all.
+    `singles`: those among which a reader would look for it. A cell that trains differently has no such ratio at all.
     """
     if cell.estimate is None or not naming.same_training(cell.spec) or not singles:
         return cell
     base = min(singles, key=lambda single: len(comparisons.differences(cell.first, single.first)))
     if apart := comparisons.differences(cell.first, base.first):
         return replace(cell, no_base=tuple(apart))
-    assert base.estimate is not None, "summarize chooses bases among the timed cells"
-    both = {machine_of(result) for result in cell.good} & {machine_of(result) for result in base.good}
-    ours, theirs = ([launch_throughput(r) for r in of.good if machine_of(r) in both] for of in (cell, base))
-    return replace(
-        cell,
-        speedup=cell.estimate.value / base.estimate.value,
-        same_machines=(len(ours), len(theirs)) == (len(cell.good), len(base.good)),
-        speedup_same_machines=statistics.median(ours) / statistics.median(theirs) if both else None,
-    )
+    ratio = speed_ratio(cell.timed, base.timed)
+    return replace(cell, over_single=ratio, weak=_is_weak(cell, base), apart_from_base=ratio is None)
+
+
+def _over_best(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
+    """The cell with its speed over that of the fastest single of any framework and track that it may be ranked with."""
+    if cell.estimate is None or not naming.same_training(cell.spec):
+        return cell
+    comparable = [
+        single
+        for single in singles
+        if _task(single.spec) == _task(cell.spec) and not comparisons.differences(cell.first, single.first)
+    ]
+    if not comparable:
+        return cell
+    best = max(comparable, key=lambda single: single.throughput or 0)
+    return replace(cell, over_best=speed_ratio(cell.timed, best.timed))
+
+
+def _is_weak(cell: Cell, base: Cell) -> bool:
+    """Whether the cell's global batch grew with its devices."""
+    return cell.spec.batch_growth == "per_device" and cell.spec.global_batch != base.spec.global_batch
 
 
 def _question(spec: TrialSpec) -> tuple:
-    """Where a reader would look for a cell's base: the same framework on the same workload and track."""
-    return (spec.framework, spec.workload, spec.size, spec.track, spec.precision, spec.protocol_name)
+    """Where a reader would look for a cell's base: the same framework and track on the same workload."""
+    return (spec.framework, *_task(spec), spec.track)
 
 
-def machine_of(result: TrialResult) -> tuple[str, ...]:
-    """The numbers of its GPUs, which distinguish machines with equal hardware; () without GPUs."""
-    return result.conditions.hardware.uuids
+def _task(spec: TrialSpec) -> tuple:
+    """What is trained and how it is timed."""
+    return (spec.workload, spec.size, spec.precision, spec.protocol_name)
 
 
 def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:

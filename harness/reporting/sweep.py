@@ -8,21 +8,23 @@ the network shortens that.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.reporting import naming
-from harness.reporting.descriptions import spreads
-from harness.reporting.formatting import count
+from harness.reporting.formatting import count, with_interval
 from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
-from harness.results.comparison import Estimate, Ranking, by_mean, rank
 from harness.results.launch_kinds import Comparisons
 from harness.results.rates import counted_seconds
+from harness.results.rounds import speed_ratio
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
+from harness.statistics.intervals import Interval, scaled
+from harness.statistics.verdicts import judge
 
 FEWEST_VALUES = 3  # numbers: two points are no curve
 FEWEST_CHOICES = 2
@@ -30,16 +32,23 @@ FEWEST_CHOICES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One value of the option. Times are seconds per step, over launches or over the blocks of a single launch."""
+    """One value of the option, and the cell that has it. `ideal`: seconds per step."""
 
     value: float | str  # a choice is its name
-    seconds: Estimate
+    cell: Cell
     micro_batches: int | None
     ideal: float | None
 
     @property
     def mean(self) -> float:
-        return self.seconds.value
+        """Seconds per step at the cell's throughput."""
+        assert self.cell.step_seconds is not None, "find takes timed cells"
+        return self.cell.step_seconds
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95% interval of the seconds per step; None for a single launch."""
+        return step_interval(self.cell)
 
     @property
     def name(self) -> str:
@@ -55,21 +64,21 @@ class Sweep:
     role: Role | None
     cells: tuple[Cell, ...]
     points: tuple[Point, ...]
-    single: float | None  # seconds per step on a single device of the same framework
+    single: Cell | None  # on a single device of the same framework, at the same batch
 
     @property
     def best(self) -> Point:
         """The point with the lowest mean time."""
-        return self.points[self._ranking.best]
+        return min(self.points, key=lambda point: point.mean)
 
     @property
-    def ties(self) -> list[Point]:
-        """The other points whose range overlaps with that of the best."""
-        return [point for number, point in enumerate(self.points) if number in self._ranking.ties]
-
-    @property
-    def _ranking(self) -> Ranking:
-        return rank([point.seconds for point in self.points], larger_is_better=False)
+    def not_slower(self) -> list[Point]:
+        """The other points that are not shown to be slower than the best: ties, and what is not resolved."""
+        others = [point for point in self.points if point is not self.best]
+        ratios = [(point, speed_ratio(self.best.cell.timed, point.cell.timed)) for point in others]
+        known = [(point, ratio) for point, ratio in ratios if ratio is not None and ratio.degrees]
+        verdicts = judge([ratio for _, ratio in known])
+        return [point for (point, _), each in zip(known, verdicts, strict=True) if each.outcome != "faster"]
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
@@ -94,7 +103,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
         numbers = kinds == {False}
         if len(group) >= (FEWEST_VALUES if numbers else FEWEST_CHOICES):
             ordered = sorted(group, key=lambda cell: _value(cell, option))
-            single = _single_seconds(ordered[0], singles, comparisons)
+            single = _single(ordered[0], singles, comparisons)
             points = tuple(_point(cell, option, single) for cell in ordered)
             names = ordered[0].spec.roles.items()
             role: Role | None = next((role for role, name in names if name == option), None)
@@ -108,14 +117,13 @@ def _value(cell: Cell, option: str) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def step_seconds(cell: Cell) -> list[float]:
-    """Seconds per step of each launch, or of each block if there is only one launch."""
-    good = cell.good
-    return [_mean_step(result) for result in good] if len(good) > 1 else block_steps(good[0])
-
-
-def _mean_step(result: TrialResult) -> float:
-    return statistics.fmean(block_steps(result))
+def step_interval(cell: Cell) -> Interval | None:
+    """The 95% interval of a cell's seconds per step; None for a single launch."""
+    found = cell.estimate.interval if cell.estimate else None
+    if found is None:
+        return None
+    batch = cell.spec.global_batch
+    return Interval(batch / found.high, batch / found.low if found.low else math.inf, found.confidence)
 
 
 def block_steps(result: TrialResult) -> list[float]:
@@ -123,17 +131,16 @@ def block_steps(result: TrialResult) -> list[float]:
     return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
 
 
-def _single_seconds(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> float | None:
-    """Seconds per step of the single device that the cell may be divided by, at the same batch."""
+def _single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell | None:
+    """The single device that the cell may be divided by, at the same batch."""
     for other in singles:
         same_batch = other.spec.global_batch == cell.spec.global_batch
         if same_batch and not comparisons.differences(cell.first, other.first):
-            return statistics.fmean(step_seconds(other))
+            return other
     return None
 
 
-def _point(cell: Cell, option: str, single: float | None) -> Point:
-    seconds = step_seconds(cell)
+def _point(cell: Cell, option: str, single: Cell | None) -> Point:
     pieces = ideal = None
     if option in (cell.spec.roles.get("micro_batches"), cell.spec.roles.get("micro_batch_size")):
         size = cell.spec.option("micro_batch_size")
@@ -141,30 +148,28 @@ def _point(cell: Cell, option: str, single: float | None) -> Point:
         # the formula of the ideal is that of all forward, then all backward
         one_by_one = "schedule" not in cell.spec.roles
         # a pipeline does not cut the host's work, so there is no ideal for from_host
-        if single is not None and one_by_one and cell.spec.protocol == "resident":
+        if single is not None and single.step_seconds and one_by_one and cell.spec.protocol == "resident":
             stages = cell.spec.devices
-            ideal = single / stages / (1 - bubble(stages, pieces))
-    return Point(
-        value=_value(cell, option),
-        seconds=by_mean(seconds, of="launches" if len(cell.good) > 1 else "blocks"),
-        micro_batches=pieces,
-        ideal=ideal,
-    )
+            ideal = single.step_seconds / stages / (1 - bubble(stages, pieces))
+    return Point(value=_value(cell, option), cell=cell, micro_batches=pieces, ideal=ideal)
 
 
 def sentences(sweep: Sweep) -> list[str]:
     """What the sweep shows."""
-    spec, best, ties = sweep.cells[0].spec, sweep.best, sweep.ties
+    spec, best, others = sweep.cells[0].spec, sweep.best, sweep.not_slower
     name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} ×{spec.devices}"
-    line = f"{name}: {sweep.option} {best.name} has the lowest mean time, {1e3 * best.mean:.3g} ms per step "
-    line += f"(range {1e3 * best.seconds.low:.4g} – {1e3 * best.seconds.high:.4g} ms over {spreads(sweep.cells)})."
-    if ties:
-        line += f" This is a tie with {', '.join(tie.name for tie in ties)}: the ranges overlap."
+    seconds = with_interval(1e3 * best.mean, scaled(best.interval, 1e3), unit=" ms")
+    line = f"{name}: {sweep.option} {best.name} has the lowest mean time per step, {seconds}."
+    if best.interval is None:
+        line += " One launch of each value shows no order."
+    elif others:
+        line += f" It is not shown to be faster than {', '.join(other.name for other in others)}."
     lines = [line]
-    if sweep.single is not None:
+    ratio = speed_ratio(best.cell.timed, sweep.single.timed) if sweep.single else None
+    if sweep.single is not None and sweep.single.step_seconds and ratio:
         lines.append(
-            f"At this value, it runs at {sweep.single / best.mean:.2f} times the speed of one device on the whole "
-            f"batch ({1e3 * sweep.single:.3g} ms per step)."
+            f"At this value, it runs at {with_interval(ratio.value, ratio.interval)} times the speed of one device on "
+            f"the whole batch ({1e3 * sweep.single.step_seconds:.3g} ms per step)."
         )
     return lines + _distance(sweep) + _imbalance(sweep)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.reporting.formatting import with_interval
 from harness.reporting.summary import Cell
-from harness.reporting.sweep import block_steps
-from harness.results.comparison import by_mean, overlap
+from harness.reporting.sweep import step_interval
+from harness.reporting.values import Measured
+from harness.statistics.intervals import scaled
+from harness.statistics.verdicts import Verdict, judge
 
 BATCHES = 3  # in a repeat of the tutorial
 # Seconds for three batches of 120 images of 128 x 128, read off the text of
@@ -27,9 +30,16 @@ def split_size(cell: Cell) -> int:
     return size if isinstance(size, int) else 0
 
 
-def repeats(cell: Cell) -> list[float]:
-    """Seconds for three batches, one value per repeat, over all launches."""
-    return [BATCHES * seconds for result in cell.good for seconds in block_steps(result)]
+def three_batches(cell: Cell) -> Measured | None:
+    """Seconds for three batches, at the cell's throughput."""
+    if cell.step_seconds is None:
+        return None
+    return Measured(BATCHES * cell.step_seconds, scaled(step_interval(cell), BATCHES))
+
+
+def repeats(cell: Cell) -> int:
+    """How many repeats the time of three batches comes from, over all launches."""
+    return sum(map(len, cell.blocks))
 
 
 def rows(cells: Sequence[Cell], protocol: str) -> dict[str, Cell]:
@@ -73,10 +83,10 @@ def verdict(cells: Sequence[Cell]) -> list[str]:
 
 
 def _speed(pipeline: Cell) -> str:
-    """A pipeline's speed-up, and also that on common machines if it did not run on the same machines as its base."""
-    alike = pipeline.speedup_same_machines
-    note = "" if pipeline.same_machines or alike is None else f"; {alike:.2f} on machines that ran both"
-    return f"{pipeline.speedup:.2f} (split_size {split_size(pipeline)}{note})"
+    """A pipeline's speed-up."""
+    assert pipeline.over_single is not None, "the caller leaves out the others"
+    ratio = pipeline.over_single
+    return f"{with_interval(ratio.value, ratio.interval)} (split_size {split_size(pipeline)})"
 
 
 def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
@@ -84,13 +94,16 @@ def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
     found = rows(cells, protocol)
     if "single" not in found:
         return [f"Without a time of a single device ({protocol}), no claim can be judged."]
-    single = found["single"]
     judged = (
         ("model_parallel", "Model parallelism is slower than one device (by 7% in the tutorial)", True),
         ("pipeline at 20", "The pipeline at a sixth of the batch is faster than one device (by 49%)", False),
         ("pipeline at its best", "The pipeline at its best split size is faster than one device (by 54%)", False),
     )
-    lines = [_judged(claim, found[name], single, slower=slower) for name, claim, slower in judged if name in found]
+    claimed = [(found[name], claim, slower) for name, claim, slower in judged if name in found]
+    verdicts = iter(judge([cell.over_single for cell, _, _ in claimed if cell.over_single]))
+    lines = [
+        _judged(claim, next(verdicts) if cell.over_single else None, slower=slower) for cell, claim, slower in claimed
+    ]
     if "pipeline at its best" in found:
         best = found["pipeline at its best"]
         lines.append(
@@ -100,11 +113,14 @@ def claims(cells: Sequence[Cell], protocol: str) -> list[str]:
     return lines
 
 
-def _judged(claim: str, cell: Cell, single: Cell, *, slower: bool) -> str:
-    times, base = by_mean(repeats(cell), of="repeats"), by_mean(repeats(single), of="repeats")
-    if cell.speedup is None:
+def _judged(claim: str, verdict: Verdict | None, *, slower: bool) -> str:
+    """A claim, and whether it holds. None: the two were measured under different conditions."""
+    if verdict is None:
         return f"{claim}: not judged, because the two were measured under different conditions."
-    amount = f"here it takes {1 / cell.speedup:.2f} times as long as one device"
-    if overlap(times, base):
-        return f"{claim}: undecided, because the ranges of the repeats overlap; {amount}."
-    return f"{claim}: {'holds' if (cell.speedup < 1) == slower else 'does not hold'}; {amount}."
+    time = verdict.ratio.inverse
+    amount = f"here it takes {with_interval(time.value, time.interval)} times as long as one device"
+    if verdict.outcome == "unknown":
+        return f"{claim}: undecided, because one launch shows no order; {amount}."
+    if verdict.outcome in ("tie", "unresolved"):
+        return f"{claim}: undecided, because the difference is not resolved, or below 1%; {amount}."
+    return f"{claim}: {'holds' if (verdict.outcome == 'slower') == slower else 'does not hold'}; {amount}."

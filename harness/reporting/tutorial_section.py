@@ -36,8 +36,7 @@ BATCHES_MADE = {
 RESIDENT = "batches already on the devices, after a warm-up, timed until the devices are idle."
 RATIOS = (
     "Seconds cannot be compared between different hardware. Ratios can, if they were timed alike: the published ones "
-    "correspond to from_host. The measured ratios follow from the throughputs under Results, which are medians over "
-    "launches."
+    "correspond to from_host. The measured ones are formed within rounds, as those under Results."
 )
 
 
@@ -66,11 +65,11 @@ def _times(cells: Sequence[Cell], *, on_cpu: bool) -> tuple[Node, ...]:
 
 def _method(cells: Sequence[Cell]) -> tuple[Node, ...]:
     """What the times in the table are, and how both protocols take them."""
-    counts = [len(repeats(cell)) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()]
+    counts = [repeats(cell) for protocol in PROTOCOLS for cell in rows(cells, protocol).values()]
     versions = sorted({cell.spec.protocol_version for cell in rows(cells, "from_host").values()})
     times = (
-        "The times are seconds for three batches: mean and standard deviation over repeats, "
-        f"{PUBLISHED_REPEATS} in the tutorial and {from_to(counts or [0])} here."
+        "The times are seconds for three batches: the mean over launches and its 95% interval. They come from "
+        f"{from_to(counts or [0])} repeats; the tutorial's come from {PUBLISHED_REPEATS}."
     )
     from_host = " ".join([FROM_HOST, *(BATCHES_MADE[version] for version in versions)])
     ways = DefinitionList((Definition("from_host", from_host), Definition("resident", RESIDENT)))

@@ -44,6 +44,14 @@ class Range:
 
 
 @dataclass(frozen=True)
+class IntervalOf:
+    """The interval of a measured number, with the digits that it supports."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
 class OutOf:
     """How many of a total: "3/5"."""
 
@@ -52,11 +60,16 @@ class OutOf:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean and its standard deviation, with what the mean depends on, if readers need to know it: "split 20"."""
+class Measured:
+    """A measured number, with its interval if it has one. Its digits are those that the interval supports.
 
-    mean: float
-    deviation: float
+    `with_interval`: whether the interval is written beside it. `condition`: what the number depends on, if readers need
+    to know it: "split 20".
+    """
+
+    value: float
+    interval: Interval | None
+    with_interval: bool = True
     condition: str = ""
 
 
@@ -86,7 +99,7 @@ class ByCache:
 class Quantity:
     """A number with its unit. The unit is written only if it is not that of the column."""
 
-    value: float
+    value: float | Measured
     unit: str
 
 
@@ -125,8 +138,9 @@ class Missing:
 Composite = (
     Range
     | Interval
+    | IntervalOf
     | OutOf
-    | Estimate
+    | Measured
     | PerStage
     | Beside
     | ByCache

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.reporting import descriptions, disturbed_launches, loss_agreement, naming, training, tutorial
-from harness.reporting.formatting import at_most, count, from_to, number
+from harness.reporting import (
+    contrasts,
+    descriptions,
+    disturbed_launches,
+    loss_agreement,
+    naming,
+    repeatability,
+    training,
+    tutorial,
+    verdict_words,
+)
+from harness.reporting.formatting import at_most, conjunction, count, from_to
 from harness.reporting.summary import Cell
-from harness.results.comparison import MIN_LAUNCHES, UNSTABLE, rank
-from harness.results.launch_kinds import Comparisons
-from harness.spec import FAILURES, Parity, TrialResult, optimizers
+from harness.spec import FAILURES, Parity, TrialResult
 
 CPU_NOTE = (
     "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
@@ -61,7 +69,7 @@ def _not_run(cells: Sequence[Cell]) -> list[str]:
         lines.append(f"{count(len(others), 'cell')} failed: {listed}. The reasons are below.")
     if skipped:
         were = "was" if len(skipped) == 1 else "were"
-        lines.append(f"{count(len(skipped), 'cell')} {were} skipped: {_titles(skipped)}.")
+        lines.append(f"{count(len(skipped), 'cell')} {were} skipped: {descriptions.titles(skipped)}.")
     return lines
 
 
@@ -95,15 +103,15 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
         )
     if nearly:
         lines.append(
-            f"{_titles(nearly)} passed with larger tolerances, because gradients cross devices in bfloat16 (worst "
-            f"relative error {at_most(_worst(nearly))})."
+            f"{descriptions.titles(nearly)} passed with larger tolerances, because gradients cross devices in bfloat16 "
+            f"(worst relative error {at_most(_worst(nearly))})."
         )
     if different:
         each, their = ("It", "Its speed is") if len(different) == 1 else ("Each", "Their speeds are")
         lines.append(
-            f"{_titles(different)}: a different algorithm or learning rate. {each} passed against a reference of its "
-            f"own (worst relative error {at_most(_worst(different))}). {their} not compared with the others, because "
-            "different steps lead to different weights."
+            f"{descriptions.titles(different)}: a different algorithm or learning rate. {each} passed against a "
+            f"reference of its own (worst relative error {at_most(_worst(different))}). {their} not compared with the "
+            "others, because different steps lead to different weights."
         )
     return lines
 
@@ -125,7 +133,7 @@ def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
     return (
         f"They were then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
-        f"runs, so their first losses were checked: {_and(listed)}.{_inspected(cells)}"
+        f"runs, so their first losses were checked: {conjunction(listed)}.{_inspected(cells)}"
     )
 
 
@@ -146,88 +154,15 @@ def _inspected(cells: Sequence[Cell]) -> str:
     )
 
 
-def _and(items: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
-
-
 def _worst(cells: Sequence[Cell]) -> float:
     return max(check.error for cell in cells for check in (cell.first.parity.checks if cell.first.parity else ()))
 
 
 def _fastest(ran: Sequence[Cell]) -> list[str]:
-    """Which cell has the highest median among those that may be ranked, and whether an order can be claimed."""
-    lines, groups = [], _ranked_together(ran)
-    for group in groups:
-        spec = group[0].spec
-        batch = ""
-        if any(other is not group and _same_workload(other[0], group[0]) for other in groups):
-            batch = f", batch {descriptions.batches(group)}, {optimizers.words(spec.optimizer)}"
-        lines.append(f"{spec.workload} ({spec.size}, {spec.precision}{batch}): {_fastest_of(group)}")
-    if lines:
-        lines[-1] += " Ranges are not confidence intervals."
-    return lines + _unstable(ran)
-
-
-def _ranked_together(ran: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells that have a speed and train alike, in groups that ran under the same conditions."""
-    comparisons = Comparisons("rank")
-    groups: list[list[Cell]] = []
-    kinds: list[dict[int, TrialResult]] = []  # of each group: one launch of each kind in it
-    for cell in ran:
-        unranked = not naming.same_training(cell.spec) or cell.spec.protocol != "resident" or cell.spec.twin
-        if cell.estimate is None or unranked:
-            continue
-        number = 0
-        while number < len(groups) and any(comparisons.differences(cell.first, o) for o in kinds[number].values()):
-            number += 1
-        if number == len(groups):
-            groups.append([])
-            kinds.append({})
-        groups[number].append(cell)
-        kinds[number].setdefault(comparisons.kind(cell.first), cell.first)
-    return groups
-
-
-def _same_workload(one: Cell, other: Cell) -> bool:
-    return (one.spec.workload, one.spec.size, one.spec.precision) == (
-        other.spec.workload,
-        other.spec.size,
-        other.spec.precision,
-    )
-
-
-def _unstable(ran: Sequence[Cell]) -> list[str]:
-    """Which cells' measurements differ so much that their numbers are rough."""
-    unstable = [(cell, cell.estimate) for cell in ran if cell.estimate is not None and cell.estimate.unstable]
-    if not unstable:
-        return []
-    listed = "; ".join(f"{cell.title}, {100 * found.relative_deviation:.0f}%" for cell, found in unstable)
-    return [
-        f"Unstable, with a standard deviation of at least {100 * UNSTABLE:.0f}% of the mean: {listed}. Their "
-        "throughputs, and all ratios with them, are rough."
-    ]
-
-
-def _fastest_of(group: Sequence[Cell]) -> str:
-    ranking = rank([cell.estimate for cell in group if cell.estimate is not None], larger_is_better=True)
-    ranked = [group[number] for number in ranking.order]
-    best = ranked[0]
-    unit = f"{best.first.unit}s/s"
-    launches = count(len(best.throughputs), "launch", "launches")
-    found = [f"{best.title} has the highest median, {number(best.throughput)} {unit} ({launches})."]
-    spread = [cell for cell in ranked if cell.spec.devices > 1]
-    if spread and best.spec.devices == 1:
-        found.append(f"Among cells on several devices, it is {spread[0].title}, {number(spread[0].throughput)} {unit}.")
-    if not ranking.enough:
-        found.append(f"With fewer than {MIN_LAUNCHES} launches of each cell, no order is claimed.")
-    elif ranking.ties:
-        ties = [group[number] for number in ranking.ties]
-        found.append(
-            f"The range of {best.title} overlaps with that of {_titles(ties)}, so no order between these is claimed."
-        )
-    return " ".join(found)
-
-
-def _titles(cells: Sequence[Cell]) -> str:
-    return "; ".join(cell.title for cell in cells)
+    """Which cell is the fastest among those that may be ranked, by how much, and how far the numbers can be relied
+    on."""
+    pairs = contrasts.twins(ran)
+    groups = contrasts.groups(ran, pairs)
+    compared = [group for group in groups if len(group.cells) > 1] or groups
+    lines = [verdict_words.sentence(group, groups) for group in compared]
+    return lines + verdict_words.method(groups) + verdict_words.twins_sentence(pairs) + repeatability.sentences(ran)

@@ -60,6 +60,11 @@ def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)  # two launches that differ much have intervals without an end
 
 
+def scaled(found: Interval | None, factor: float) -> Interval | None:
+    """The interval of a value in another unit."""
+    return found and Interval(factor * found.low, factor * found.high, found.confidence)
+
+
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
     """The narrowest interval from the k-th lowest to the k-th highest value that has at least `confidence`.
 

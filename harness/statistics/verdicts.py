@@ -37,10 +37,14 @@ class Verdict:
     needed: int | None = None
 
 
-def judge(ratios: Sequence[Ratio], *, margin: float = LEAST_MARGIN) -> list[Verdict]:
+def judge(ratios: Sequence[Ratio], *, margin: float = LEAST_MARGIN, family: int = 0) -> list[Verdict]:
     """The verdict of each ratio, as one of all these contrasts: Holm's method keeps the probability that any two equal
-    cells are told apart below 5% (Holm 1979, Scandinavian Journal of Statistics 6)."""
-    adjusted = holm([ratio.p for ratio in ratios])
+    cells are told apart below 5% (Holm 1979, Scandinavian Journal of Statistics 6).
+
+    `family`: the number of contrasts that could have been chosen, if it is larger. Who compares the fastest of k cells
+    with the others has chosen from k (k - 1) / 2.
+    """
+    adjusted = holm([ratio.p for ratio in ratios], family=family)
     return [_verdict(ratio, p, margin) for ratio, p in zip(ratios, adjusted, strict=True)]
 
 
@@ -57,12 +61,13 @@ def _verdict(ratio: Ratio, adjusted_p: float, margin: float) -> Verdict:
     return Verdict(outcome=outcome, ratio=ratio, margin=margin, adjusted_p=adjusted_p, needed=needed)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order of the given ones."""
+def holm(p_values: Sequence[float], *, family: int = 0) -> list[float]:
+    """Holm's adjusted p-values, in the order of the given ones. `family`: see judge."""
+    number = max(family, len(p_values))
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        largest = max(largest, min(1.0, (number - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
 

@@ -382,9 +382,9 @@ GUARANTEES = (
                 fault="cells with other batches are ranked together",
                 edits=(
                     (
-                        "harness/reporting/verdict.py",
-                        "any(comparisons.differences(cell.first, o) for o in kinds[number].values()):",
-                        "groups[number][0].spec.workload != cell.spec.workload:",
+                        "harness/reporting/contrasts.py",
+                        "any(comparisons.differences(cell.first, other) for other in kinds[number].values())",
+                        "found[number][0].spec.workload != cell.spec.workload",
                     ),
                 ),
                 tests=("test_records::test_cells_under_other_conditions_are_not_ranked_together",),
@@ -541,8 +541,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/tables/result_table.py",
-                        "    return cell.speedup\n",
-                        '    return None if cell.speedup is None else f"{cell.speedup:.2f}"\n',
+                        "    return 100 * cell.over_single.value / cell.spec.devices\n",
+                        '    return f"{100 * cell.over_single.value / cell.spec.devices:.0f}%"\n',
                     ),
                 ),
                 tests=("test_render::test_all_numbers_of_a_report_are_numbers",),
@@ -622,20 +622,20 @@ GUARANTEES = (
                 tests=("test_report::test_cpu_reports_claim_no_speed",),
             ),
             Break(
-                fault="ranges that overlap are put in an order",
+                fault="a difference is an order although its interval includes 1",
                 edits=(
                     (
-                        "harness/results/comparison.py",
-                        "return one.low <= other.high and other.low <= one.high",
-                        "return one.low == other.low",
+                        "harness/statistics/verdicts.py",
+                        "adjusted_p < SIGNIFICANCE and abs(ratio.log) > widest",
+                        "abs(ratio.log) > widest",
                     ),
                 ),
-                tests=("test_report::test_gpu_reports_claim_no_order_between_overlapping_ranges",),
+                tests=("test_report::test_gpu_reports_claim_an_order_only_where_the_interval_shows_one",),
             ),
             Break(
-                fault="two launches are enough for an order",
-                edits=(("harness/results/comparison.py", "MIN_LAUNCHES = 5", "MIN_LAUNCHES = 2"),),
-                tests=("test_report::test_few_launches_claim_no_order_at_all",),
+                fault="one launch is enough for an order",
+                edits=(("harness/statistics/verdicts.py", 'outcome = "unknown"', 'outcome = "faster"'),),
+                tests=("test_report::test_one_launch_shows_no_order",),
             ),
         ),
     ),

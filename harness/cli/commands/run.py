@@ -216,17 +216,14 @@ def reproduce(
     sizes = tuple(split([values or ""]))
     if values is not None and not sizes:
         raise UsageError("--values: is empty; give a comma-separated list, or leave the flag out")
-    plan = recipes.tutorial_plan(request_of(arguments), machine(), values=sizes)
-    command = ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])]
-    name = f"reproduce-{recipe}"
     return start_and_show(
-        plan,
-        command,
+        recipes.tutorial_plan(request_of(arguments), machine(), values=sizes),
+        ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])],
         out=out,
         budget_minutes=budget_minutes,
         device_guard=device_guard,
         telemetry=telemetry,
-        name=name,
+        name=f"reproduce-{recipe}",
         recipe=recipe,
     )
 

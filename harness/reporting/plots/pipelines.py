@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.reporting.picture_data import SweepCurve, Timeline, TutorialBars
+from harness.reporting.picture_data import Bar, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.plots.style import COLOURS, colour_of, finish, plt
 
 LOGARITHMIC = 20  # above this ratio of times, a linear axis would show the shorter ones as one
@@ -17,15 +18,27 @@ def tutorial_bars(path: Path, data: TutorialBars) -> None:
     panels[0].bar([bar.name for bar in published.bars], [bar.mean for bar in published.bars], color="0.6")
     for axes, panel in zip(panels[1:], measured, strict=True):
         means = [bar.mean for bar in panel.bars]
-        errors = [bar.deviation or 0.0 for bar in panel.bars]
         names = [bar.name for bar in panel.bars]
+        errors = _errors(panel.bars)
         axes.bar(names, means, yerr=errors, capsize=6, color=COLOURS["torch"], alpha=0.8)
+        axes.set_ylim(0, 1.3 * max(means, default=1.0))
     for axes, panel in zip(panels, data.panels, strict=True):
         axes.set_title(panel.title, fontsize=10)
         axes.set_ylabel("seconds for 3 batches")
         axes.tick_params(axis="x", labelrotation=30)
         axes.grid(axis="y", alpha=0.3)
     finish(figure, path, data.title)
+
+
+def _errors(points: Sequence[Bar | SweepPoint], factor: float = 1.0) -> list[tuple[float, ...]]:
+    """The distances from each mean to both ends of its interval, in the unit of the axis; 0 without an interval."""
+    found = [
+        (each.mean - each.interval.low, min(each.interval.high - each.mean, 1e3 * each.mean))
+        if each.interval
+        else (0.0, 0.0)
+        for each in points
+    ]
+    return [tuple(factor * value for value in side) for side in zip(*found, strict=True)]
 
 
 def sweep_curve(path: Path, data: SweepCurve) -> None:
@@ -36,8 +49,8 @@ def sweep_curve(path: Path, data: SweepCurve) -> None:
     values = [point.value for point in data.points if not isinstance(point.value, str)] or range(len(data.points))
     colour = colour_of(data.framework)
     means = [1e3 * point.mean for point in data.points]
-    ranges = list(zip(*((1e3 * (p.mean - p.low), 1e3 * (p.high - p.mean)) for p in data.points), strict=True))
-    axes.errorbar(values, means, yerr=ranges, color=colour, fmt="o-" if numbers else "o", capsize=4, label="measured")
+    errors = _errors(data.points, factor=1e3)
+    axes.errorbar(values, means, yerr=errors, color=colour, fmt="o-" if numbers else "o", capsize=4, label="measured")
     ideal = [(point.value, 1e3 * point.ideal) for point in data.points if point.ideal is not None]
     if ideal:
         axes.plot(*zip(*ideal, strict=True), color="0.4", linestyle="--", marker=".", label="ideal: only the bubble")
@@ -53,7 +66,7 @@ def sweep_curve(path: Path, data: SweepCurve) -> None:
     if max(means) > LOGARITHMIC * min(means):
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.3 * max(*means, 1e3 * (data.single or 0)))
     axes.minorticks_off()
     axes.set_xlabel(data.option)
     axes.set_ylabel("ms per step")

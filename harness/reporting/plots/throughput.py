@@ -1,4 +1,4 @@
-"""The picture of throughputs: a dot and a range per cell."""
+"""The picture of throughputs: a dot and an interval per cell."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from harness.reporting.plots.style import colour_of, finish, plt
 
 
 def draw(path: Path, data: Throughputs) -> None:
-    """Draw the cells' medians and ranges into `path`."""
+    """Draw the cells' means and intervals into `path`."""
     cells = data.cells
     figure, axes = plt.subplots(figsize=(8.5, 1.2 + 0.42 * len(cells)), layout="constrained")
     two_tracks = len({cell.track for cell in cells}) > 1
     for row, cell in enumerate(reversed(cells)):
         colour = colour_of(cell.framework)
-        axes.hlines(row, cell.low, cell.high, color=colour, linewidth=2)
+        if cell.interval:
+            axes.hlines(row, cell.interval.low, cell.interval.high, color=colour, linewidth=2)
         points = cell.launches if len(cell.launches) > 1 else ()
         axes.plot(points, [row] * len(points), "|", color=colour, markersize=9)
         face = "white" if two_tracks and cell.track == "defaults" else colour
-        axes.plot([cell.median], [row], "o", color=colour, markerfacecolor=face, markersize=6)
+        axes.plot([cell.mean], [row], "o", color=colour, markerfacecolor=face, markersize=6)
     axes.set_yticks(range(len(cells)), [cell.label for cell in reversed(cells)])
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.1 * max(most for cell in cells for most in (cell.mean, *cell.launches)))
     axes.set_ylim(-0.7, len(cells) - 0.3)
     if two_tracks:
         for label, face in (("untuned", "white"), ("tuned", "0.4")):

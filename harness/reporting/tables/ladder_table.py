@@ -10,7 +10,8 @@ from harness.reporting.ladder import Rung
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.tables.cell_columns import throughput_heading, throughput_unit
-from harness.reporting.values import Kind, Quantity, Range, Value
+from harness.reporting.values import Kind, Measured, Value
+from harness.results.rounds import speed_ratio
 
 
 def table(rungs: Sequence[Rung]) -> Table:
@@ -23,19 +24,13 @@ def _cells(rungs: Sequence[Rung]) -> list[Cell]:
 
 
 def _throughput(rung: Rung) -> Value:
-    rate = rung.cell.throughput
-    return None if rate is None else Quantity(rate, f"{rung.cell.first.unit}s/s")
-
-
-def _range(rung: Rung) -> Value:
-    low, high = rung.cell.low, rung.cell.high
-    return None if low is None or high is None else Range(low, high)
+    estimate = rung.cell.estimate
+    return None if estimate is None else Measured(estimate.value, estimate.interval)
 
 
 def _over(cell: Cell, base: Cell | None) -> Value:
-    if base is None or cell.throughput is None or base.throughput is None:
-        return None
-    return cell.throughput / base.throughput
+    ratio = speed_ratio(cell.timed, base.timed) if base else None
+    return None if ratio is None else Measured(ratio.value, ratio.interval)
 
 
 COLUMNS = (
@@ -67,17 +62,16 @@ COLUMNS = (
         unit=lambda rungs: throughput_unit(_cells(rungs)),
         shown_as=lambda rungs: throughput_heading(_cells(rungs)),
     ),
-    ColumnOf[Rung](name="range", kind=Kind.ROUNDED, value=_range, shown_as="range"),
     ColumnOf[Rung](
         name="over the previous",
         kind=Kind.HUNDREDTHS,
         value=lambda rung: _over(rung.cell, rung.below),
-        meaning="throughput divided by that of the rung before it.",
+        meaning="speed divided by that of the rung before it, within rounds.",
     ),
     ColumnOf[Rung](
         name="over the first",
         kind=Kind.HUNDREDTHS,
         value=lambda rung: _over(rung.cell, rung.first if rung.below else None),
-        meaning="throughput divided by that of the first rung.",
+        meaning="speed divided by that of the first rung, within rounds.",
     ),
 )

@@ -14,9 +14,10 @@ from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
-from harness.reporting.values import ByCache, Kind, Missing, OutOf, Quantity, Range, Value
+from harness.reporting.values import ByCache, IntervalOf, Kind, Measured, Missing, OutOf, Quantity, Value
 from harness.results.rates import counted_seconds
 from harness.spec import TrialResult
+from harness.statistics.ratios import Ratio
 
 
 def table(cells: Sequence[Cell]) -> Table:
@@ -25,17 +26,21 @@ def table(cells: Sequence[Cell]) -> Table:
 
 
 def _throughput(cell: Cell) -> Value:
-    return None if cell.throughput is None else Quantity(cell.throughput, f"{cell.first.unit}s/s")
+    if cell.estimate is None:
+        return None
+    found = Measured(cell.estimate.value, cell.estimate.interval, with_interval=False)
+    return Quantity(found, f"{cell.first.unit}s/s")
 
 
 def _throughput_meaning(cells: Sequence[Cell]) -> str:
     spec = cells[0].spec
-    counted = [result for cell in cells for result in cell.good if result.block_seconds]
+    counted = [result for cell in cells for result in cell.timed]
     steps = from_to([result.steps_per_block for result in counted]) or str(spec.steps_per_block)
     blocks = from_to([len(counted_seconds(result)) for result in counted]) or str(spec.blocks)
     return (
-        f"median over launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its throughput "
-        "is the samples of all blocks divided by their total time. A block takes as long as its slowest rank."
+        f"geometric mean of the launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its "
+        "throughput is the samples of all blocks divided by their total time. A block takes as long as its slowest "
+        "rank. The digits are those that the interval supports."
     )
 
 
@@ -43,28 +48,45 @@ def _counted(numbers: str, noun: str) -> str:
     return count(1, noun) if numbers == "1" else f"{numbers} {noun}s"
 
 
-def _range(cell: Cell) -> Value:
-    return None if cell.low is None or cell.high is None else Range(cell.low, cell.high)
+def _interval(cell: Cell) -> Value:
+    estimate = cell.estimate
+    return None if estimate is None or estimate.interval is None else IntervalOf(estimate.value, estimate.interval)
 
 
-def _range_meaning(cells: Sequence[Cell]) -> str:
-    kinds = {cell.spread_of for cell in cells if cell.low is not None}
-    if kinds == {"blocks"}:
-        return "the lowest and the highest block."
-    if kinds == {"blocks", "launches"}:
-        return "the lowest and the highest launch, or block where there is only one launch."
-    return "the lowest and the highest launch."
-
-
-def _speedup(cell: Cell) -> Value:
+def _over_single(cell: Cell, *, weak: bool) -> Value:
     if cell.no_base:
         return Missing(f"other {', '.join(difference.name for difference in cell.no_base)}")
-    return cell.speedup
+    if cell.apart_from_base:
+        return Missing("another machine")
+    return _ratio(cell.over_single) if cell.weak == weak or cell.spec.devices == 1 else None
 
 
-def _speedup_meaning(cells: Sequence[Cell]) -> str:
+def _is_scaling(cell: Cell, *, weak: bool) -> bool:
+    """Whether this column says something of a cell on several devices: a ratio, or why there is none."""
+    known = bool(cell.over_single or cell.no_base or cell.apart_from_base)
+    return known and cell.weak == weak and cell.spec.devices > 1
+
+
+def _ratio(ratio: Ratio | None) -> Value:
+    if ratio is None:
+        return None
+    return Measured(ratio.value, ratio.interval if ratio.standard_error else None)  # a cell over itself varies not
+
+
+def _over_best(cell: Cell) -> Value:
+    return _ratio(cell.over_best)
+
+
+def _single(cells: Sequence[Cell]) -> str:
     same_track = " on the same track" if any(cell.spec.track == "tuned" for cell in cells) else ""
-    return f"throughput divided by that of single in the same framework{same_track}."
+    return f"that of single in the same framework{same_track}"
+
+
+def _efficiency(cell: Cell) -> Value:
+    """Percent of the ideal, for cells on several devices."""
+    if cell.over_single is None or cell.spec.devices == 1:
+        return None
+    return 100 * cell.over_single.value / cell.spec.devices
 
 
 def _step_milliseconds(cell: Cell) -> Value:
@@ -114,6 +136,10 @@ def _by_cache(cell: Cell, value_of: Callable[[TrialResult], float | None]) -> Va
     return ByCache(medians) if medians else None
 
 
+RATIO_MEANING = (
+    "The ideal is the number of devices. A ratio is formed within each round; the bracket is its 95% interval."
+)
+
 COLUMNS = (
     *IDENTITY,
     ColumnOf[Cell](
@@ -139,14 +165,45 @@ COLUMNS = (
         meaning=_throughput_meaning,
     ),
     ColumnOf[Cell](
-        name="range",
+        name="interval",
         kind=Kind.ROUNDED,
-        value=_range,
+        value=_interval,
         unit=throughput_unit,
-        shown_as="range",
-        meaning=_range_meaning,
+        shown_as="95% interval",
+        shown=lambda cells: any(_interval(cell) is not None for cell in cells),
+        on_screen=False,
+        meaning="Student's t interval of the logarithms of the launches. A single launch has none.",
     ),
-    ColumnOf[Cell](name="speed-up", kind=Kind.HUNDREDTHS, value=_speedup, meaning=_speedup_meaning),
+    ColumnOf[Cell](
+        name="strong scaling",
+        kind=Kind.HUNDREDTHS,
+        value=lambda cell: _over_single(cell, weak=False),
+        shown=lambda cells: any(_is_scaling(cell, weak=False) for cell in cells),
+        meaning=lambda cells: f"speed divided by {_single(cells)}, at the same global batch. {RATIO_MEANING}",
+    ),
+    ColumnOf[Cell](
+        name="weak scaling",
+        kind=Kind.HUNDREDTHS,
+        value=lambda cell: _over_single(cell, weak=True),
+        shown=lambda cells: any(_is_scaling(cell, weak=True) for cell in cells),
+        meaning=lambda cells: f"speed divided by {_single(cells)}, at the same batch per device. {RATIO_MEANING}",
+    ),
+    ColumnOf[Cell](
+        name="efficiency",
+        kind=Kind.PERCENT,
+        value=_efficiency,
+        shown=lambda cells: any(_efficiency(cell) is not None for cell in cells),
+        meaning="scaling divided by the number of devices. 100% is ideal.",
+        on_screen=False,
+    ),
+    ColumnOf[Cell](
+        name="over the best single",
+        kind=Kind.HUNDREDTHS,
+        value=_over_best,
+        shown=lambda cells: any(cell.over_best for cell in cells) and len({cell.title for cell in cells}) > 1,
+        meaning="speed divided by that of the fastest single of all frameworks and tracks.",
+        on_screen=False,
+    ),
     ColumnOf[Cell](
         name="step",
         kind=Kind.ROUNDED,

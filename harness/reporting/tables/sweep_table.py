@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.sweep import Point, Sweep
-from harness.reporting.values import Kind, Range, Value
+from harness.reporting.values import Kind, Measured, Value
+from harness.results.rounds import speed_ratio
+from harness.statistics.intervals import scaled
 
 
 def table(sweep: Sweep) -> Table:
@@ -26,13 +28,11 @@ def _columns(sweep: Sweep) -> tuple[ColumnOf[Point], ...]:
                 sweep.role != "micro_batches" and any(point.micro_batches is not None for point in points)
             ),
         ),
-        ColumnOf[Point](name="mean step", kind=Kind.THREE_DIGITS, value=lambda point: 1e3 * point.mean, unit="ms"),
         ColumnOf[Point](
-            name="range",
-            kind=Kind.FOUR_DIGITS,
-            value=lambda point: Range(1e3 * point.seconds.low, 1e3 * point.seconds.high),
+            name="mean step",
+            kind=Kind.THREE_DIGITS,
+            value=lambda point: Measured(1e3 * point.mean, scaled(point.interval, 1e3)),
             unit="ms",
-            shown_as="range",
         ),
         ColumnOf[Point](
             name="ideal",
@@ -67,4 +67,5 @@ def _has_ideal(points: Sequence[Point]) -> bool:
 
 
 def _speed(sweep: Sweep, point: Point) -> Value:
-    return None if sweep.single is None else sweep.single / point.mean
+    ratio = speed_ratio(point.cell.timed, sweep.single.timed) if sweep.single else None
+    return None if ratio is None else Measured(ratio.value, ratio.interval)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Column, Table
 from harness.reporting.summary import Cell
-from harness.reporting.tutorial import PROTOCOLS, PUBLISHED, repeats, rows
-from harness.reporting.values import Estimate, Kind, Value
+from harness.reporting.tutorial import PROTOCOLS, PUBLISHED, rows, three_batches
+from harness.reporting.values import Kind, Measured, Value
 from harness.spec import Hardware
-from harness.statistics.intervals import deviation
 
 HARDWARE = (
     Column(name="GPU", kind=Kind.LABEL),
@@ -64,13 +62,16 @@ def _measured(protocol: str) -> tuple[ColumnOf[_Setting], ...]:
         cell = row.measured.get(protocol)
         if cell is None:
             return None
-        times, options = repeats(cell), cell.spec.options
+        found, options = three_batches(cell), cell.spec.options
         split = f"split {options['split_size']}" if "split_size" in options else ""
-        return Estimate(statistics.fmean(times), deviation(times), split)
+        return found and replace(found, condition=split)
 
     def ratio(row: _Setting) -> Value:
         cell = row.measured.get(protocol)
-        return None if cell is None or cell.speedup is None else 1 / cell.speedup
+        if cell is None or cell.over_single is None:
+            return None
+        time = cell.over_single.inverse
+        return Measured(time.value, time.interval if time.standard_error else None)
 
     return (
         ColumnOf[_Setting](name=protocol, kind=Kind.THREE_DIGITS, value=seconds, unit="s"),

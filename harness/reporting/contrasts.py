@@ -1,0 +1,151 @@
+"""Which cells of a report are compared with each other, and what each comparison shows.
+
+Cells are ranked only if they differ in nothing but framework and strategy: not in what is trained, the track, the
+devices, the settings, the samples that share BatchNorm statistics, or the algorithm. In each such group, the fastest
+cell is compared with each of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from harness.reporting import naming
+from harness.reporting.summary import Cell
+from harness.results.launch_kinds import Comparisons
+from harness.results.rates import launch_throughput
+from harness.results.rounds import round_of, speed_ratio
+from harness.spec import TrialResult, TrialSpec
+from harness.statistics.ratios import Ratio
+from harness.statistics.verdicts import Verdict, floor_of, judge, practical_margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twins:
+    """Two cells that are one program: the true ratio of their speeds is 1. `ratio` is the measured one."""
+
+    one: Cell
+    other: Cell
+    ratio: Ratio
+    logs: tuple[float, ...]  # of the ratio in each round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Cells that may be ranked, the fastest first, and the verdict of the fastest over each of the others.
+
+    A verdict is None where the two were never launched on the same machine.
+    """
+
+    cells: tuple[Cell, ...]
+    verdicts: tuple[Verdict | None, ...]
+    margin: float  # within which a difference is a tie
+
+    @property
+    def best(self) -> Cell:
+        return self.cells[0]
+
+
+def twins(cells: Sequence[Cell]) -> list[Twins]:
+    """All A/A pairs of a report: the planned twin with its original, and cells whose settings are the same on both
+    tracks."""
+    timed = [cell for cell in cells if cell.estimate is not None]
+    found = []
+    for number, one in enumerate(timed):
+        for other in timed[number + 1 :]:
+            if _program(one) == _program(other) and (pair := _pair(one, other)):
+                found.append(pair)
+    return found
+
+
+def _program(cell: Cell) -> str:
+    """All of a cell's spec that changes what runs, as text, because mappings have no hash."""
+    neutral = replace(cell.spec, track="defaults", variant="", chosen_settings={}, twin=False, launch=0, seed=0)
+    return repr((neutral, cell.conditions))
+
+
+def _pair(one: Cell, other: Cell) -> Twins | None:
+    ours, theirs = ({round_of(each): launch_throughput(each) for each in cell.timed} for cell in (one, other))
+    logs = tuple(math.log(value / theirs[key]) for key, value in ours.items() if key in theirs)
+    ratio = speed_ratio(one.timed, other.timed)
+    return Twins(one=one, other=other, ratio=ratio, logs=logs) if logs and ratio else None
+
+
+def margin_of(cells: Sequence[Cell], pairs: Sequence[Twins]) -> float:
+    """The margin within which cells of one workload tie: see practical_margin. `pairs`: of the report."""
+    workload = _workload(cells[0].spec)
+    floors = [floor_of(pair.logs) for pair in pairs if _workload(pair.one.spec) == workload and len(pair.logs) > 1]
+    return practical_margin(max((floor for floor in floors if floor is not None), default=None))
+
+
+def _workload(spec: TrialSpec) -> tuple[str, str]:
+    return (spec.workload, spec.size)
+
+
+def groups(cells: Sequence[Cell], pairs: Sequence[Twins]) -> list[Group]:
+    """The cells that may be ranked, in groups. All contrasts of a report are judged together."""
+    ordered = [sorted(group, key=lambda cell: -(cell.throughput or 0)) for group in _ranked_together(cells)]
+    margins = [margin_of(group, pairs) for group in ordered]
+    ratios = [[speed_ratio(group[0].timed, other.timed) for other in group[1:]] for group in ordered]
+    verdicts = iter(_judged(ratios, margins, pairs_of(ordered)))
+    return [
+        Group(
+            cells=tuple(group),
+            verdicts=tuple(next(verdicts) if ratio else None for ratio in of_group),
+            margin=margin,
+        )
+        for group, of_group, margin in zip(ordered, ratios, margins, strict=True)
+    ]
+
+
+def pairs_of(groups: Sequence[Sequence[Cell]]) -> int:
+    """The number of pairs of cells that may be ranked: the fastest is chosen from among all."""
+    return sum(math.comb(len(group), 2) for group in groups)
+
+
+def _judged(ratios: Sequence[Sequence[Ratio | None]], margins: Sequence[float], family: int) -> Iterator[Verdict]:
+    """The verdict of each ratio that there is, in order, with Holm's adjustment over all pairs of all groups."""
+    known = [(ratio, margin) for group, margin in zip(ratios, margins, strict=True) for ratio in group if ratio]
+    all_ratios = [ratio for ratio, _ in known]
+    by_margin = {
+        margin: iter(judge(all_ratios, margin=margin, family=family)) for margin in {each for _, each in known}
+    }
+    for _, margin in known:
+        of_all = {each: next(verdicts) for each, verdicts in by_margin.items()}
+        yield of_all[margin]
+
+
+def _ranked_together(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells that have a speed and train alike, in groups that ran under the same conditions."""
+    comparisons = Comparisons("rank")
+    found: list[list[Cell]] = []
+    kinds: list[dict[int, TrialResult]] = []  # of each group: one launch of each kind in it
+    for cell in cells:
+        if cell.estimate is None or not naming.same_training(cell.spec) or cell.spec.protocol != "resident":
+            continue
+        if cell.spec.twin:
+            continue
+        number = 0
+        while number < len(found) and not (
+            alike(found[number][0], cell)
+            and not any(comparisons.differences(cell.first, other) for other in kinds[number].values())
+        ):
+            number += 1
+        if number == len(found):
+            found.append([])
+            kinds.append({})
+        found[number].append(cell)
+        kinds[number].setdefault(comparisons.kind(cell.first), cell.first)
+    return found
+
+
+def alike(one: Cell, other: Cell) -> bool:
+    """Whether the difference between two cells is one of framework and strategy alone."""
+    return _question(one) == _question(other)
+
+
+def _question(cell: Cell) -> tuple:
+    spec = cell.spec
+    normalized = naming.normalized_over(cell.first)
+    return (spec.track, spec.devices, normalized, spec.steps_per_call, repr(sorted(spec.chosen_settings.items())))

@@ -1,0 +1,142 @@
+"""How far the numbers of a report can be relied on: their variance, and whether what was measured was steady."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+from harness.reporting.columns import ColumnOf, make_table, meanings
+from harness.reporting.formatting import supported
+from harness.reporting.model import Node, Section, paragraph
+from harness.reporting.summary import Cell
+from harness.reporting.values import Kind, Value
+from harness.statistics import steadiness
+from harness.statistics.estimates import UNSTABLE
+from harness.statistics.ratios import Ratio
+from harness.statistics.steadiness import Finding
+from harness.statistics.variance import Variance, components
+from harness.statistics.verdicts import LEAST_MARGIN, launches_needed
+
+NOTE = (
+    "Launches are the unit of replication. Blocks within a launch are not independent of each other, so they only show "
+    "whether what was measured was steady. What was not is flagged, and nothing is left out of a mean."
+)
+
+
+def sentences(cells: Sequence[Cell]) -> list[str]:
+    """Which numbers are rough, and which cells were not steady."""
+    unstable = [(cell, cell.estimate) for cell in cells if cell.estimate is not None and cell.estimate.unstable]
+    unsteady = [(cell, found) for cell in cells if (found := findings(cell))]
+    lines = []
+    if unstable:
+        listed = "; ".join(
+            f"{cell.title}, {supported(100 * each.relative_deviation, None)}%" for cell, each in unstable
+        )
+        lines.append(
+            f"Unstable, with a standard deviation of at least {100 * UNSTABLE:.0f}% of the mean: {listed}. Their "
+            "throughputs, and all ratios with them, are rough."
+        )
+    if unsteady:
+        listed = "; ".join(f"{cell.title}, {words(found)}" for cell, found in unsteady)
+        lines.append(f"Not steady while it was timed: {listed}.")
+    return lines
+
+
+def findings(cell: Cell) -> tuple[Finding, ...]:
+    """What is not steady in a cell with resident batches. Other cells are not expected to be."""
+    if cell.estimate is None or cell.spec.protocol != "resident":
+        return ()
+    return _findings(tuple(map(tuple, cell.blocks)))
+
+
+@cache
+def _findings(blocks: tuple[tuple[float, ...], ...]) -> tuple[Finding, ...]:
+    return tuple(steadiness.findings(blocks))
+
+
+def words(found: Sequence[Finding]) -> str:
+    """Findings in words: "a trend of -2.4% (launch 1)"."""
+    return ", ".join(map(_in_words, found))
+
+
+def _in_words(found: Finding) -> str:
+    size = f"{100 * found.size:+.1f}%"
+    if found.kind == "pattern":
+        return f"all launches swing alike, by {size[1:]} from block to block"
+    noun = "trend" if found.kind == "trend" else "change of level"
+    numbers = ", ".join(str(1 + launch) for launch in found.launches)
+    launches = f"launch {numbers}" if len(found.launches) == 1 else f"launches {numbers}"
+    return f"a {noun} of the step time of {size} ({launches})"
+
+
+def _variance(cell: Cell) -> Variance:
+    return components(cell.blocks)
+
+
+def _percent(share: float | None) -> Value:
+    return None if share is None else 100 * share
+
+
+def _needed(cell: Cell) -> Value:
+    """Launches for an interval of the margin, from the deviation of this cell's launches alone."""
+    between = cell.estimate.relative_deviation if cell.estimate and cell.estimate.of == "launches" else None
+    if not between:
+        return None
+    of_pairs = between * math.sqrt(2)  # two cells that vary independently of each other
+    found = launches_needed(Ratio(value=1.0, deviation=of_pairs, standard_error=of_pairs, degrees=1, pairs=2))
+    return "more than 1,000" if found is None else str(found)
+
+
+COLUMNS = (
+    ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
+    ColumnOf[Cell](name="launches", kind=Kind.COUNT, value=lambda cell: len(cell.timed)),
+    ColumnOf[Cell](name="blocks", kind=Kind.COUNT, value=lambda cell: max(map(len, cell.blocks))),
+    ColumnOf[Cell](
+        name="between launches",
+        kind=Kind.THREE_DIGITS,
+        unit="%",
+        value=lambda cell: _percent(_variance(cell).between),
+        meaning="the standard deviation of launches, without what blocks contribute to it.",
+    ),
+    ColumnOf[Cell](
+        name="within a launch",
+        kind=Kind.THREE_DIGITS,
+        unit="%",
+        value=lambda cell: _percent(_variance(cell).within),
+        meaning="the standard deviation of blocks.",
+    ),
+    ColumnOf[Cell](
+        name="share between",
+        kind=Kind.PERCENT,
+        value=lambda cell: _percent(_variance(cell).share_between),
+        meaning="how much of a block's variance is between launches (Kalibera & Jones 2013).",
+    ),
+    ColumnOf[Cell](
+        name="launches for 1%",
+        kind=Kind.LABEL,
+        value=_needed,
+        meaning=(
+            f"how many launches would tell a difference of {100 * LEAST_MARGIN:.0f}% from a cell that varies as much, "
+            "with a power of 80%."
+        ),
+    ),
+    ColumnOf[Cell](
+        name="not steady",
+        kind=Kind.TEXT,
+        value=lambda cell: words(findings(cell)) or "-",
+        meaning=(
+            "trends (Mann-Kendall), changes of level (Pettitt) and common patterns (analysis of variance) of at least "
+            "1% with p below 5%, after Holm's adjustment over the cell's launches. They need eight blocks."
+        ),
+    ),
+)
+
+
+def section(cells: Sequence[Cell]) -> list[Node]:
+    """The table of all timed cells; nothing on CPU devices, whose times say nothing."""
+    timed = [cell for cell in cells if cell.estimate is not None and cell.spec.platform != "cpu"]
+    if not timed:
+        return []
+    table = make_table(COLUMNS, timed)
+    return [Section("Variance and steadiness", (paragraph(NOTE), table, meanings(table)))]

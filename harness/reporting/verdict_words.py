@@ -1,0 +1,124 @@
+"""Comparisons of cells as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reporting import descriptions, naming
+from harness.reporting.contrasts import Group, Twins, pairs_of
+from harness.reporting.formatting import conjunction, count, with_interval
+from harness.reporting.summary import Cell
+from harness.spec import optimizers
+from harness.statistics.intervals import Interval
+from harness.statistics.verdicts import Verdict
+
+TWICE = 2.0  # from this ratio on, "2.75 times as fast" reads better than "175% faster"
+
+
+def speed(cell: Cell) -> str:
+    """ "6,740 [6,728, 6,752] images/s"."""
+    assert cell.estimate is not None, "only timed cells are compared"
+    return f"{with_interval(cell.estimate.value, cell.estimate.interval)} {cell.first.unit}s/s"
+
+
+def sentence(group: Group, others: Sequence[Group]) -> str:
+    """What the comparison of a group's fastest cell with each of the others shows. `others`: all groups of the report,
+    from which the words that name this one must tell it apart."""
+    best = group.best
+    found = f"{where(group, others)}: {best.title} has {speed(best)}"
+    parts = _parts(group)
+    if not parts:
+        return f"{found}."
+    return f"{found}. It {'; it '.join(parts)}."
+
+
+def where(group: Group, others: Sequence[Group]) -> str:
+    """What the cells of a group have in common, as far as it tells them from other groups."""
+    spec = group.best.spec
+    of_workload = [other for other in others if _task(other) == _task(group)]
+    words = [spec.size, spec.precision, count(spec.devices, "device")]
+    if any(other.best.spec.track != spec.track for other in of_workload):
+        words.append("tuned" if spec.track == "tuned" else "defaults")
+    if any(_batch(other) != _batch(group) for other in of_workload if other.best.spec.devices == spec.devices):
+        words += [f"batch {descriptions.batches(group.cells)}", optimizers.words(spec.optimizer)]
+    normalized = naming.normalized_over(group.best.first)
+    if any(naming.normalized_over(other.best.first) != normalized for other in of_workload):
+        words.append(f"BatchNorm over the {normalized}")
+    if spec.steps_per_call > 1:
+        words.append(f"{spec.steps_per_call} steps per call")
+    words += [f"{name} {'on' if value else 'off'}" for name, value in spec.chosen_settings.items()]
+    return f"{spec.workload} ({', '.join(words)})"
+
+
+def _task(group: Group) -> tuple:
+    spec = group.best.spec
+    return (spec.workload, spec.size, spec.precision)
+
+
+def _batch(group: Group) -> tuple:
+    return (group.best.spec.global_batch, group.best.spec.optimizer)
+
+
+def _parts(group: Group) -> list[str]:
+    """What is shown of each kind of outcome: "is faster than B by 3.3% [2.6%, 4.1%]", "ties with C within 1%"."""
+    compared = list(zip(group.cells[1:], group.verdicts, strict=True))
+    margin = f"{100 * group.margin:.2g}%"
+    faster = [f"{other.title} {_by(each)}" for other, each in compared if each and each.outcome == "faster"]
+    ties = [other.title for other, each in compared if each and each.outcome == "tie"]
+    open_ = [
+        f"{other.title} ({_unresolved(each)})" for other, each in compared if each and each.outcome == "unresolved"
+    ]
+    unknown = [f"{other.title} ({_times(each)})" for other, each in compared if each and each.outcome == "unknown"]
+    apart = [other.title for other, each in compared if each is None]
+    return [
+        *([f"is faster than {conjunction(faster)}"] if faster else []),
+        *([f"ties with {conjunction(ties)} within {margin}"] if ties else []),
+        *([f"is not resolved against {conjunction(open_)}"] if open_ else []),
+        *([f"was faster in one round than {conjunction(unknown)}, which shows no order"] if unknown else []),
+        *([f"was never launched on the same machine as {conjunction(apart)}"] if apart else []),
+    ]
+
+
+def _by(verdict: Verdict) -> str:
+    ratio = verdict.ratio
+    if ratio.value >= TWICE:
+        return f"({_times(verdict)})"
+    return f"by {with_interval(100 * (ratio.value - 1), _percent(ratio.interval), unit='%')}"
+
+
+def _percent(found: Interval | None) -> Interval | None:
+    """The interval of a ratio as percent above 1."""
+    return found and Interval(100 * (found.low - 1), 100 * (found.high - 1), found.confidence)
+
+
+def _times(verdict: Verdict) -> str:
+    return f"{with_interval(verdict.ratio.value, verdict.ratio.interval)} times as fast"
+
+
+def _unresolved(verdict: Verdict) -> str:
+    launches = "more than 1,000" if verdict.needed is None else f"about {verdict.needed}"
+    return f"{_times(verdict)}; {launches} launches would tell"
+
+
+def twins_sentence(pairs: Sequence[Twins]) -> list[str]:
+    """The A/A ratios of a report, which show how well it can tell cells apart."""
+    if not pairs:
+        return []
+    listed = "; ".join(
+        f"{pair.one.title} and {pair.other.title}, {with_interval(pair.ratio.value, pair.ratio.interval)}"
+        for pair in pairs
+    )
+    are = "is one program" if len(pairs) == 1 else "are one program each"
+    return [f"A/A: {count(len(pairs), 'pair')} of rows {are}, so that the true ratio is 1. Measured: {listed}."]
+
+
+def method(groups: Sequence[Group]) -> list[str]:
+    """How the comparisons were made, if there are any with an interval."""
+    judged = [verdict for group in groups for verdict in group.verdicts if verdict and verdict.ratio.degrees]
+    if not judged:
+        return []
+    number = pairs_of([group.cells for group in groups])
+    return [
+        f"Brackets hold 95% intervals. Ratios are formed within rounds, and an order is claimed if p is below 5% after "
+        f"Holm's adjustment for {count(number, 'pair')} of cells and the ratio is outside the margin (docs/method.md)."
+    ]
