@@ -19,10 +19,13 @@ from harness.spec import (
     DeviceShare,
     Disturbance,
     Epoch,
+    GpuTelemetry,
+    HostLoad,
     OptimizerSpec,
     Parity,
     Span,
     Status,
+    Telemetry,
     TrainingSpec,
     TrialResult,
 )
@@ -154,7 +157,32 @@ def disturbed() -> list[TrialResult]:
     display = Disturbance(kind="graphics", device="GPU-a", pid=900, name="Xorg", memory_bytes=2**27)
     seen = [(display,), (display, beside), (display, Disturbance(kind="throttled", device="GPU-b"))]
     alone = launches("torch", "single", seconds=(1.0, 1.0, 1.0), **on_gpus)
-    return [*alone, *(with_disturbances(cell("torch", "ddp", 2, n, **on_gpus), *each) for n, each in enumerate(seen))]
+    beside_others = (with_disturbances(cell("torch", "ddp", 2, n, **on_gpus), *each) for n, each in enumerate(seen))
+    return [with_telemetry(result) for result in (*alone, *beside_others)]
+
+
+def with_telemetry(result: TrialResult) -> TrialResult:
+    """The result with clocks and power of its GPUs, in eight blocks of 4 seconds: a third of the time at the power
+    limit on one device, and all the time on two, where heat lowers the clocks as well."""
+    spec, seconds = result.spec, tuple(float(second) for second in range(-1, 34))
+    two, starts = spec.devices == 2, tuple(4.0 * block for block in range(8))
+    gpu = GpuTelemetry(
+        uuid="",
+        sm_clock_mhz=tuple(1700 - 10 * spec.launch + at % 3 for at in range(35)),
+        power_watts=tuple(690.0 + at % 2 for at in range(35)),
+        power_limit_watts=(700.0,) * 35,
+        temperature_celsius=tuple(60 + at // 7 for at in range(35)),
+        clock_reasons=tuple(0x24 if two else 0x4 * (at % 3 == 0) for at in range(35)),
+        energy_joules=tuple(690.0 * at for at in range(35)),
+    )
+    gpus = tuple(replace(gpu, uuid=each.uuid) for each in result.conditions.hardware.gpus[: spec.devices])
+    host = tuple(HostLoad(load=1.5 + at, cpu_seconds=5000.0 * at, steal_seconds=7.5 * at) for at in (1, 2))
+    ranks = tuple(
+        replace(rank, timing=replace(rank.timing, block_starts=starts, block_seconds=(4.0,) * 8))
+        for rank in result.ranks
+        if rank.timing is not None
+    )
+    return replace(result, ranks=ranks, telemetry=Telemetry(zero=0.0, seconds=seconds, gpus=gpus, host=host))
 
 
 def with_disturbances(result: TrialResult, *disturbances: Disturbance) -> TrialResult:

@@ -9,6 +9,10 @@ import pynvml
 import pytest
 from conftest import make_result, make_spec
 
+from harness.reporting import document, summary, telemetry_section
+from harness.reporting.model import Section, Table, walk
+from harness.reporting.tables import telemetry_table
+from harness.reporting.values import Beside, Missing
 from harness.results import telemetry_summary
 from harness.results.telemetry_summary import (
     NO_BLOCKS,
@@ -50,9 +54,9 @@ def launch(
 
 
 def found(*gpus: dict[str, Any], **known: Any) -> Summary:
-    summary = summarize(launch(*gpus, **known))
-    assert summary is not None
-    return summary
+    seen = summarize(launch(*gpus, **known))
+    assert seen is not None
+    return seen
 
 
 # Joined by time
@@ -71,9 +75,9 @@ def test_a_block_lasts_from_its_first_rank_to_its_last():
     (rank,) = row.ranks
     assert rank.timing is not None and row.telemetry is not None
     ranks = [replace(rank, timing=replace(rank.timing, block_starts=(ZERO + at,))) for at in (-0.5, 0.0, 0.5)]
-    summary = summarize(replace(row, ranks=tuple(ranks)))
-    assert summary is not None
-    assert (summary.gpus[0].sm_clock_mhz, summary.window_seconds) == ((1, 2, 3), 2.0)
+    seen = summarize(replace(row, ranks=tuple(ranks)))
+    assert seen is not None
+    assert (seen.gpus[0].sm_clock_mhz, seen.window_seconds) == ((1, 2, 3), 2.0)
 
 
 def test_where_no_sample_lies_in_a_block_nothing_is_said():
@@ -85,9 +89,9 @@ def test_where_no_sample_lies_in_a_block_nothing_is_said():
 
 def test_a_launch_that_was_not_timed_or_not_sampled_says_so():
     row = launch(STEADY)
-    summary = summarize(replace(row, ranks=make_result().ranks))  # an earlier worker: when blocks began is not known
-    assert summary is not None
-    assert (summary.unknown, summary.no_energy, summary.gpus) == (NO_BLOCKS, NO_BLOCKS, ())
+    seen = summarize(replace(row, ranks=make_result().ranks))  # an earlier worker: when blocks began is not known
+    assert seen is not None
+    assert (seen.unknown, seen.no_energy, seen.gpus) == (NO_BLOCKS, NO_BLOCKS, ())
     assert summarize(replace(row, telemetry=None)) is None
     assert summarize(replace(row, telemetry=Telemetry(zero=0.0))) is None  # CPU devices
 
@@ -115,12 +119,12 @@ def test_the_bits_are_those_of_nvml():
 
 def test_reasons_are_told_apart():
     masks = {"clock_reasons": (0x4, 0x5, 0x24, 0x0, 0x20, 0x8000, 0x1)}
-    summary = found(masks, seconds=tuple(range(7)), starts=(0.0,))
-    (gpu,) = summary.gpus
+    seen = found(masks, seconds=tuple(range(7)), starts=(0.0,))
+    (gpu,) = seen.gpus
     assert gpu.at_power_limit == (True, True, True, False, False, False, False)
     words = ", ".join(gpu.other_reasons)
     assert len(gpu.other_reasons) == 2 and "heat" in words and "0x8000" in words
-    assert share_at_power_limit([summary, summary]) == pytest.approx(3 / 7)
+    assert share_at_power_limit([seen, seen]) == pytest.approx(3 / 7)
     assert share_at_power_limit([]) is None
 
 
@@ -128,10 +132,10 @@ def test_reasons_are_told_apart():
 
 
 def test_energy_per_sample_is_that_of_all_gpus_in_the_timed_blocks():
-    summary = found(STEADY, STEADY)
-    assert summary.joules_per_sample == pytest.approx(2 * 600.0 * 40.0 / (4 * 2 * 50))
-    assert [gpu.energy_joules for gpu in summary.gpus] == pytest.approx([24000.0, 24000.0])
-    assert (summary.no_energy, summary.window_seconds) == ("", 40.0)
+    seen = found(STEADY, STEADY)
+    assert seen.joules_per_sample == pytest.approx(2 * 600.0 * 40.0 / (4 * 2 * 50))
+    assert [gpu.energy_joules for gpu in seen.gpus] == pytest.approx([24000.0, 24000.0])
+    assert (seen.no_energy, seen.window_seconds) == ("", 40.0)
 
 
 def test_energy_between_blocks_belongs_to_no_sample():
@@ -140,13 +144,13 @@ def test_energy_between_blocks_belongs_to_no_sample():
     for second in EVERY_SECOND:
         column.append(joules)
         joules += 0.0 if 10 <= second < 20 else 600.0
-    summary = found({"energy_joules": tuple(column)}, starts=(0.0, 20.0, 30.0))
-    assert summary.joules_per_sample == pytest.approx(600.0 * 30.0 / (3 * 2 * 50))
+    seen = found({"energy_joules": tuple(column)}, starts=(0.0, 20.0, 30.0))
+    assert seen.joules_per_sample == pytest.approx(600.0 * 30.0 / (3 * 2 * 50))
 
 
 def test_a_counter_is_read_between_its_samples():
-    summary = found(STEADY, starts=(0.25, 10.5, 20.75, 30.5), lasting=9.5)
-    assert summary.gpus[0].energy_joules == pytest.approx(600.0 * 38.0)
+    seen = found(STEADY, starts=(0.25, 10.5, 20.75, 30.5), lasting=9.5)
+    assert seen.gpus[0].energy_joules == pytest.approx(600.0 * 38.0)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +168,10 @@ def test_a_counter_is_read_between_its_samples():
     ],
 )
 def test_energy_that_nobody_knows_is_none_with_the_reason(gpu, known, reason):
-    for summary in (found(gpu, **known), found(STEADY, gpu, **known)):  # one GPU of two is enough
-        assert summary.no_energy == reason
-        assert summary.joules_per_sample is None
-        assert [each.energy_joules for each in summary.gpus] == [None] * len(summary.gpus)
+    for seen in (found(gpu, **known), found(STEADY, gpu, **known)):  # one GPU of two is enough
+        assert seen.no_energy == reason
+        assert seen.joules_per_sample is None
+        assert [each.energy_joules for each in seen.gpus] == [None] * len(seen.gpus)
 
 
 def test_samples_that_are_missing_leave_the_energy_known():
@@ -196,3 +200,81 @@ def test_steal_is_a_share_of_the_time_of_all_cores(cpu, steal, percent):
     assert highest_load(Telemetry(zero=0.0, host=host)) == 1
     assert steal_percent(Telemetry(zero=0.0, host=host[:1])) is None
     assert highest_load(Telemetry(zero=0.0)) is None
+
+
+# The report
+
+
+def with_clocks(launch_number: int, mhz: int, *, limited: int, of: int = 4, **known: Any) -> TrialResult:
+    """A launch with this clock, whose power limit lowered it in `limited` of the samples."""
+    masks = tuple(0x4 if at < limited else 0x0 for at in range(of))
+    gpu = {"sm_clock_mhz": (mhz,) * of, "clock_reasons": masks, "power_watts": (600.0 + mhz,) * of}
+    gpu |= {"temperature_celsius": (70, 80, 60, 70)[:of]} | known
+    row = launch(gpu, seconds=tuple(range(of)), starts=(0.0,))
+    return replace(row, spec=replace(row.spec, launch=launch_number))
+
+
+def table_of(*rows: TrialResult) -> Table:
+    (cell,) = summary.summarize(rows)
+    return telemetry_table.table(telemetry_table.sampled([cell]))
+
+
+def test_the_table_shows_a_cell_over_its_launches():
+    table = table_of(*(with_clocks(at, mhz, limited=3) for at, mhz in enumerate((1000, 1500, 1100))))
+    assert table.values("SM clock") == (Beside(1200.0, 1000.0),)
+    assert table.values("power") == (1800.0,)
+    assert table.values("limited") == (75.0,)
+    assert table.values("temperature") == (80,)
+    assert table.values("energy") == (Missing(TOO_SHORT),)
+
+
+def test_a_launch_that_failed_does_not_count():
+    failed = replace(with_clocks(1, 100, limited=0), status="crashed")
+    assert table_of(with_clocks(0, 1000, limited=0), failed).values("SM clock") == (Beside(1000.0, 1000.0),)
+
+
+def test_reasons_and_their_absence_are_told_apart():
+    reasons: dict[str, Any] = {"clock_reasons": (0x4, 0x20, 0x20, 0x0)}
+    (words,) = table_of(with_clocks(0, 1000, limited=0, **reasons)).values("lowered by")
+    assert "heat" in str(words)
+    (none,) = table_of(with_clocks(0, 1000, limited=4)).values("lowered by")
+    (unsaid,) = table_of(with_clocks(0, 1000, limited=0, clock_reasons=())).values("lowered by")
+    assert isinstance(none, str) and unsaid is None
+
+
+def test_a_cell_without_a_sample_in_its_blocks_says_so():
+    row = launch({"sm_clock_mhz": (1, 2)}, seconds=(-0.5, 0.5), starts=(0.0,), lasting=0.1)
+    assert table_of(row).values("SM clock") == (Missing(NO_SAMPLES),)
+    assert table_of(row).values("power") == (None,)
+
+
+def test_the_energy_of_a_sample_is_the_mean_of_its_launches():
+    twice = {"energy_joules": tuple(2 * joules for joules in STEADY["energy_joules"])}
+    rows = [launch(STEADY), launch(twice), launch({})]
+    rows = [replace(row, spec=replace(row.spec, launch=at)) for at, row in enumerate(rows)]
+    assert table_of(*rows).values("energy") == (pytest.approx(90.0),)
+
+
+@pytest.mark.parametrize(("limited", "told"), [(2, False), (3, True)])
+def test_cells_at_the_power_limit_in_more_than_half_of_the_samples_are_named(limited, told):
+    cells = summary.summarize([with_clocks(0, 1000, limited=limited)])
+    assert [cell.title in line for line in telemetry_section.sentence(cells) for cell in cells] == [True] * told
+
+
+def test_the_report_has_a_section_where_a_launch_was_sampled():
+    row = with_clocks(0, 1000, limited=3)
+    titles = {}
+    for name, each in {"gpu": row, "off": replace(row, telemetry=None)}.items():
+        report = document.build(summary.summarize([each]), [each])
+        titles[name] = [node.title for node in walk(report) if isinstance(node, Section)]
+    assert set(titles["gpu"]) - set(titles["off"]) == {telemetry_section.OF_GPUS}
+
+
+def test_cpu_devices_have_the_load_of_the_host_alone():
+    host = tuple(HostLoad(load=at, cpu_seconds=100.0 * at, steal_seconds=float(at)) for at in (1, 2))
+    row = replace(make_result(), telemetry=Telemetry(zero=0.0, host=host))
+    (section,) = telemetry_section.section(summary.summarize([row]))
+    (table,) = (node for node in section.body if isinstance(node, Table))
+    assert section.title == telemetry_section.OF_HOSTS
+    assert [column.name for column in table.columns] == ["cell", "steal", "load"]
+    assert (table.values("steal"), table.values("load")) == ((1.0,), (2,))

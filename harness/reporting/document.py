@@ -15,6 +15,7 @@ from harness.reporting import (
     provenance,
     repeatability,
     sweep,
+    telemetry_section,
     training,
     tuned_settings,
     tutorial_section,
@@ -73,6 +74,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _timelines(cells)
     body += _placement(cells)
     body.append(parity_section.section(cells))
+    body += telemetry_section.section(cells)
     body += disturbed_launches.section(cells)
     body += _problems(cells)
     body += not_offered.section(cells)

@@ -37,10 +37,10 @@ OTHER_REASONS = {
 TOO_SHORT = "window too short"
 NO_ENERGY = "not every GPU says it"
 WENT_BACK = "a counter went back"
-NOT_AROUND = "no samples around the blocks"
+NOT_AROUND = "no readings around the blocks"
 NOT_WAITED_FOR = "steps run on after the clock stops"
 NO_BLOCKS = "no timed blocks are recorded"
-NO_SAMPLES = "no samples in the timed blocks"
+NO_SAMPLES = "no reading in the timed blocks"
 
 
 @dataclass(frozen=True, kw_only=True)
