@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from dataclasses import fields, replace
@@ -180,6 +181,17 @@ def test_the_load_of_the_host_is_read_at_the_beginning_and_at_the_end(tmp_path, 
     found = recorder.record([])
     assert (found.seconds, found.gpus) == ((), ())
     assert [(load.cpu_seconds, load.steal_seconds) for load in found.host] == [(36.0, 8.0), (37.0, 9.0)]
+
+
+@pytest.mark.parametrize("missing", ["stat", "load"])
+def test_a_host_that_does_not_tell_its_load_is_no_error(tmp_path, monkeypatch, missing):
+    if missing == "stat":
+        monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    else:
+        monkeypatch.setattr(os, "getloadavg", lambda: (_ for _ in ()).throw(OSError))
+    recorder = Recorder([])
+    recorder.end()
+    assert recorder.record([]).host == ()
 
 
 # When samples are taken

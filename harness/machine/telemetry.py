@@ -80,7 +80,7 @@ class Recorder:
             zero=zero,
             seconds=tuple(round(self._seconds[number] - zero, 3) for number in kept),
             gpus=tuple(self._columns(gpu, kept) for gpu in range(len(self.uuids))),
-            host=tuple(self._host),
+            host=tuple(load for load in self._host if load is not None),
         )
 
     def _columns(self, gpu: int, kept: Sequence[int]) -> GpuTelemetry:
@@ -99,12 +99,15 @@ def _rounded(value: float | None) -> float | None:
     return round(value, 1) if isinstance(value, float) else value
 
 
-def host_load() -> HostLoad:
-    """The load of the host now."""
-    found = psutil.cpu_times()
+def host_load() -> HostLoad | None:
+    """The load of the host now. None where the system does not tell it."""
+    try:
+        found, load = psutil.cpu_times(), os.getloadavg()[0]
+    except OSError:
+        return None
     states = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # user has the time of guests
     return HostLoad(
-        load=round(os.getloadavg()[0], 2),
+        load=round(load, 2),
         cpu_seconds=round(sum(getattr(found, state, 0.0) for state in states), 2),
         steal_seconds=round(getattr(found, "steal", 0.0), 2),
     )
