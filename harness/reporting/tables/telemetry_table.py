@@ -160,7 +160,10 @@ COLUMNS = (
         name="load",
         kind=Kind.HUNDREDTHS,
         value=_highest(highest_load),
-        meaning="processes that run or wait to run, as an average of a minute: the highest before or after a launch.",
+        meaning=(
+            "processes of the host that run or wait to run, the launch's own included, as an average of a minute: the "
+            "highest at the beginning or end of a launch."
+        ),
     ),
 )
 
