@@ -18,7 +18,7 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT, TESTS, command_of, python
 
-from harness.machine import devices
+from harness.machine import devices, nvml
 from harness.results import store
 from harness.spec import TrialResult, registry
 
@@ -47,6 +47,22 @@ def run(folder: Path, *arguments: str, command: str = "run", workload: str = "mn
     done = subprocess.run(harness(command, *common, *arguments), cwd=ROOT)
     assert done.returncode in (0, 1)  # a failed cell is a row, and is found there
     return store.read(folder)
+
+
+def test_a_gpu_of_a_data_centre_says_what_is_sampled():
+    """The fake NVML of the other tests answers as these GPUs do."""
+    for gpu in devices.machine().gpus:
+        first = vars(nvml.sample(gpu.uuid))
+        time.sleep(1.0)
+        later = vars(nvml.sample(gpu.uuid))
+        missing = {name for name, value in later.items() if value is None}
+        assert missing <= {"power_violation_ns", "thermal_violation_ns"}
+        watts = (later["energy_millijoules"] - first["energy_millijoules"]) / 1000  # in about a second
+        assert 1 < watts < 2 * gpu.power_limit_watts
+        assert 1 < later["power_watts"] < 2 * gpu.power_limit_watts
+        assert later["power_limit_watts"] == gpu.power_limit_watts
+        assert 0 < later["sm_clock_mhz"] <= gpu.max_clock_mhz
+        assert 0 < later["temperature_celsius"] < 120
 
 
 TUNED = ("single", "data_parallel", "ddp", "average_gradients", "pmap", "jit_sharding", "mirrored")
