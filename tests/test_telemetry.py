@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import fields, replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,6 +169,8 @@ def test_a_long_launch_keeps_few_samples_and_its_last_one(fake, clock, monkeypat
     found = recorder.record([])
     assert 10 <= len(found.seconds) <= 21
     assert (found.seconds[0], found.seconds[-1]) == (0.0, 1000.0)
+    gaps = [later - one for one, later in pairwise(found.seconds)]
+    assert len(set(gaps[:-1])) == 1  # up to the last sample
 
 
 def test_the_load_of_the_host_is_read_at_the_beginning_and_at_the_end(tmp_path, monkeypatch):
