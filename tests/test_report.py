@@ -337,7 +337,10 @@ def test_one_launch_shows_no_order():
 
 def test_cells_that_differ_in_what_matters_are_not_ranked_with_each_other():
     normalizes = {"normalizes": True}
-    for field, value in (("track", "tuned"), ("devices", 2), ("chosen_settings", {"a": True}), ("steps_per_call", 4)):
+    for field, value in (
+        *(("track", "tuned"), ("devices", 2), ("chosen_settings", {"a": True}), ("steps_per_call", 4)),
+        ("tolerances", "bf16_gradients"),
+    ):
         other = [
             dataclasses.replace(each, spec=dataclasses.replace(each.spec, framework="jax", **{field: value}))
             for each in gpu_cell("torch", 1.0, 1.1)
@@ -352,6 +355,22 @@ def test_cells_that_differ_in_what_matters_are_not_ranked_with_each_other():
         for each in others
     ]
     assert len(contrasts.groups(summary.summarize(mine + others), ())) == 2
+
+
+def test_the_fastest_variant_stands_for_its_strategy_and_was_chosen_from_among_all():
+    def pipeline(size, *seconds):
+        known = {"platform": "gpu", "options": {"split_size": size}, "variant": f"split_size={size}"}
+        return [
+            cell("torch", "pipeline", 2, launch=i, spec=known, block_seconds=((s,),)) for i, s in enumerate(seconds)
+        ]
+
+    ddp = [
+        cell("torch", "ddp", 2, launch=i, spec={"platform": "gpu"}, block_seconds=((s,),))
+        for i, s in enumerate((4.0, 4.1))
+    ]
+    group = only_group(pipeline(1, 9.0, 9.1) + pipeline(2, 1.0, 1.01) + pipeline(4, 5.0, 5.1) + ddp)
+    assert [each.options for each in group.cells] == ["split_size=2", ""]
+    assert group.pairs == 6  # of four cells
 
 
 def test_cells_that_are_one_program_are_an_a_a_test_and_widen_the_margin():

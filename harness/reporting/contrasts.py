@@ -33,7 +33,8 @@ class Twins:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Cells that may be ranked, the fastest first, and the verdict of the fastest over each of the others.
+    """Cells that may be ranked, the fastest first, and the verdict of the fastest over each of the others. The fastest
+    variant of a strategy stands for it.
 
     A verdict is None where the two were never launched on the same machine.
     """
@@ -41,6 +42,7 @@ class Group:
     cells: tuple[Cell, ...]
     verdicts: tuple[Verdict | None, ...]
     margin: float  # within which a difference is a tie
+    pairs: int  # of cells among which the fastest was found, variants included
 
     @property
     def best(self) -> Cell:
@@ -85,23 +87,29 @@ def _workload(spec: TrialSpec) -> tuple[str, str]:
 
 def groups(cells: Sequence[Cell], pairs: Sequence[Twins]) -> list[Group]:
     """The cells that may be ranked, in groups. All contrasts of a report are judged together."""
-    ordered = [sorted(group, key=lambda cell: -(cell.throughput or 0)) for group in _ranked_together(cells)]
+    ranked = [sorted(group, key=lambda cell: -(cell.throughput or 0)) for group in _ranked_together(cells)]
+    ordered = [_fastest_variants(group) for group in ranked]
     margins = [margin_of(group, pairs) for group in ordered]
     ratios = [[speed_ratio(group[0].timed, other.timed) for other in group[1:]] for group in ordered]
-    verdicts = iter(_judged(ratios, margins, pairs_of(ordered)))
+    pairs_in = [math.comb(len(group), 2) for group in ranked]
+    verdicts = iter(_judged(ratios, margins, sum(pairs_in)))
     return [
         Group(
             cells=tuple(group),
             verdicts=tuple(next(verdicts) if ratio else None for ratio in of_group),
             margin=margin,
+            pairs=number,
         )
-        for group, of_group, margin in zip(ordered, ratios, margins, strict=True)
+        for number, group, of_group, margin in zip(pairs_in, ordered, ratios, margins, strict=True)
     ]
 
 
-def pairs_of(groups: Sequence[Sequence[Cell]]) -> int:
-    """The number of pairs of cells that may be ranked: the fastest is chosen from among all."""
-    return sum(math.comb(len(group), 2) for group in groups)
+def _fastest_variants(ranked: Sequence[Cell]) -> list[Cell]:
+    """Of the variants of a strategy, as a sweep has them, the fastest. `ranked`: cells, the fastest first."""
+    found: dict[tuple[str, str], Cell] = {}
+    for cell in ranked:
+        found.setdefault((cell.spec.framework, cell.spec.strategy), cell)
+    return list(found.values())
 
 
 def _judged(ratios: Sequence[Sequence[Ratio | None]], margins: Sequence[float], family: int) -> Iterator[Verdict]:
@@ -148,4 +156,5 @@ def alike(one: Cell, other: Cell) -> bool:
 def _question(cell: Cell) -> tuple:
     spec = cell.spec
     normalized = naming.normalized_over(cell.first)
-    return (spec.track, spec.devices, normalized, spec.steps_per_call, repr(sorted(spec.chosen_settings.items())))
+    how = (spec.track, spec.devices, normalized, spec.steps_per_call, spec.tolerances)
+    return (*how, repr(sorted(spec.chosen_settings.items())))

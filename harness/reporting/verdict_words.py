@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.reporting import descriptions, naming
-from harness.reporting.contrasts import Group, Twins, pairs_of
+from harness.reporting.contrasts import Group, Twins
 from harness.reporting.formatting import conjunction, count, with_interval
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
@@ -117,7 +117,7 @@ def method(groups: Sequence[Group]) -> list[str]:
     judged = [verdict for group in groups for verdict in group.verdicts if verdict and verdict.ratio.degrees]
     if not judged:
         return []
-    number = pairs_of([group.cells for group in groups])
+    number = sum(group.pairs for group in groups)
     return [
         f"Brackets hold 95% intervals. Ratios are formed within rounds, and an order is claimed if p is below 5% after "
         f"Holm's adjustment for {count(number, 'pair')} of cells and the ratio is outside the margin (docs/method.md)."
