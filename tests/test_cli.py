@@ -289,7 +289,7 @@ def test_lists(what):
 
 
 def test_help_shows_examples_and_exit_codes():
-    codes = {"0", "1", "2", "3", "70", "129", "130", "143"}
+    codes = {"0", "1", "2", "3", "4", "70", "129", "130", "143"}
     assert codes <= set(re.findall(r"\b\d+\b", harness("--help").stdout))
     assert "--framework all" in harness("run", "--help").stdout
 

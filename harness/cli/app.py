@@ -21,7 +21,7 @@ from cyclopts.config import Env
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
-from harness.cli.commands import data, export, listings, plan, report, run, show
+from harness.cli.commands import compare, data, export, listings, plan, report, run, show
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -49,7 +49,8 @@ app = App(
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
-        f"usage; 3 this machine cannot run it; {os.EX_SOFTWARE} a defect of this program; 129, 130 and 143 interrupted."
+        "usage; 3 this machine cannot run it; 4 compare --fail-above found a slower cell; "
+        f"{os.EX_SOFTWARE} a defect of this program; 129, 130 and 143 interrupted."
     ),
 )
 for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
@@ -58,6 +59,7 @@ app.command(listings.list_choices, name="list")
 app.command(report.report)
 app.command(show.show)
 app.command(export.export)
+app.command(compare.compare)
 app.command(data.app)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -26,8 +27,19 @@ def write_parts(parts: Iterable[str]) -> None:
 
 
 def write_json(content: Any) -> None:
-    """Print data as one JSON document."""
-    write(json.dumps(content, indent=2))
+    """Print data as one JSON document. A number that is not finite becomes a text, as in results.jsonl."""
+    write(json.dumps(finite(content), indent=2, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    """The value with texts in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def fail(error: object, code: int) -> int:

@@ -16,11 +16,14 @@ from rich.text import Text
 from harness.spec.progress import Display
 from harness.spec.text import visible
 
-FOLDED = {"reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12, "planned on devices": 18}
+FOLDED = {
+    "reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12, "planned on devices": 18,
+    "cell": 20, "verdict": 12,
+}  # fmt: skip
 """Columns whose text may wrap, and how narrow they may get."""
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
-    *("strong scaling", "weak scaling", "training", "options"),
+    *("strong scaling", "weak scaling", "training", "options", "A", "B"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "devices")

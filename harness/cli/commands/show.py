@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -82,7 +81,7 @@ def files_of(run: Path) -> list[str]:
 
 
 def document(run: Path, results: Sequence[TrialResult], cells: Sequence[Cell]) -> dict[str, Any]:
-    """The run as plain data. A number that is not finite is a text, as in results.jsonl."""
+    """The run as plain data."""
     from harness.results.tidy_rows import launch_rows, launches
 
     rows = launch_rows(launches(results, run=run.resolve().name))
@@ -93,7 +92,7 @@ def document(run: Path, results: Sequence[TrialResult], cells: Sequence[Cell]) -
         "cells": [cell_facts(cell) for cell in cells],
         "launches": rows,
     }
-    return encodable(finite(found))
+    return encodable(found)
 
 
 def run_facts(results: Sequence[TrialResult]) -> dict[str, Any]:
@@ -127,14 +126,3 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
         "launches": len(cell.launches),
         "ok": len(cell.good),
     }
-
-
-def finite(value: Any) -> Any:
-    """The value with texts in place of numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

@@ -1,0 +1,113 @@
+"""Two runs, cell by cell: how many times as fast the second run is as the first, and what else differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.reporting.summary import Cell, summarize
+from harness.results.condition_rules import Difference, differences
+from harness.results.rates import launch_throughput
+from harness.results.rounds import speed_ratio
+from harness.spec import FAILURES, TrialResult
+from harness.statistics.intervals import geometric_mean
+from harness.statistics.ratios import Ratio, unpaired
+from harness.statistics.verdicts import Verdict, judge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One cell that has a speed in both runs. `verdict`: of the speed in B divided by that in A."""
+
+    before: Cell  # in A
+    after: Cell  # in B
+    verdict: Verdict
+    one_hold: bool  # whether only launches on the same machine, in one uninterrupted use, were divided
+    differs: tuple[Difference, ...]  # conditions that must match to pool launches: A's value, then B's
+    mismatches: tuple[Difference, ...]  # those among them that must match to divide two speeds
+
+    @property
+    def ratio(self) -> Ratio:
+        """The speed in B divided by that in A."""
+        return self.verdict.ratio
+
+    def slower_than(self, bound: float) -> bool:
+        """Whether the whole 95% interval of the ratio lies below `bound`. A single launch has no interval."""
+        return self.ratio.interval is not None and self.ratio.interval.high < bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two runs. Of a cell that has rows of several conditions, each row of B is compared with the most similar one of
+    A."""
+
+    cells: tuple[Compared, ...]
+    speedless: tuple[tuple[Cell, Cell], ...]  # in both runs, but without a speed in one of them
+    only_before: tuple[Cell, ...]
+    only_after: tuple[Cell, ...]
+
+    @property
+    def broken(self) -> tuple[Cell, ...]:
+        """The cells of B that failed, or whose losses are wrong, though they have a speed in A."""
+        return tuple(after for before, after in self.speedless if timed(before) and _failed(after))
+
+
+def timed(cell: Cell) -> list[TrialResult]:
+    """The launches of which the cell's speed is made; none where it has no speed."""
+    return [result for result in cell.good if result.block_seconds] if cell.estimate else []
+
+
+def speed(cell: Cell) -> float:
+    """Samples per second: the geometric mean of the launches, whose ratio is compared. Raises
+    statistics.StatisticsError for a cell without a speed."""
+    return geometric_mean([launch_throughput(result) for result in timed(cell)])
+
+
+def compare(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> Comparison:
+    """Compare the cells that two runs have in common."""
+    ours, theirs = summarize(before), summarize(after)
+    names = [{cell.spec.cell for cell in side} for side in (ours, theirs)]
+    pairs = [(_most_similar(cell, ours), cell) for cell in theirs if cell.spec.cell in names[0]]
+    both = [(a, b) for a, b in pairs if timed(a) and timed(b)]
+    ratios = [_ratio(timed(a), timed(b)) for a, b in both]
+    verdicts = judge([ratio for ratio, _ in ratios])
+    return Comparison(
+        cells=tuple(
+            _compared(a, b, verdict, one_hold=one_hold)
+            for (a, b), (_, one_hold), verdict in zip(both, ratios, verdicts, strict=True)
+        ),
+        speedless=tuple((a, b) for a, b in pairs if not (timed(a) and timed(b))),
+        only_before=tuple(cell for cell in ours if cell.spec.cell not in names[1]),
+        only_after=tuple(cell for cell in theirs if cell.spec.cell not in names[0]),
+    )
+
+
+def _failed(cell: Cell) -> bool:
+    return cell.status in (*FAILURES, "disagrees")
+
+
+def _most_similar(cell: Cell, others: Sequence[Cell]) -> Cell:
+    """The row of the same cell whose conditions differ least."""
+    same = [other for other in others if other.spec.cell == cell.spec.cell]
+    return min(same, key=lambda other: len(differences(other.first, cell.first, purpose="pool")))
+
+
+def _ratio(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> tuple[Ratio, bool]:
+    """B's speed over A's, and whether it is of launches in the same hold. Without a hold in common, all launches
+    count, and the ratio is also one of machines."""
+    ratio = speed_ratio(after, before)
+    if ratio is not None:
+        return ratio, True
+    sides = [[launch_throughput(result) for result in side] for side in (after, before)]
+    return unpaired(*sides), False
+
+
+def _compared(before: Cell, after: Cell, verdict: Verdict, *, one_hold: bool) -> Compared:
+    return Compared(
+        before=before,
+        after=after,
+        verdict=verdict,
+        one_hold=one_hold,
+        differs=tuple(differences(before.first, after.first, purpose="pool")),
+        mismatches=tuple(differences(before.first, after.first, purpose="divide")),
+    )
