@@ -18,7 +18,7 @@ import harness
 from harness.reporting import summary
 from harness.results import store
 from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS
-from harness.spec import Disturbance
+from harness.spec import Disturbance, GpuTelemetry, HostLoad, Telemetry
 
 PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/*/results.jsonl"))
 PAGE = ROOT / "docs" / "columns.md"
@@ -26,6 +26,7 @@ TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
 def written(folder, *results):
+    folder.mkdir(exist_ok=True)
     for result in results:
         store.append(folder, result)
     return folder
@@ -155,3 +156,46 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_the_package_loads_no_pandas_until_it_is_asked():
     code = "import sys, harness; assert not {'pandas', 'numpy', 'harness.results'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def sampled(starts, *gpus):
+    """A launch of two blocks of 2 s whose clock reads 100 s when the first one begins, and its samples."""
+    row = make_result(block_seconds=((2.0, 2.0), (2.5, 1.0)))
+    ranks = tuple(
+        replace(rank, timing=replace(rank.timing, block_starts=own, launch_seconds=launch))
+        for rank, own, launch in zip(row.ranks, starts, (4e-6, 5e-6), strict=True)
+        if rank.timing
+    )
+    host = (
+        HostLoad(load=1.0, cpu_seconds=0.0, steal_seconds=0.0),
+        HostLoad(load=3.0, cpu_seconds=50.0, steal_seconds=5.0),
+    )
+    telemetry = Telemetry(zero=100.0, seconds=(-1.0, 1.0, 5.0, 9.0), gpus=gpus, host=host)
+    return replace(row, ranks=ranks, telemetry=telemetry, run=replace(row.run, telemetry="on"))
+
+
+STARTS = ((100.0, 104.0), (100.5, 104.5))
+
+
+def test_samples_within_the_timed_blocks_become_means(tmp_path):
+    one = GpuTelemetry(uuid="a", sm_clock_mhz=(1, 1500, 1700, 1), power_watts=(9.0, 600.0, 700.0, 9.0))
+    two = GpuTelemetry(uuid="b", sm_clock_mhz=(1, 1600, 1600, 1), temperature_celsius=(99, 50, 60, 99))
+    frame = harness.load(written(tmp_path, sampled(STARTS, one, two)))
+    (row,) = frame.to_dict("records")
+    assert (row["sm_clock_mhz"], row["power_watts"], row["temperature_celsius"]) == (1600.0, 650.0, 60.0)
+    assert (row["steal_percent"], row["host_load"], row["telemetry"]) == (10.0, 3.0, "on")
+    assert row["host_launch_seconds"] == 5e-6
+    assert frame[["joules_per_sample", "at_power_limit"]].isna().all(axis=None)  # the window is short, no reasons
+
+
+def test_blocks_start_when_their_first_rank_did(tmp_path):
+    written(tmp_path / "a", sampled(STARTS))
+    assert harness.load(tmp_path / "a", blocks=True)["start"].tolist() == [0.0, 4.0]
+    written(tmp_path / "b", make_result(block_seconds=((2.0, 2.0), (2.5, 1.0))))
+    assert harness.load(tmp_path / "b", blocks=True)["start"].isna().all()
+
+
+def test_the_twin_of_a_cell_is_told_from_it(tmp_path):
+    frame = harness.load(written(tmp_path, make_result(), make_result(spec=make_spec(twin=True))))
+    assert frame["twin"].tolist() == [False, True]
+    assert frame["cell"].nunique() == 2

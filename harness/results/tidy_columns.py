@@ -5,11 +5,20 @@ A column is declared here and nowhere else. docs/usage.md shows the same list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from harness.results import rates
+from harness.results.telemetry_summary import (
+    Summary,
+    highest_load,
+    share_at_power_limit,
+    steal_percent,
+    summarize,
+)
 from harness.spec import TrialResult, optimizers
 
 Row = TypeVar("Row")
@@ -47,6 +56,11 @@ class Launch:
         timed = self.status == "ok" and self.result.block_seconds
         return rates.counted_seconds(self.result) if timed else []
 
+    @cached_property
+    def gpus_in_blocks(self) -> Summary:
+        """What its GPUs did in the timed blocks; empty if nothing was sampled."""
+        return summarize(self.result) or Summary()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -54,6 +68,7 @@ class Block:
 
     launch: Launch
     number: int  # from 0
+    start: float | None  # seconds from the start of the first block; None: not recorded
     seconds: float  # of its slowest rank
     bare_seconds: float | None  # of the block of the bare loop with the same number
     counts: bool  # towards the throughput
@@ -66,6 +81,27 @@ def _throughput(launch: Launch) -> float | None:
 def _step_seconds(launch: Launch) -> float | None:
     seconds = launch.counted_seconds
     return sum(seconds) / (launch.result.steps_per_block * len(seconds)) if seconds else None
+
+
+def _sm_clock(launch: Launch) -> float | None:
+    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.sm_clock_mhz])
+
+
+def _power(launch: Launch) -> float | None:
+    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.power_watts])
+
+
+def _temperature(launch: Launch) -> float | None:
+    known = [gpu.temperature_celsius for gpu in launch.gpus_in_blocks.gpus]
+    return max((each for each in known if each is not None), default=None)
+
+
+def _at_power_limit(launch: Launch) -> float | None:
+    return share_at_power_limit([launch.gpus_in_blocks])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _parity_error(launch: Launch) -> float | None:
@@ -94,6 +130,7 @@ IDENTITY: tuple[Column[Launch], ...] = (
     Column(
         "global_batch", int, "samples", "samples of one step on all devices", lambda at: at.result.spec.global_batch
     ),
+    Column("twin", bool, "", "whether it repeats another cell, as an A/A test", lambda at: at.result.spec.twin),
     Column("precision", str, "", "number format of the timed program", lambda at: at.result.spec.precision),
     Column("protocol", str, "", "timing protocol", lambda at: at.result.spec.protocol_name),
     Column("launch", int, "", "number of the launch, from 0; the round", lambda at: at.result.spec.launch),
@@ -132,6 +169,27 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
         lambda at: max(at.result.peak_bytes, default=None),
     ),
     Column("peak_kind", str, "", "whether that is memory of a device or a process", lambda at: at.result.peak_kind),
+    Column(
+        "host_launch_seconds", float, "s", "the host launching one tiny operation, slowest rank",
+        lambda at: max((each.launch_seconds for each in at.result.timings if each.launch_seconds), default=None),
+    ),
+    Column("telemetry", str, "", "on, off; empty: not recorded", lambda at: at.result.run.telemetry),
+    Column("sm_clock_mhz", float, "MHz", "of a GPU in the timed blocks, mean of all samples", _sm_clock),
+    Column("power_watts", float, "W", "of a GPU in the timed blocks, mean of all samples", _power),
+    Column("temperature_celsius", float, "°C", "of the hottest GPU in the timed blocks", _temperature),
+    Column("at_power_limit", float, "0 to 1", "share of these samples with clocks lowered for power", _at_power_limit),
+    Column(
+        "joules_per_sample", float, "J", "of all GPUs in the timed blocks",
+        lambda at: at.gpus_in_blocks.joules_per_sample,
+    ),
+    Column(
+        "steal_percent", float, "%", "time of all cores that the hypervisor took",
+        lambda at: steal_percent(at.result.telemetry) if at.result.telemetry else None,
+    ),
+    Column(
+        "host_load", float, "processes", "load of the host, a mean of one minute",
+        lambda at: highest_load(at.result.telemetry) if at.result.telemetry else None,
+    ),
     Column("parity_error", float, "relative", "worst error in the parity gate", _parity_error),
     Column("test_accuracy", float, "0 to 1", "of a training, after its last epoch", _test_accuracy),
     Column(
@@ -173,6 +231,7 @@ BLOCK_COLUMNS: tuple[Column[Block], ...] = (
     Column("block", int, "", "number of the block, from 0", lambda block: block.number),
     Column("counts", bool, "", "whether it enters the throughput of its launch", lambda block: block.counts),
     Column("steps", int, "steps", "steps in the block", lambda block: block.launch.result.steps_per_block),
+    Column("start", float, "s", "when it began on its first rank, from the first block", lambda block: block.start),
     Column("seconds", float, "s", "its time on the slowest rank", lambda block: block.seconds),
     Column("bare_seconds", float, "s", "the bare loop's block of the same number", lambda block: block.bare_seconds),
 )

@@ -9,6 +9,7 @@ from harness.results import disagreeing, rates
 from harness.results.pooling import Pool, pools
 from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS, Block, Launch
 from harness.spec import TrialResult
+from harness.spec.telemetry import timed_blocks
 
 Row = dict[str, Any]
 
@@ -41,6 +42,14 @@ def _blocks(launch: Launch) -> Iterator[Block]:
     seconds = rates.slowest_rank(launch.result.block_seconds)
     bare: list[float | None] = [*rates.slowest_rank(launch.result.bare_block_seconds)]
     bare += [None] * len(seconds)
+    starts = [start for start, _ in timed_blocks(launch.result.timings)]
     skipped = len(seconds) - len(launch.counted_seconds)
     for number, each in enumerate(seconds):
-        yield Block(launch=launch, number=number, seconds=each, bare_seconds=bare[number], counts=number >= skipped)
+        yield Block(
+            launch=launch,
+            number=number,
+            start=starts[number] - starts[0] if starts else None,
+            seconds=each,
+            bare_seconds=bare[number],
+            counts=number >= skipped,
+        )
