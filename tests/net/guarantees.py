@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import faults_25
+import of_comparisons
 import of_definitions
 import of_processes
 import of_records
@@ -21,7 +22,7 @@ LAST_RUN = Path(__file__).parent / "last_run.json"
 
 SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
     each.TITLE: each.GUARANTEES
-    for each in (of_processes, of_records, of_the_gate, of_timed_programs, of_workers, of_definitions)
+    for each in (of_processes, of_records, of_the_gate, of_timed_programs, of_workers, of_definitions, of_comparisons)
 }
 GUARANTEES = tuple(guarantee for part in SUBJECTS.values() for guarantee in part)
 
