@@ -1,4 +1,4 @@
-"""A record that somebody has altered, or that is damaged: `report` makes a report of it or says in one line why not."""
+"""A record that somebody has altered, or that is damaged: commands use it or say in one line why not."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from refusals import names, refused
 from scenes import SCENES
 
 from harness.cli import screen
-from harness.reporting import document, figures, markdown, plots, summary, training
+from harness.cli.commands import compare, export, show
+from harness.cli.output import finite
+from harness.reporting import document, figures, markdown, plots, run_comparison, summary, training
 from harness.reporting.model import Figure, Paragraph, Report, walk
 from harness.reporting.plots import style
 from harness.reporting.tables import epochs_table
-from harness.results import merging, store
+from harness.results import merging, store, tidy
 from harness.session.command import Finished
+from harness.spec import TrialResult
 from harness.spec.errors import UsageError
 
 ALTERATIONS = 400
@@ -83,6 +86,21 @@ def altered(row: dict[str, Any], place: tuple, new: Any) -> dict[str, Any]:
     return row
 
 
+def data_of(folder: Path, results: list[TrialResult]) -> None:
+    """Shows, exports and compares these rows as the commands do."""
+    cells = summary.summarize(results)
+    json.dumps(finite(show.document(folder, results, cells)), allow_nan=False).encode()
+    show.show(folder)
+    for content in (export.CONTENT["--csv"], export.CONTENT["--latex"]):
+        assert not set("\x00\x1b\u202e\u2066") & set(content(folder, results).decode())
+    tidy.of_blocks(results, run="run")
+    found = run_comparison.compare(results, results)
+    assert all(cell.ratio.value > 0 for cell in found.cells)
+    json.dumps(finite(compare.document(found, 0.97)), allow_nan=False).encode()
+    if found.cells:
+        compare.show(folder, folder, found)
+
+
 def report_of(folder: Path, rows: list[dict[str, Any]]) -> Report | str:
     """What `report` and `run --resume` say of these rows, without drawing; or why they are refused, in one line."""
     path = folder / store.RESULTS
@@ -98,6 +116,7 @@ def report_of(folder: Path, rows: list[dict[str, Any]]) -> Report | str:
     assert not set("\x00\x1b\u202e\u2066") & set(text)
     epochs_table.table(training.trained(cells))
     screen.show(results, folder)
+    data_of(folder, results)
     assert Finished(results=results, folder=folder).exit_code in (0, 1, 2)
     return made
 

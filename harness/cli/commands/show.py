@@ -68,8 +68,8 @@ def facts(run: Path, results: Sequence[TrialResult]) -> list[tuple[str, str]]:
         ("run", str(run)),
         *(("command", each) for each in dict.fromkeys(provenance.command(result.run) for result in results)),
         *machine,
-        ("preset", ", ".join(dict.fromkeys(result.run.preset for result in results))),
-        ("launches", f"{len(results)} of {planned(results)} planned: {ended}"),
+        ("preset", ", ".join(filter(None, dict.fromkeys(result.run.preset for result in results)))),
+        ("launches", f"{len(results)} of {planned(results) or 'an unknown number'} planned: {ended}"),
         ("files", ", ".join(files_of(run))),
     ]
 
