@@ -153,8 +153,15 @@ def test_what_is_no_run_is_refused(tmp_path):
         harness.load()
 
 
-def test_the_package_loads_no_pandas_until_it_is_asked():
-    code = "import sys, harness; assert not {'pandas', 'numpy', 'harness.results'} & sys.modules.keys()"
+@pytest.mark.parametrize(
+    ("module", "not_yet"),
+    [
+        ("harness", {"pandas", "numpy", "harness.results"}),
+        ("harness.cli.app", {"pandas", "scipy", "harness.results.store", "harness.reporting.summary"}),
+    ],
+)
+def test_what_only_some_commands_need_is_not_loaded_before(module, not_yet):
+    code = f"import sys, {module}; found = {not_yet} & sys.modules.keys(); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 
 from harness import whole_files
 from harness.cli.output import write
-from harness.results import store
 from harness.spec import TrialResult
 from harness.spec.errors import UsageError
 
@@ -47,6 +46,8 @@ def export(
     parquet
         A file for the same rows as --csv. Needs pyarrow.
     """
+    from harness.results import store
+
     files = {"--csv": csv, "--latex": latex, "--parquet": parquet}
     given = {flag: path for flag, path in files.items() if path is not None}
     check_files(run, given)
@@ -62,6 +63,8 @@ def export(
 
 def check_files(run: Path, given: Mapping[str, Path]) -> None:
     """Raises UsageError for files that cannot be written as asked, before anything is read or written."""
+    from harness.results import store
+
     if not given:
         raise UsageError(f"export {run}: names no file to write; give {', '.join(CONTENT)}, or several of them")
     if given.get("--parquet") == STANDARD_OUTPUT:
