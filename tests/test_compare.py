@@ -89,6 +89,17 @@ def test_runs_without_a_common_hold_are_compared_and_marked(compared):
     assert (cell["verdict"], cell["same_hold"], cell["ratio"]) == ("slower", False, pytest.approx(0.5))
 
 
+def test_only_launches_of_a_common_hold_are_divided_and_shown(compared):
+    elsewhere = launches(4.0, 5.0, 6.0, run=A_RUN, machine=THERE)
+    elsewhere = [replace(each, spec=replace(each.spec, launch=each.spec.launch + 5)) for each in elsewhere]
+    code, found = compared([*launches(*BEFORE, run=A_RUN), *elsewhere], launches(*slower(0.1)), "3%")
+    (cell,) = found["cells"]
+    assert code == 4
+    assert (cell["launches_a"], cell["launches_b"], cell["launches_left_out"]) == (5, 5, 3)
+    assert (cell["ratio"], cell["same_hold"]) == (pytest.approx(0.9), True)
+    assert cell["throughput_b"] / cell["throughput_a"] == pytest.approx(cell["ratio"])
+
+
 @pytest.mark.parametrize(
     ("drop", "bound", "code"),
     [

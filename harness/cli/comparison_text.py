@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.reporting.formatting import count, number
-from harness.reporting.run_comparison import Compared, Comparison, speed
+from harness.reporting.run_comparison import Compared, Comparison
 from harness.reporting.summary import Cell
 from harness.statistics.verdicts import Verdict
 
@@ -32,8 +32,7 @@ def _row(cell: Compared, *, in_full: bool) -> list[str]:
     spec = cell.after.spec
     return [
         f"{spec.workload} {spec.size}: {cell.after.title}" if in_full else cell.after.title,
-        number(speed(cell.before)),
-        number(speed(cell.after)),
+        *map(number, cell.speeds),
         f"{cell.ratio.value:.3f}",
         _interval(cell),
         words(cell.verdict),
@@ -72,6 +71,9 @@ def differences(found: Comparison) -> Iterator[str]:
             f"In {_names(apart, of=found)}, A and B have no hold in common (one uninterrupted use of one machine), so "
             "these ratios are also of machines, or of one machine at different times."
         )
+    if left_out := sum(cell.left_out for cell in found.cells):
+        launches = count(left_out, "launch", "launches")
+        yield f"{launches} of A and B left out: the other run has none of the same cell in the same hold."
 
 
 def _different(cell: Compared) -> Iterator[tuple[str, str]]:

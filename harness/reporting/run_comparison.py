@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from harness.reporting.summary import Cell, summarize
 from harness.results.condition_rules import Difference, differences
 from harness.results.rates import launch_throughput
-from harness.results.rounds import speed_ratio
+from harness.results.rounds import hold_of, round_of, speed_ratio
 from harness.spec import FAILURES, TrialResult
 from harness.statistics.intervals import geometric_mean
 from harness.statistics.ratios import Ratio, unpaired
 from harness.statistics.verdicts import Verdict, judge
+
+Launches = Sequence[TrialResult]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +23,9 @@ class Compared:
 
     before: Cell  # in A
     after: Cell  # in B
+    divided: tuple[Launches, Launches]  # the launches of A and of B whose speeds were divided
     verdict: Verdict
-    one_hold: bool  # whether only launches on the same machine, in one uninterrupted use, were divided
+    one_hold: bool  # whether these were made on the same machine, in one uninterrupted use
     differs: tuple[Difference, ...]  # conditions that must match to pool launches: A's value, then B's
     mismatches: tuple[Difference, ...]  # those among them that must match to divide two speeds
 
@@ -30,6 +33,17 @@ class Compared:
     def ratio(self) -> Ratio:
         """The speed in B divided by that in A."""
         return self.verdict.ratio
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """Samples per second in A and in B: geometric means, whose ratio is the ratio."""
+        before, after = ([launch_throughput(result) for result in side] for side in self.divided)
+        return geometric_mean(before), geometric_mean(after)
+
+    @property
+    def left_out(self) -> int:
+        """How many timed launches of A and B were not divided, because the other run has none in their hold."""
+        return len(timed(self.before)) + len(timed(self.after)) - sum(map(len, self.divided))
 
     def slower_than(self, bound: float) -> bool:
         """Whether the whole 95% interval of the ratio lies below `bound`. A single launch has no interval."""
@@ -57,24 +71,18 @@ def timed(cell: Cell) -> list[TrialResult]:
     return [result for result in cell.good if result.block_seconds] if cell.estimate else []
 
 
-def speed(cell: Cell) -> float:
-    """Samples per second: the geometric mean of the launches, whose ratio is compared. Raises
-    statistics.StatisticsError for a cell without a speed."""
-    return geometric_mean([launch_throughput(result) for result in timed(cell)])
-
-
 def compare(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> Comparison:
     """Compare the cells that two runs have in common."""
     ours, theirs = summarize(before), summarize(after)
     names = [{cell.spec.cell for cell in side} for side in (ours, theirs)]
     pairs = [(_most_similar(cell, ours), cell) for cell in theirs if cell.spec.cell in names[0]]
     both = [(a, b) for a, b in pairs if timed(a) and timed(b)]
-    ratios = [_ratio(timed(a), timed(b)) for a, b in both]
-    verdicts = judge([ratio for ratio, _ in ratios])
+    divided = [_divided(timed(a), timed(b)) for a, b in both]
+    verdicts = judge([_ratio(*each) for each in divided])
     return Comparison(
         cells=tuple(
-            _compared(a, b, verdict, one_hold=one_hold)
-            for (a, b), (_, one_hold), verdict in zip(both, ratios, verdicts, strict=True)
+            _compared(a, b, launches, verdict)
+            for (a, b), launches, verdict in zip(both, divided, verdicts, strict=True)
         ),
         speedless=tuple((a, b) for a, b in pairs if not (timed(a) and timed(b))),
         only_before=tuple(cell for cell in ours if cell.spec.cell not in names[1]),
@@ -92,22 +100,31 @@ def _most_similar(cell: Cell, others: Sequence[Cell]) -> Cell:
     return min(same, key=lambda other: len(differences(other.first, cell.first, purpose="pool")))
 
 
-def _ratio(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> tuple[Ratio, bool]:
-    """B's speed over A's, and whether it is of launches in the same hold. Without a hold in common, all launches
-    count, and the ratio is also one of machines."""
+def _divided(before: Launches, after: Launches) -> tuple[Launches, Launches]:
+    """The launches of two cells whose speeds are divided: those in the same rounds; else those in the same holds; else
+    all, and then the ratio is also one of machines."""
+    for key in (round_of, hold_of):
+        both = {key(result) for result in before} & {key(result) for result in after}
+        if both:
+            ours, theirs = ([result for result in side if key(result) in both] for side in (before, after))
+            return ours, theirs
+    return before, after
+
+
+def _ratio(before: Launches, after: Launches) -> Ratio:
+    """B's speed over A's."""
     ratio = speed_ratio(after, before)
-    if ratio is not None:
-        return ratio, True
-    sides = [[launch_throughput(result) for result in side] for side in (after, before)]
-    return unpaired(*sides), False
+    return ratio or unpaired(*([launch_throughput(result) for result in side] for side in (after, before)))
 
 
-def _compared(before: Cell, after: Cell, verdict: Verdict, *, one_hold: bool) -> Compared:
+def _compared(before: Cell, after: Cell, divided: tuple[Launches, Launches], verdict: Verdict) -> Compared:
+    holds = [{hold_of(result) for result in side} for side in divided]
     return Compared(
         before=before,
         after=after,
+        divided=divided,
         verdict=verdict,
-        one_hold=one_hold,
+        one_hold=holds[0] == holds[1],
         differs=tuple(differences(before.first, after.first, purpose="pool")),
         mismatches=tuple(differences(before.first, after.first, purpose="divide")),
     )

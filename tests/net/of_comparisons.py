@@ -55,7 +55,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="the first run is divided by the second if they were on different machines",
-                edits=((COMPARISON, "for side in (after, before)]", "for side in (before, after)]"),),
+                edits=((COMPARISON, "for side in (after, before)))", "for side in (before, after)))"),),
                 tests=("test_compare::test_runs_without_a_common_hold_are_compared_and_marked",),
             ),
             Break(

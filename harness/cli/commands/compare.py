@@ -121,16 +121,15 @@ def document(found: Comparison, bound: float | None) -> dict[str, Any]:
 
 def facts(cell: Compared, bound: float | None) -> dict[str, Any]:
     """One cell as plain data. `p` is adjusted by Holm's method; `needed` are launches that would resolve the ratio."""
-    from harness.reporting.run_comparison import speed, timed
-
     verdict, interval = cell.verdict, cell.ratio.interval
     return {
         "cell": cell.after.spec.cell,
         "title": cell.after.title,
-        "launches_a": len(timed(cell.before)),
-        "launches_b": len(timed(cell.after)),
-        "throughput_a": speed(cell.before),
-        "throughput_b": speed(cell.after),
+        "launches_a": len(cell.divided[0]),
+        "launches_b": len(cell.divided[1]),
+        "launches_left_out": cell.left_out,
+        "throughput_a": cell.speeds[0],
+        "throughput_b": cell.speeds[1],
         "ratio": cell.ratio.value,
         "interval": asdict(interval) if interval else None,
         "pairs": cell.ratio.pairs,
