@@ -584,6 +584,8 @@ HOSTILE: list[tuple[str, Any]] = [
     ("ranks.0.timing.block_starts", [-1.0, 1.0]),
     ("ranks.0.timing.block_starts", [1.0, "Infinity"]),
     ("ranks.0.timing.block_starts", [1.0, "NaN"]),
+    ("wall_seconds", -1.0),
+    ("wall_seconds", "Infinity"),
     ("ranks.0.timing.step_seconds", [1.0]),
     ("ranks.0.timing.call_seconds", [1.0]),
     ("ranks.0.timing.launch_seconds", -1.0),

@@ -405,6 +405,9 @@ def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypa
     found = {(result.spec.strategy, result.spec.launch): result.status for result in run.measure_all()}
     assert found.pop(("single", 1)) == "pending"
     assert set(found.values()) == {"ok"}
+    # the clock stands still but for these launches
+    walls = {(result.spec.strategy, result.spec.launch): result.wall_seconds for result in run.rows.results}
+    assert walls == {("single", 0): 100, ("single", 1): None, ("replicated", 0): 10, ("replicated", 1): 10}
 
 
 def test_another_machine_is_named_with_what_it_has():

@@ -54,6 +54,7 @@ class Outcome:
     cores: int = 0  # CPU cores that each process may use
     disturbances: tuple[Disturbance, ...] = ()  # what may have slowed it down
     telemetry: Telemetry | None = None  # of its devices; None: not sampled
+    wall_seconds: float | None = None  # of the phase that measures, start-up included; None: another phase
 
 
 class Running(Protocol):

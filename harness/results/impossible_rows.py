@@ -98,9 +98,9 @@ def _timings(result: TrialResult) -> str:
     if any(not _is_series(timing) for timing in timings):
         return "step_seconds and call_seconds must be of the same calls, each at least 0 and finite"
     others = [each for timing in timings for each in (timing.first_step_seconds, timing.launch_seconds)]
-    others += [rank.build_seconds for rank in result.ranks]
+    others += [result.wall_seconds, *(rank.build_seconds for rank in result.ranks)]
     if any(each is not None and not 0 <= each <= SECONDS[1] for each in others):
-        return "first_step_seconds, launch_seconds and build_seconds must be at least 0, and finite"
+        return "first_step_seconds, launch_seconds, build_seconds and wall_seconds must be at least 0, and finite"
     for span in (span for timing in timings for span in timing.spans):
         if not 0 <= span.start <= span.end <= SECONDS[1] or span.stage < 0 or span.micro_batch < 0:
             return "spans: each must end after its start, and nothing in it may be below 0"

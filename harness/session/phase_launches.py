@@ -78,9 +78,12 @@ class PhaseLaunches:
         planned = self._launch(spec, "training") if spec.training else self._launch(spec, "timing", reference=curve)
         stop = threading.Event()
         with self._guard.watching(spec.devices, stop) as watch:
+            began = time.monotonic()
             outcome = self._run(planned, stop)
+            seconds = time.monotonic() - began
         timings = [answer.timing for answer in outcome.answers if answer.timing is not None]
-        return replace(outcome, disturbances=watch.found, telemetry=watch.telemetry(timings))
+        measured = watch.telemetry(timings)
+        return replace(outcome, disturbances=watch.found, telemetry=measured, wall_seconds=seconds)
 
     def _run_unless_lost(self, planned: Launch, stop: threading.Event | None) -> Outcome:
         """Launch a phase. Raises MachineUnfit if it fails and a GPU is lost."""

@@ -46,7 +46,7 @@ class Rows:
         """
         row = self.without_launch(spec, status=outcome.status, reason=outcome.reason, cause=outcome.cause)
         row = replace(row, traceback=outcome.traceback, conditions=conditions.found(planned, outcome))
-        row = replace(row, telemetry=outcome.telemetry)
+        row = replace(row, telemetry=outcome.telemetry, wall_seconds=outcome.wall_seconds)
         if row.status == "ok" and (reason := conditions.unequal_ranks(outcome.answers)):
             return replace(row, status="crashed", reason=reason, cause=Cause(kind="unequal_ranks"))
         return row

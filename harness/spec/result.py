@@ -54,6 +54,9 @@ class TrialResult:
     golden_by: CurveReference = ""  # "": there are none, or an earlier version wrote the row, where NumPy computed them
     ranks: tuple[RankResult, ...] = ()  # in rank order
     telemetry: Telemetry | None = None  # None: --telemetry off, no launch, or an earlier version wrote the row
+    # of the launch's timing phase or training as the parent saw it, start-up included; None: it was not launched, or an
+    # earlier version wrote the row
+    wall_seconds: float | None = None
     unit: str = "sample"
     conditions: Conditions = field(default_factory=Conditions)
     described: Described = field(default_factory=Described)
