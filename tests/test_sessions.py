@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
 from harness.results import json_lines, proof_store, store
-from harness.session import budget, command, measuring, phase_launches, proofs, references
+from harness.session import budget, command, measuring, phase_launches, proofs, references, rounds
 from harness.spec import Cause, Gpu, Hardware, registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -388,7 +390,7 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     assert result.status == ("ok" if "timing" in phases else "pending")
 
 
-def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypatch):
+def test_a_round_begins_if_it_fits_and_one_that_never_fits_goes_cell_by_cell(tmp_path, fakes, monkeypatch):
     known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
     plan = make_plan(Request(**known, launches=2), make_machine())
     now, local = [0.0], phase_launches.launch
@@ -400,14 +402,67 @@ def test_a_short_launch_fits_where_a_long_one_does_not(tmp_path, fakes, monkeypa
     monkeypatch.setattr(phase_launches, "launch", last)
     set_clock(monkeypatch, lambda: now[0])
     intent = store.Intent(plan=plan, command="", started="")
-    # two proofs of 10 s and the first launches of both end after 130 s
-    run = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=225)
-    found = {(result.spec.strategy, result.spec.launch): result.status for result in run.measure_all()}
-    assert found.pop(("single", 1)) == "pending"
-    assert set(found.values()) == {"ok"}
-    # the clock stands still but for these launches
-    walls = {(result.spec.strategy, result.spec.launch): result.wall_seconds for result in run.rows.results}
-    assert walls == {("single", 0): 100, ("single", 1): None, ("replicated", 0): 10, ("replicated", 1): 10}
+
+    def measured(seconds, finished=()):
+        """The rows of a session of so many seconds that were measured, and the seconds that each of them took."""
+        run = measuring.Session(
+            intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=seconds, finished=finished
+        )
+        rows = [row for row in run.measure_all() if row.status == "ok"]
+        return rows, {(row.spec.strategy, row.spec.launch): row.wall_seconds for row in rows}
+
+    first = {("single", 0): 100, ("replicated", 0): 10}
+    # two proofs of 10 s and the first round end after 130 s; the second round would take 110 s
+    assert measured(225)[1] == first
+    rows, found = measured(245)
+    assert found == first | {("single", 1): 100, ("replicated", 1): 10}
+    # how long they take is known from the first session, and 60 s are too few for any round
+    left = [row for row in rows if row.spec.launch == 0]
+    assert measured(60, left)[1] == first | {("replicated", 1): 10}
+    assert measured(111, left)[1] == found
+
+
+class Told(PlainDisplay):
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def done(self, text, status):
+        self.notes += [text] if status == "note" else []
+
+
+@pytest.mark.parametrize(
+    ("launches", "seconds", "at_most", "known", "begun", "told"),
+    [
+        (3, math.inf, math.inf, {}, [0, 1, 2], []),
+        (3, 100.0, 100.0, {}, [0, 1, 2], []),  # nothing is known, and no time passes
+        (3, 45.0, 45.0, {"ddp": 10.0, "fsdp": 30.0}, [0], ["0.7", "0.8", "0 more"]),
+        (3, 90.0, 90.0, {"ddp": 10.0}, [0, 1, 2], ["0.3", "1.5", "2 more"]),  # the unknown cell as the known one
+        (3, 30.0, 90.0, {"ddp": 10.0, "fsdp": 30.0}, [], ["0.7", "0.5"]),  # a later session has more time
+        (3, 30.0, 40.0, {"ddp": 10.0, "fsdp": 30.0}, [0], ["0.7", "0.5"]),
+        (1, 30.0, 90.0, {"ddp": 10.0, "fsdp": 30.0}, [0], ["0.7", "0.5"]),
+    ],
+)
+def test_rounds_begin_as_the_budget_allows_and_are_told(monkeypatch, launches, seconds, at_most, known, begun, told):
+    now = [0.0]
+    set_clock(monkeypatch, lambda: now[0])
+    trials = [make_spec(strategy=name, launch=launch) for launch in range(launches) for name in ("ddp", "fsdp")]
+    earlier = [
+        make_result(spec=make_spec(strategy=name), wall_seconds=longest * share)
+        for name, longest in known.items()
+        for share in (0.5, 1.0)
+    ]
+    proved: Any = SimpleNamespace(get=lambda spec: make_result(spec=spec))
+    display = Told()
+    this = rounds.Rounds(budget.Budget(seconds, earlier), proved, launches=launches, at_most=at_most, display=display)
+    found = []
+    for trials_of_round in this.that_fit(trials):
+        assert {spec.strategy for spec in trials_of_round} == {"ddp", "fsdp"}
+        found.append(trials_of_round[0].launch)
+        now[0] += sum(known.values()) if len(known) == 2 else 0.0
+    assert found == begun
+    assert len(display.notes) == launches
+    names(display.notes[0], f"1 of {launches}", *told)
 
 
 def test_another_machine_is_named_with_what_it_has():

@@ -29,6 +29,7 @@ from harness.session.device_references import DeviceReferences
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
+from harness.session.rounds import Rounds
 from harness.session.rows import Rows, why_ended
 from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, UsageError
@@ -57,7 +58,7 @@ class Session:
         guard = guard or DeviceGuard((), mode="off", folder=folder, display=display)
         self.hardware = machine_record.hardware(machine)
         self.scratch = Scratch()
-        self.budget = Budget(budget_seconds)
+        self.budget = Budget(budget_seconds, finished)
         data = Path(intent.data) if intent.data else None
         self.references = References(self.scratch.folder, data=data, display=display)
         self.rows = Rows(
@@ -103,29 +104,25 @@ class Session:
         """All steps of a session in their order. Each step passes on the trials that can still be measured."""
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
             self.references.prepare(spec)
-        possible = self._skip_impossible(trials)
+            check_init_from(spec)
+        possible = self.rows.skip(trials, why=self.references.impossible)
         unproved = [spec for spec in first_of_each_computation(possible) if not self._reuse_proof(spec)]
         self._compute_references(unproved, possible)
         ready = self._drop_without_reference(possible)
-        self._record_idle()
+        self.rows.add_idle(self.plan)
         computations = {spec.computation for spec in ready}
         self._prove([spec for spec in unproved if spec.computation in computations])
-        for spec in ready:
-            phase = "training" if spec.training else "timing"
-            if self.proofs.get(spec) and self.budget.allows(phase, spec):
-                self._measure(spec)
+        self._measure_by_rounds(ready, at_most=self.budget.seconds if unproved else self.budget.left())
         self._give_up(ready, OUT_OF_TIME, Cause(kind="not_begun"), status="pending")
 
-    def _skip_impossible(self, trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-        """Write rows for trials that cannot train on their samples; returns the others."""
-        impossible = set()
-        for spec in trials:
-            check_init_from(spec)
-            if reason := self.references.impossible(spec):
-                cause = Cause(kind="not_applicable")
-                self.rows.add(self.rows.without_launch(spec, status="skipped", reason=reason, cause=cause))
-                impossible.add(spec.computation)
-        return [spec for spec in trials if spec.computation not in impossible]
+    def _measure_by_rounds(self, trials: Sequence[TrialSpec], *, at_most: float) -> None:
+        """Measure what was proved, as far as there is time. `at_most`: seconds that a session can have for a round."""
+        rounds = Rounds(self.budget, self.proofs, launches=self.plan.launches, at_most=at_most, display=self.display)
+        for trials_of_round in rounds.that_fit(trials):
+            for spec in trials_of_round:
+                phase = "training" if spec.training else "timing"
+                if self.proofs.get(spec) and self.budget.allows(phase, spec):
+                    self._measure(spec)
 
     def _reuse_proof(self, spec: TrialSpec) -> bool:
         """Take over the proof of an earlier session, if it still counts."""
@@ -153,14 +150,6 @@ class Session:
                 reason, cause = failure.reason, failure.cause
                 self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, cause=cause))
         return [spec for spec in trials if spec.computation not in failures]
-
-    def _record_idle(self) -> None:
-        """Write rows for the trials that the plan does not launch."""
-        for trial in self.plan.trials:
-            if trial.status != "planned" and not self.rows.has(trial.spec):
-                cause = Cause(kind="no_framework" if trial.status == "unavailable" else "not_applicable")
-                row = self.rows.without_launch(trial.spec, status=trial.status, reason=trial.reason, cause=cause)
-                self.rows.add(row)
 
     def _prove(self, specs: list[TrialSpec]) -> None:
         """Run the parity phases of these cells, as far as there is time."""
@@ -239,7 +228,7 @@ class Session:
 
     def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status = "killed") -> None:
         """Write a row for every trial that has none yet, also for those that the plan does not launch."""
-        self._record_idle()
+        self.rows.add_idle(self.plan)
         for spec in specs:
             if not self.rows.has(spec):
                 proof = self.proofs.get(spec)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness import workloads
 from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
+from harness.planning.plan import Plan
 from harness.results import store
 from harness.session import conditions
 from harness.spec import Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
@@ -66,6 +67,22 @@ class Rows:
             described=conditions.described(spec, data_given=self._data_given),
             run=self.about,
         )
+
+    def skip(self, trials: Sequence[TrialSpec], *, why: Callable[[TrialSpec], str]) -> list[TrialSpec]:
+        """Write rows for the trials for which `why` has a reason; returns those of other cells."""
+        reasons = {spec.computation: reason for spec in trials if (reason := why(spec))}
+        for spec in trials:
+            if reason := reasons.get(spec.computation):
+                cause = Cause(kind="not_applicable")
+                self.add(self.without_launch(spec, status="skipped", reason=reason, cause=cause))
+        return [spec for spec in trials if spec.computation not in reasons]
+
+    def add_idle(self, plan: Plan) -> None:
+        """Write rows for the trials that the plan does not launch, if they have none."""
+        for trial in plan.trials:
+            if trial.status != "planned" and not self.has(trial.spec):
+                cause = Cause(kind="no_framework" if trial.status == "unavailable" else "not_applicable")
+                self.add(self.without_launch(trial.spec, status=trial.status, reason=trial.reason, cause=cause))
 
     def add(self, result: TrialResult) -> None:
         """Write a row down."""

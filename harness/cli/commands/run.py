@@ -52,7 +52,8 @@ def run(
         The folder of an interrupted run: measure what is missing. Only --budget-minutes and --device-guard may be
         added, and the run's own --interpreter and --compile-cache: they run code, so they must be named again.
     budget_minutes
-        Minutes for this session. Starts no launch expected to end later; ends one still running. Go on with --resume.
+        Minutes for this session. Starts no round and no launch expected to end later; ends one still running. Go on
+        with --resume.
     device_guard
         If another run or program is on the devices: refuse to start, or warn and measure. off does not look.
         Default: refuse on GPUs, warn on CPU devices.
