@@ -585,6 +585,7 @@ HOSTILE: list[tuple[str, Any]] = [
     ("ranks.0.timing.block_starts", [1.0, "Infinity"]),
     ("ranks.0.timing.block_starts", [1.0, "NaN"]),
     ("wall_seconds", -1.0),
+    ("set_aside", -1),
     ("wall_seconds", "Infinity"),
     ("ranks.0.timing.step_seconds", [1.0]),
     ("ranks.0.timing.call_seconds", [1.0]),

@@ -106,6 +106,8 @@ def _timings(result: TrialResult) -> str:
             return "spans: each must end after its start, and nothing in it may be below 0"
     if any(timing.spans and max(span.end for span in timing.spans) <= 0 for timing in timings):
         return "spans must take some time"
+    if result.set_aside < 0:
+        return "set_aside must be at least 0"
     if result.status != "ok" or result.spec.training is not None:
         return ""
     if not timings or len(timings) < len(result.ranks):

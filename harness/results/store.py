@@ -207,14 +207,19 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
     named = {**intent.plan.interpreters, **interpreters}
     chosen = {name: named.get(name) or registry.default_interpreter(registry.framework(name)) for name in frameworks}
     json_lines.drop_torn_line(folder / RESULTS)
-    results = read(folder) if (folder / RESULTS).is_file() else []
+    results = last_rows(folder)
     kept = [result for result in results if result.status not in UNFINISHED]
     return replace(intent, plan=replace(intent.plan, interpreters=chosen)), kept
 
 
+def last_rows(folder: Path) -> list[TrialResult]:
+    """The last row of each trial of a run, those of interrupted trials included; none if nothing was measured."""
+    return read(folder) if (folder / RESULTS).is_file() else []
+
+
 def cut_short(folder: Path) -> set[tuple[str, int]]:
     """The trials that were running when a session's time was up, by cell and launch."""
-    results = read(folder) if (folder / RESULTS).is_file() else []
+    results = last_rows(folder)
     return {(each.spec.cell, each.spec.launch) for each in results if each.cause and each.cause.kind == "cut_short"}
 
 

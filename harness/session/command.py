@@ -22,7 +22,7 @@ from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import summary
-from harness.results import store
+from harness.results import holds, store
 from harness.session.device_guard import DeviceGuard
 from harness.session.measuring import Session
 from harness.spec import GuardMode, TelemetryMode, TrialResult
@@ -128,11 +128,14 @@ def resume_run(
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
         check_consent(intent.plan, interpreters=interpreters, compile_cache=compile_cache)
-        intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
         if intent.plan.platform == "gpu":
             require_healthy(machine())
-        check_machine(intent.machine, machine_record.hardware(machine()))
-        return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes, device_guard)
+        here = machine_record.hardware(machine())
+        aside = holds.set_aside(intent.plan, store.last_rows(folder), here)
+        finished = [row for row in finished if (row.spec.cell, row.spec.launch) not in aside.trials]
+        intent = replace(intent, plan=as_here(intent.plan, finished, store.cut_short(folder)))
+        check_machine(intent.machine, here)
+        return _measure_and_report(intent, folder.resolve(), finished, display, budget_minutes, device_guard, aside)
 
 
 def _measure_and_report(
@@ -142,13 +145,14 @@ def _measure_and_report(
     display: Display,
     budget_minutes: float | None,
     device_guard: GuardMode | None,
+    aside: holds.SetAside | None = None,
 ) -> Finished:
     """Measure what is left of a run, or as much of it as there is time for, and write its report."""
-    budget = math.inf if budget_minutes is None else 60 * budget_minutes
+    left = math.inf if budget_minutes is None else 60 * budget_minutes
     guard = _guard(intent, folder, finished, display, device_guard)
     with guard.held():
         session = Session(
-            intent, machine(), folder, finished=finished, budget_seconds=budget, guard=guard, display=display
+            intent, machine(), folder, finished=finished, aside=aside, budget_seconds=left, guard=guard, display=display
         )
         try:
             _measure(session)

@@ -20,7 +20,7 @@ from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.planning.plan import first_of_each_computation
 from harness.reference.golden import read_losses
-from harness.results import store
+from harness.results import holds, store
 from harness.results.judge import judge, timed, trained
 from harness.session.budget import Budget
 from harness.session.conditions import before_launch, run_facts
@@ -47,10 +47,12 @@ class Session:
         *,
         display: Display,
         finished: Sequence[TrialResult] = (),
+        aside: holds.SetAside | None = None,
         budget_seconds: float = math.inf,
         guard: DeviceGuard | None = None,
     ) -> None:
         """`finished`: rows of earlier sessions in the same folder, which are not measured again.
+        `aside`: earlier rows that do not count, because their trials are.
         `guard`: of the devices, if they are to be kept from others.
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
@@ -58,7 +60,7 @@ class Session:
         guard = guard or DeviceGuard((), mode="off", folder=folder, display=display)
         self.hardware = machine_record.hardware(machine)
         self.scratch = Scratch()
-        self.budget = Budget(budget_seconds, finished)
+        self.budget = Budget(budget_seconds, (*finished, *(aside.rows if aside else ())))
         data = Path(intent.data) if intent.data else None
         self.references = References(self.scratch.folder, data=data, display=display)
         self.rows = Rows(
@@ -67,6 +69,7 @@ class Session:
             about=run_facts(intent, guard.mode),
             data_given=bool(intent.data),
             finished=finished,
+            aside=aside or holds.SetAside(),
             display=display,
         )
         self.proofs = Proofs(folder, self.references)
@@ -119,6 +122,7 @@ class Session:
         """Measure what was proved, as far as there is time. `at_most`: seconds that a session can have for a round."""
         rounds = Rounds(self.budget, self.proofs, launches=self.plan.launches, at_most=at_most, display=self.display)
         for trials_of_round in rounds.that_fit(trials):
+            self.rows.begin_again(trials_of_round)
             for spec in trials_of_round:
                 phase = "training" if spec.training else "timing"
                 if self.proofs.get(spec) and self.budget.allows(phase, spec):

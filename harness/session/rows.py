@@ -12,8 +12,9 @@ from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
 from harness.planning.plan import Plan
 from harness.results import store
+from harness.results.holds import SetAside
 from harness.session import conditions
-from harness.spec import Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
+from harness.spec import OUT_OF_TIME, Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, MachineUnfit
 from harness.spec.progress import Display
 from harness.spec.text import encodable, mapped, without_home
@@ -30,14 +31,15 @@ class Rows:
         about: RunFacts,
         data_given: bool,
         finished: Sequence[TrialResult],
+        aside: SetAside,
         display: Display,
     ) -> None:
         """`about`: what each row says of the run. `data_given`: whether there is --data. `finished`: earlier sessions'
-        rows."""
+        rows. `aside`: those that are not among them, because their trials are measured again."""
         self.results = list(finished)
         self.about = about
         self._folder, self._hardware, self._display = folder, hardware, display
-        self._data_given = data_given
+        self._data_given, self._aside = data_given, aside
         self._recorded = {(row.spec.cell, row.spec.launch) for row in finished}
 
     def from_outcome(self, spec: TrialSpec, outcome: Outcome, planned: Conditions) -> TrialResult:
@@ -84,14 +86,33 @@ class Rows:
                 cause = Cause(kind="no_framework" if trial.status == "unavailable" else "not_applicable")
                 self.add(self.without_launch(trial.spec, status=trial.status, reason=trial.reason, cause=cause))
 
+    def begin_again(self, trials: Sequence[TrialSpec]) -> None:
+        """Write down that the rows of these trials that are set aside no longer count, whatever becomes of the round:
+        otherwise a session that is killed would leave rows of two holds in it."""
+        aside = self._aside.trials
+        again = [spec for spec in trials if (spec.cell, spec.launch) in aside]
+        for spec in again:
+            row = self.without_launch(spec, status="pending", reason=OUT_OF_TIME, cause=Cause(kind="not_begun"))
+            store.append(self._folder, self._as_written(row))
+        if again:
+            name = f"round {again[0].launch + 1}"
+            self._display.done(
+                f"{name} was begun, but not completed, elsewhere: it is measured anew as a whole", "note"
+            )
+
     def add(self, result: TrialResult) -> None:
         """Write a row down."""
-        result = mapped(encodable(result), without_home)
+        result = self._as_written(result)
         with signals_held():  # a row is on disk and in memory, or in neither
             store.append(self._folder, result)
             self.results.append(result)
             self._recorded.add((result.spec.cell, result.spec.launch))
         self._display.done(_describe(result), result.status)
+
+    def _as_written(self, result: TrialResult) -> TrialResult:
+        """A row as it is written down: without what no file can hold, and with the number of rows set aside for it."""
+        count = self._aside.counts.get((result.spec.cell, result.spec.launch), 0)
+        return mapped(encodable(replace(result, set_aside=count)), without_home)
 
     def has(self, spec: TrialSpec) -> bool:
         """Whether this trial has a row."""

@@ -57,6 +57,7 @@ class TrialResult:
     # of the launch's timing phase or training as the parent saw it, start-up included; None: it was not launched, or an
     # earlier version wrote the row
     wall_seconds: float | None = None
+    set_aside: int = 0  # earlier rows of this launch: their round was not completed in the hold in which it began
     unit: str = "sample"
     conditions: Conditions = field(default_factory=Conditions)
     described: Described = field(default_factory=Described)
