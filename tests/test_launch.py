@@ -194,6 +194,8 @@ def test_a_timed_run_that_leaves_the_golden_curve_is_void(tmp_path):
     assert result.parity is not None
     assert result.parity.passed
     assert (result.status, result.block_seconds) == ("diverged", ())
+    for timing in result.timings:
+        assert timing.losses and not (timing.block_starts or timing.step_seconds or timing.call_seconds)
     names(result.reason, "timed losses", "1e-02")
 
 

@@ -731,7 +731,10 @@ def test_ranks_that_report_other_losses_are_no_result():
 
 
 def test_a_failed_launch_keeps_no_times():
-    timing = Timing(losses=(2.0, float("nan")), block_seconds=(1.0,), steps_per_block=2, first_step_seconds=1.0)
+    series = {"block_starts": (1.0,), "step_seconds": (1.0,), "call_seconds": (1.0,)}
+    timing = Timing(
+        losses=(2.0, float("nan")), block_seconds=(1.0,), steps_per_block=2, first_step_seconds=1.0, **series
+    )
     answers = (Answer(rank=0, timing=timing, peak_bytes=1, build_seconds=1.0),)
     judged = judge.timed(replace(on_gpu(), status="crashed"), Outcome(status="crashed", answers=answers), None, ())
     assert judged.losses[0] == 2.0
@@ -741,6 +744,8 @@ def test_a_failed_launch_keeps_no_times():
         (),
         None,
     )
+    (kept,) = judged.timings
+    assert not any(getattr(kept, name) for name in series)
 
 
 # B8: a logarithmic axis with a zero

@@ -102,7 +102,10 @@ def _without_times(rank: RankResult) -> RankResult:
         first_step_seconds=None,
         steps_per_block=0,
         block_seconds=(),
+        block_starts=(),
         bare_block_seconds=(),
+        step_seconds=(),
+        call_seconds=(),
         spans=(),
     )
     return replace(rank, timing=kept, peak_bytes=None, peak_kind="", build_seconds=None)
