@@ -731,7 +731,7 @@ def test_ranks_that_report_other_losses_are_no_result():
 
 
 def test_a_failed_launch_keeps_no_times():
-    series = {"block_starts": (1.0,), "step_seconds": (1.0,), "call_seconds": (1.0,)}
+    series: Any = {"block_starts": (1.0,), "step_seconds": (1.0,), "call_seconds": (1.0,)}
     timing = Timing(
         losses=(2.0, float("nan")), block_seconds=(1.0,), steps_per_block=2, first_step_seconds=1.0, **series
     )
