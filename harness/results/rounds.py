@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from harness.results.holds import hold_of
 from harness.results.rates import launch_throughput
 from harness.spec import TrialResult
 from harness.statistics.ratios import Ratio, paired, unpaired
 
 
-def hold_of(result: TrialResult) -> tuple[Hashable, ...]:
-    """One uninterrupted use of one machine: its boot, and the numbers of its GPUs."""
-    return (result.conditions.hardware.boot, *result.conditions.hardware.uuids)
-
-
 def round_of(result: TrialResult) -> tuple[Hashable, ...]:
     """The round of a launch within a hold: launches that share it were made shortly after each other."""
-    return (result.run.started, result.spec.launch, *hold_of(result))
+    return (result.run.started, result.spec.launch, *_hold(result))
+
+
+def _hold(result: TrialResult) -> tuple[str, ...]:
+    return hold_of(result.conditions.hardware)
 
 
 def speed_ratio(ours: Sequence[TrialResult], theirs: Sequence[TrialResult]) -> Ratio | None:
@@ -31,6 +31,6 @@ def speed_ratio(ours: Sequence[TrialResult], theirs: Sequence[TrialResult]) -> R
     )
     if ratio is not None:
         return ratio
-    both = set(map(hold_of, ours)) & set(map(hold_of, theirs))
-    sides = [[launch_throughput(result) for result in side if hold_of(result) in both] for side in (ours, theirs)]
+    both = set(map(_hold, ours)) & set(map(_hold, theirs))
+    sides = [[launch_throughput(result) for result in side if _hold(result) in both] for side in (ours, theirs)]
     return unpaired(*sides) if all(sides) else None

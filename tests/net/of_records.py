@@ -639,4 +639,43 @@ GUARANTEES = (
             ),
         ),
     ),
+    Guarantee(
+        name="rounds",
+        promise="The launches of a round are of one hold, as far as a budget and interruptions allow: a round begins "
+        "only if it fits, and one that was begun elsewhere is measured anew. Most launches of a cell compile anew.",
+        breaks=(
+            Break(
+                fault="a round begins whatever it takes",
+                edits=(("harness/session/rounds.py", "expected < left or never", "expected < math.inf or never"),),
+                tests=(
+                    "test_sessions::test_a_round_begins_if_it_fits_and_one_that_never_fits_goes_cell_by_cell",
+                    "test_sessions::test_rounds_begin_as_the_budget_allows_and_are_told",
+                ),
+            ),
+            Break(
+                fault="a round is completed in another hold",
+                edits=(("harness/results/holds.py", "hold_of(row.conditions.hardware) != hold_of(here)", "False"),),
+                tests=(
+                    "test_holds::test_only_a_round_that_is_not_complete_is_set_aside",
+                    "test_holds::test_in_another_hold_the_round_is_measured_anew_and_every_row_stays",
+                ),
+            ),
+            Break(
+                fault="rows of another hold count until their launch has a new one",
+                edits=(
+                    (
+                        "harness/session/rows.py",
+                        "            store.append(self._folder, self._as_written(row))\n        if",
+                        "            assert row\n        if",
+                    ),
+                ),
+                tests=("test_holds::test_a_session_that_is_killed_leaves_no_rows_of_two_holds_in_a_round",),
+            ),
+            Break(
+                fault="all launches of a cell share what the first one compiled",
+                edits=(("harness/session/phase_launches.py", "spec.launch < cold_launches(", "spec.launch < min(1, "),),
+                tests=("test_tracks::test_most_launches_compile_anew_and_the_others_share_the_code_of_the_first",),
+            ),
+        ),
+    ),
 )
