@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.reporting.summary import Cell, summarize
 from harness.results.condition_rules import Difference, differences
 from harness.results.rates import launch_throughput
-from harness.results.rounds import hold_of, round_of, speed_ratio
+from harness.results.rounds import launched_in, round_of, speed_ratio
 from harness.spec import FAILURES, TrialResult
 from harness.statistics.intervals import geometric_mean
 from harness.statistics.ratios import Ratio, unpaired
@@ -103,7 +103,7 @@ def _most_similar(cell: Cell, others: Sequence[Cell]) -> Cell:
 def _divided(before: Launches, after: Launches) -> tuple[Launches, Launches]:
     """The launches of two cells whose speeds are divided: those in the same rounds; else those in the same holds; else
     all, and then the ratio is also one of machines."""
-    for key in (round_of, hold_of):
+    for key in (round_of, launched_in):
         both = {key(result) for result in before} & {key(result) for result in after}
         if both:
             ours, theirs = ([result for result in side if key(result) in both] for side in (before, after))
@@ -118,7 +118,7 @@ def _ratio(before: Launches, after: Launches) -> Ratio:
 
 
 def _compared(before: Cell, after: Cell, divided: tuple[Launches, Launches], verdict: Verdict) -> Compared:
-    holds = [{hold_of(result) for result in side} for side in divided]
+    holds = [{launched_in(result) for result in side} for side in divided]
     return Compared(
         before=before,
         after=after,

@@ -12,10 +12,11 @@ from harness.statistics.ratios import Ratio, paired, unpaired
 
 def round_of(result: TrialResult) -> tuple[Hashable, ...]:
     """The round of a launch within a hold: launches that share it were made shortly after each other."""
-    return (result.run.started, result.spec.launch, *_hold(result))
+    return (result.run.started, result.spec.launch, *launched_in(result))
 
 
-def _hold(result: TrialResult) -> tuple[str, ...]:
+def launched_in(result: TrialResult) -> tuple[str, ...]:
+    """The hold of a launch: one uninterrupted use of one machine."""
     return hold_of(result.conditions.hardware)
 
 
@@ -31,6 +32,6 @@ def speed_ratio(ours: Sequence[TrialResult], theirs: Sequence[TrialResult]) -> R
     )
     if ratio is not None:
         return ratio
-    both = set(map(_hold, ours)) & set(map(_hold, theirs))
-    sides = [[launch_throughput(result) for result in side if _hold(result) in both] for side in (ours, theirs)]
+    both = set(map(launched_in, ours)) & set(map(launched_in, theirs))
+    sides = [[launch_throughput(result) for result in side if launched_in(result) in both] for side in (ours, theirs)]
     return unpaired(*sides) if all(sides) else None

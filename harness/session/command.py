@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
@@ -24,11 +21,11 @@ from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import summary
 from harness.results import holds, store
 from harness.session.device_guard import DeviceGuard
+from harness.session.environment import write_environment
 from harness.session.measuring import Session
 from harness.spec import GuardMode, TelemetryMode, TrialResult
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display
-from harness.spec.text import mapped, without_home
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,17 +200,6 @@ def _cannot_write(error: OSError, folder: Path) -> MachineUnfit:
     )
 
 
-def _packages() -> dict[str, str]:
-    """The versions of all packages beside the harness, as far as their metadata can be read."""
-    found = {}
-    for distribution in importlib.metadata.distributions():
-        with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
-            name, version = distribution.metadata["Name"], distribution.version
-            if name and version:
-                found.setdefault(name, version)  # the first is what an import takes
-    return found
-
-
 def _guard(
     intent: store.Intent,
     folder: Path,
@@ -230,25 +216,3 @@ def _guard(
         return make(gpus=(), cpu=bool(left), mode=mode or "warn")
     gpus = machine().gpus[: max((spec.devices for spec in left), default=0)]
     return make(gpus=gpus, mode=mode or "refuse")
-
-
-def write_environment(session: Session, path: Path) -> None:
-    """environment.json: the machine, the versions that workers reported, their environment variables, and the plan."""
-    frameworks: dict[str, Any] = {}
-    for result in session.rows.results:
-        known = result.conditions
-        if known.versions:
-            frameworks[result.spec.framework] = {
-                "versions": known.versions,
-                "libraries": known.libraries,
-                "lock": known.lock,
-                "variables": known.environment,
-            }
-    content = {
-        "run": asdict(session.rows.about),
-        "machine": asdict(session.hardware),
-        "frameworks": frameworks,
-        "harness_packages": dict(sorted(_packages().items())),
-        "plan": [asdict(spec) for spec in session.plan.runnable()],
-    }
-    store.write_json(path, mapped(content, without_home))
