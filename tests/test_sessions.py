@@ -35,7 +35,7 @@ from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_machine
 from harness.planning.run_request import Request, TrainingRequest
 from harness.results import json_lines, proof_store, store
-from harness.session import budget, command, measuring, phase_launches, proofs, references, rounds
+from harness.session import budget, command, environment, measuring, phase_launches, proofs, references, rounds
 from harness.spec import Cause, Gpu, Hardware, registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -222,7 +222,7 @@ def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch)
 
 def test_what_keeps_environment_json_from_being_written_costs_no_report(tmp_path, fakes, monkeypatch):
     out = tmp_path / "run"
-    monkeypatch.setattr(command, "_packages", lambda: [][0])
+    monkeypatch.setattr(environment, "_packages", lambda: [][0])
     with pytest.raises(IndexError):  # as any fault of ours, it is seen
         a_run(out, monkeypatch, launches=1)
     assert (out / "report.md").is_file()
