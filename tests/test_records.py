@@ -386,6 +386,17 @@ def test_runs_that_are_merged_keep_all_their_launches(tmp_path):
     assert [result.spec.launch for result in store.read(tmp_path)] == [0, 1, 2, 3]
 
 
+def test_rounds_stay_rounds_in_runs_that_are_merged():
+    """A cell that only the second run has is still compared with what was launched in the same round."""
+    one = [on_gpu(run="one", launch=launch) for launch in range(2)]
+    speeds = ((1.0, 2.0), (3.0, 3.0))  # seconds of single and ddp in each round of the second run
+    two = [on_gpu(run="two", launch=launch, seconds=single) for launch, (single, _) in enumerate(speeds)]
+    two += [on_gpu("ddp", 2, run="two", launch=launch, seconds=ddp) for launch, (_, ddp) in enumerate(speeds)]
+    cells = {cell.spec.strategy: cell for cell in summary.summarize(merging.merge([one, two]))}
+    found = cells["ddp"].over_single
+    assert found and (found.value, found.pairs) == (pytest.approx((1.0 / 2.0 * 3.0 / 3.0) ** 0.5), 2)
+
+
 def test_trainings_with_the_same_seed_are_not_merged():
     training = TrainingSpec(epochs=1, target_accuracy=0.5)
     runs = [[on_gpu(run=name, training=training, seed=7)] for name in ("one", "other")]

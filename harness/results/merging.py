@@ -12,7 +12,8 @@ from harness.spec.errors import UsageError
 
 
 def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
-    """The results of several runs as those of one. Launches of the same cell get consecutive numbers.
+    """The results of several runs as those of one. The rounds of later runs get numbers behind those of earlier ones:
+    launches of different cells in one round keep one number, because ratios are formed within rounds.
 
     Launches that must not share a row are kept apart later, by harness.results.pooling. Raises UsageError for runs on
     different hardware, for a launch that is in several runs, and for trainings with the same seed.
@@ -24,12 +25,9 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     merged: list[TrialResult] = []
     for run in runs:
         _check_no_seed_twice(run, merged)
-        first: dict[str, int] = {}
-        for result in merged:
-            first[result.spec.cell] = max(first.get(result.spec.cell, 0), result.spec.launch + 1)
+        earlier = 1 + max((result.spec.launch for result in merged), default=-1)
         for result in run:
-            launch = result.spec.launch + first.get(result.spec.cell, 0)
-            merged.append(replace(result, spec=replace(result.spec, launch=launch)))
+            merged.append(replace(result, spec=replace(result.spec, launch=earlier + result.spec.launch)))
     return merged
 
 
