@@ -102,8 +102,10 @@ def throughputs(file: str, cells: Sequence[Cell]) -> Figure:
             label=label,
             framework=cell.spec.framework,
             track=cell.spec.track,
+            devices=cell.spec.devices,
             mean=cell.throughput or 0,
             interval=cell.estimate.interval if cell.estimate else None,
+            ideal=_ideal(cell),
             launches=cell.throughputs,
         )
         for cell, label in zip(cells, labels(cells), strict=True)
@@ -112,10 +114,19 @@ def throughputs(file: str, cells: Sequence[Cell]) -> Figure:
         f"Throughput of {cells[0].spec.workload}. The dot is the mean of the launches, the line its 95% interval, and "
         "each tick a launch."
     )
+    if any(each.ideal for each in shown):
+        caption += " A diamond is the ideal: the speed of single in the same framework, times the devices."
     if len({cell.spec.track for cell in cells}) > 1:
         caption += " Hollow dots are untuned, filled dots are tuned."
     data = Throughputs(title=title(cells), unit=cells[0].first.unit, cells=shown)
     return Figure(file=file, caption=caption, data=data)
+
+
+def _ideal(cell: Cell) -> float | None:
+    """The speed of single times the devices, for a cell on several; None if it is not known."""
+    if cell.single_throughput is None or cell.spec.devices == 1:
+        return None
+    return cell.spec.devices * cell.single_throughput
 
 
 def losses(file: str, cells: Sequence[Cell]) -> Figure:

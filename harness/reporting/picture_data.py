@@ -10,13 +10,18 @@ from harness.statistics.intervals import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """One cell's samples per second: the mean, its interval, and every launch."""
+    """One cell's samples per second: the mean, its interval, and every launch.
+
+    `ideal`: the speed of single on one device, times the devices; None on one device, or without such a speed.
+    """
 
     label: str
     framework: str
     track: str
+    devices: int
     mean: float
     interval: Interval | None
+    ideal: float | None
     launches: tuple[float, ...]
 
 

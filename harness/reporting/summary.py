@@ -34,6 +34,7 @@ class Cell:
     apart: tuple[Difference, ...] = ()  # what distinguishes it from the first row of the same cell
     estimate: Estimate | None  # samples per second, over its successful launches or over the blocks of a single one
     over_single: Ratio | None = None  # its speed over that of the same framework's single
+    single_throughput: float | None = None  # of that single
     weak: bool = False  # whether its global batch grew with its devices from that of single
     no_base: tuple[Difference, ...] = ()  # why the nearest single is no base for it
     apart_from_base: bool = False  # whether the two were never launched on the same machine
@@ -188,7 +189,8 @@ def _over_single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) 
     if apart := comparisons.differences(cell.first, base.first):
         return replace(cell, no_base=tuple(apart))
     ratio = speed_ratio(cell.timed, base.timed)
-    return replace(cell, over_single=ratio, weak=_is_weak(cell, base), apart_from_base=ratio is None)
+    found = replace(cell, over_single=ratio, weak=_is_weak(cell, base), apart_from_base=ratio is None)
+    return replace(found, single_throughput=base.throughput)
 
 
 def _over_best(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
