@@ -19,10 +19,11 @@ from harness.planning.plan import Plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
 from harness.reporting import ladder, naming, sweep, tuned_settings
-from harness.reporting.summary import over_bare_loop, summarize
+from harness.reporting.summary import summarize
 from harness.reporting.tables import ladder_table, result_table
 from harness.reporting.tables.result_table import first_steps
 from harness.reporting.values import ByCache, Measured
+from harness.results.rates import over_bare_loop
 from harness.session import conditions, phase_launches
 from harness.spec import Gpu, Hardware, TrialSpec, registry
 from harness.worker import compile_cache

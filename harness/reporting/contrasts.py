@@ -7,6 +7,7 @@ cell is compared with each of the others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from harness.reporting.summary import Cell
 from harness.results.launch_kinds import Comparisons
 from harness.results.rates import launch_throughput
 from harness.results.rounds import round_of, speed_ratio
-from harness.spec import TrialResult, TrialSpec
+from harness.spec import TrialSpec
 from harness.statistics.ratios import Ratio
 from harness.statistics.verdicts import Verdict, floor_of, judge, practical_margin
 
@@ -52,13 +53,12 @@ class Group:
 def twins(cells: Sequence[Cell]) -> list[Twins]:
     """All A/A pairs of a report: the planned twin with its original, and cells whose settings are the same on both
     tracks."""
-    timed = [cell for cell in cells if cell.estimate is not None]
-    found = []
-    for number, one in enumerate(timed):
-        for other in timed[number + 1 :]:
-            if _program(one) == _program(other) and (pair := _pair(one, other)):
-                found.append(pair)
-    return found
+    programs: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.estimate is not None:
+            programs.setdefault(_program(cell), []).append(cell)
+    pairs = (pair for alike in programs.values() for pair in itertools.combinations(alike, 2))
+    return [found for one, other in pairs if (found := _pair(one, other))]
 
 
 def _program(cell: Cell) -> str:
@@ -127,33 +127,26 @@ def _judged(ratios: Sequence[Sequence[Ratio | None]], margins: Sequence[float], 
 def _ranked_together(cells: Sequence[Cell]) -> list[list[Cell]]:
     """The cells that have a speed and train alike, in groups that ran under the same conditions."""
     comparisons = Comparisons("rank")
-    found: list[list[Cell]] = []
-    kinds: list[dict[int, TrialResult]] = []  # of each group: one launch of each kind in it
+    found: dict[tuple, list[dict[int, list[Cell]]]] = {}  # by question: groups, each by the kind of a cell's launches
     for cell in cells:
         if cell.estimate is None or not naming.same_training(cell.spec) or cell.spec.protocol != "resident":
             continue
         if cell.spec.twin:
             continue
-        number = 0
-        while number < len(found) and not (
-            alike(found[number][0], cell)
-            and not any(comparisons.differences(cell.first, other) for other in kinds[number].values())
-        ):
-            number += 1
-        if number == len(found):
-            found.append([])
-            kinds.append({})
-        found[number].append(cell)
-        kinds[number].setdefault(comparisons.kind(cell.first), cell.first)
-    return found
-
-
-def alike(one: Cell, other: Cell) -> bool:
-    """Whether the difference between two cells is one of framework and strategy alone."""
-    return _question(one) == _question(other)
+        groups_of_question = found.setdefault(_question(cell), [])
+        for group in groups_of_question:
+            if not any(comparisons.differences(cell.first, alike[0].first) for alike in group.values()):
+                break
+        else:
+            group: dict[int, list[Cell]] = {}
+            groups_of_question.append(group)
+        group.setdefault(comparisons.kind(cell.first), []).append(cell)
+    ranked = [group for of_question in found.values() for group in of_question]
+    return [[cell for alike in group.values() for cell in alike] for group in ranked]
 
 
 def _question(cell: Cell) -> tuple:
+    """What cells must share for their difference to be one of framework and strategy alone."""
     spec = cell.spec
     normalized = naming.normalized_over(cell.first)
     how = (spec.track, spec.devices, normalized, spec.steps_per_call, spec.tolerances)

@@ -71,7 +71,12 @@ def _in_words(found: Finding) -> str:
 
 
 def _variance(cell: Cell) -> Variance:
-    return components(cell.blocks)
+    return _components(tuple(map(tuple, cell.blocks)))
+
+
+@cache
+def _components(blocks: tuple[tuple[float, ...], ...]) -> Variance:
+    return components(blocks)
 
 
 def _percent(share: float | None) -> Value:

@@ -7,7 +7,6 @@ with the interval that follows from them. All ratios are formed within rounds: h
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from harness.results.agreement import Disagreement
 from harness.results.condition_rules import Difference
 from harness.results.launch_kinds import Comparisons
 from harness.results.pooling import Pool, pools
-from harness.results.rates import block_throughputs, counted_seconds, launch_throughput, slowest_rank
+from harness.results.rates import block_throughputs, counted_seconds, launch_throughput, over_bare_loop
 from harness.results.rounds import speed_ratio
 from harness.spec import FAILURES, TrialResult, TrialSpec
 from harness.statistics.estimates import Estimate, of_launches
@@ -150,7 +149,8 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
         bases.setdefault(_question(cell.spec), []).append(cell)
     divided, ranked = Comparisons("divide"), Comparisons("rank")
     cells = [_over_single(cell, bases.get(_question(cell.spec), []), divided) for cell in cells]
-    cells = [_over_best(cell, singles, ranked) for cell in cells]
+    fastest = _Fastest(singles, ranked)
+    cells = [_over_best(cell, fastest) for cell in cells]
     return sorted(cells, key=lambda cell: manifest_order(cell.spec))
 
 
@@ -193,19 +193,36 @@ def _over_single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) 
     return replace(found, single_throughput=base.throughput)
 
 
-def _over_best(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell:
-    """The cell with its speed over that of the fastest single of any framework and track that it may be ranked with."""
+class _Fastest:
+    """The fastest single of any framework and track for each cell that may be ranked with it."""
+
+    def __init__(self, singles: Sequence[Cell], comparisons: Comparisons) -> None:
+        self._comparisons = comparisons
+        self._singles: dict[tuple, list[Cell]] = {}
+        self._found: dict[tuple, Cell | None] = {}  # by task and kind: most cells of a report are of few kinds
+        for single in sorted(singles, key=lambda single: -(single.throughput or 0)):
+            self._singles.setdefault(_task(single.spec), []).append(single)
+
+    def for_cell(self, cell: Cell) -> Cell | None:
+        """None: no single may be ranked with this cell."""
+        task = _task(cell.spec)
+        key = (*task, self._comparisons.kind(cell.first))
+        if key not in self._found:
+            comparable = (
+                single
+                for single in self._singles.get(task, ())
+                if not self._comparisons.differences(cell.first, single.first)
+            )
+            self._found[key] = next(comparable, None)
+        return self._found[key]
+
+
+def _over_best(cell: Cell, fastest: _Fastest) -> Cell:
+    """The cell with its speed over that of the fastest single. A cell that trains differently has no such ratio."""
     if cell.estimate is None or not naming.same_training(cell.spec):
         return cell
-    comparable = [
-        single
-        for single in singles
-        if _task(single.spec) == _task(cell.spec) and not comparisons.differences(cell.first, single.first)
-    ]
-    if not comparable:
-        return cell
-    best = max(comparable, key=lambda single: single.throughput or 0)
-    return replace(cell, over_best=speed_ratio(cell.timed, best.timed))
+    best = fastest.for_cell(cell)
+    return replace(cell, over_best=speed_ratio(cell.timed, best.timed) if best else None)
 
 
 def _is_weak(cell: Cell, base: Cell) -> bool:
@@ -221,17 +238,3 @@ def _question(spec: TrialSpec) -> tuple:
 def _task(spec: TrialSpec) -> tuple:
     """What is trained and how it is timed."""
     return (spec.workload, spec.size, spec.precision, spec.protocol_name)
-
-
-def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
-    """The time of the suite's blocks divided by that of a minimal loop over the same model.
-
-    Each block is paired with the minimal loop's block of the same number; the result is the median over all pairs. None
-    if there was no minimal loop.
-    """
-    ratios = []
-    for result in launches:
-        bare = slowest_rank(result.bare_block_seconds)
-        own = slowest_rank(result.block_seconds)
-        ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
-    return statistics.median(ratios) if ratios else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from harness.spec import TrialResult
@@ -41,3 +42,17 @@ def block_throughputs(result: TrialResult) -> list[float]:
     """Samples per second of each block of one launch."""
     batch, steps = result.spec.global_batch, result.steps_per_block
     return [throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
+
+
+def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
+    """The time of the suite's blocks divided by that of a minimal loop over the same model.
+
+    Each block is paired with the minimal loop's block of the same number; the result is the median over all pairs. None
+    if there was no minimal loop.
+    """
+    ratios = []
+    for result in launches:
+        bare = slowest_rank(result.bare_block_seconds)
+        own = slowest_rank(result.block_seconds)
+        ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
+    return statistics.median(ratios) if ratios else None

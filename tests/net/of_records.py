@@ -383,8 +383,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reporting/contrasts.py",
-                        "any(comparisons.differences(cell.first, other) for other in kinds[number].values())",
-                        "found[number][0].spec.workload != cell.spec.workload",
+                        "any(comparisons.differences(cell.first, alike[0].first) for alike in group.values())",
+                        "any(cell.spec.workload != alike[0].spec.workload for alike in group.values())",
                     ),
                 ),
                 tests=("test_records::test_cells_under_other_conditions_are_not_ranked_together",),
