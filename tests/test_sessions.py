@@ -38,6 +38,7 @@ from harness.results import json_lines, proof_store, store
 from harness.session import budget, command, environment, measuring, phase_launches, proofs, references, rounds
 from harness.spec import Cause, Gpu, Hardware, registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
+from harness.worker import after_blocks
 
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
@@ -708,3 +709,12 @@ def test_the_longest_launch_is_remembered_though_two_end_at_once():
     long_one_is_recorded.set()
     short.join()
     assert not session_budget.allows("timing")  # 5 s are expected, and 3 s are left
+
+
+def test_a_row_says_what_each_check_of_the_timed_program_cost(tmp_path, fakes, monkeypatch):
+    a_run(tmp_path / "run", monkeypatch, launches=1)
+    (row,) = store.read(tmp_path / "run")
+    (timing,) = row.timings
+    inspected = {each.__name__.replace("_", " ") for each in after_blocks.INSPECTIONS}
+    assert timing.check_seconds.keys() == {"watched block", *inspected, "replayed block"}
+    assert all(seconds >= 0 for seconds in timing.check_seconds.values())

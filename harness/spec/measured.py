@@ -81,6 +81,7 @@ class Timing:
 
     losses: tuple[float, ...] = ()  # of the loss curve's steps, from the initial weights
     checks: tuple[Check, ...] = ()  # of the loss curve and the weights after it, against the reference
+    check_seconds: dict[str, float] = field(default_factory=dict)  # of each check of the timed program, on this rank
     first_step_seconds: float | None = None
     steps_per_block: int = 0
     block_seconds: tuple[float, ...] = ()

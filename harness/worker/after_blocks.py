@@ -39,11 +39,16 @@ CHUNK = 4  # calls whose batches wait on the devices together while the curve is
 
 def inspect(context: Context, resident: Sequence[Any], watched: WatchedBlock) -> None:
     """Make all inspections, and note their checks. The last one loads states, and leaves the program in one."""
-    for inspection in INSPECTIONS:
-        context.draft.progress(f"inspecting the timed program: {inspection.__name__.replace('_', ' ')}")
-        context.draft.note_checks(tuple(inspection(context, resident)))
-    context.draft.progress("inspecting the timed program: replayed block")
-    context.draft.note_checks(tuple(replayed_block(context, watched, resident)))
+    last = partial(_replayed_block, watched)
+    for name, inspection in (*((each.__name__, each) for each in INSPECTIONS), ("replayed_block", last)):
+        words = name.replace("_", " ")
+        context.draft.progress(f"inspecting the timed program: {words}")
+        with context.draft.timed_check(words):
+            context.draft.note_checks(tuple(inspection(context, resident)))
+
+
+def _replayed_block(watched: WatchedBlock, context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    return replayed_block(context, watched, resident)
 
 
 def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,14 @@ class Draft:
     def note_checks(self, found: Iterable[Check]) -> None:
         """Add checks of the timed program to those that were noted."""
         self.note_timing(checks=(*self.timing.checks, *found))
+
+    @contextlib.contextmanager
+    def timed_check(self, name: str) -> Iterator[None]:
+        """Note how many seconds the block takes, as the cost of a check of the timed program."""
+        began = time.perf_counter()
+        yield
+        taken = self.timing.check_seconds.get(name, 0.0) + time.perf_counter() - began
+        self.note_timing(check_seconds=self.timing.check_seconds | {name: round(taken, 4)})
 
     def note_training(self, **found: Any) -> None:
         """Set fields of the answer's Training, which begins empty."""

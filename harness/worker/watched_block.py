@@ -29,10 +29,11 @@ class WatchedBlock:
 
 def watch(context: Context, time_block: Callable[..., object], steps: int) -> WatchedBlock:
     """Make a block of so many steps by `time_block`, as the timed ones are made. All ranks call it together."""
-    before = context.program.state()
-    time_block(steps_per_block=steps)
-    context.made(steps)
-    after = context.program.state()
+    with context.draft.timed_check("watched block"):
+        before = context.program.state()
+        time_block(steps_per_block=steps)
+        context.made(steps)
+        after = context.program.state()
     return WatchedBlock(steps=steps, before=before or {}, after=after or {})
 
 
