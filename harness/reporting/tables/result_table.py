@@ -62,7 +62,12 @@ def _over_single(cell: Cell, *, weak: bool) -> Value:
 
 
 def _is_scaling(cell: Cell, *, weak: bool) -> bool:
-    """Whether this column says something of a cell on several devices: a ratio, or why there is none."""
+    """Whether this column says something of a cell on several devices: a ratio, or why there is none.
+
+    Virtual CPU devices are parts of one processor. How speeds scale with their number says nothing.
+    """
+    if cell.spec.platform == "cpu":
+        return False
     known = bool(cell.over_single or cell.no_base or cell.apart_from_base)
     return known and cell.weak == weak and cell.spec.devices > 1
 
@@ -84,7 +89,7 @@ def _single(cells: Sequence[Cell]) -> str:
 
 def _efficiency(cell: Cell) -> Value:
     """Percent of the ideal, for cells on several devices."""
-    if cell.over_single is None or cell.spec.devices == 1:
+    if cell.over_single is None or cell.spec.devices == 1 or cell.spec.platform == "cpu":
         return None
     return 100 * cell.over_single.value / cell.spec.devices
 
@@ -200,7 +205,7 @@ COLUMNS = (
         name="over the best single",
         kind=Kind.HUNDREDTHS,
         value=_over_best,
-        shown=lambda cells: any(cell.over_best for cell in cells) and len({cell.title for cell in cells}) > 1,
+        shown=lambda cells: any(cell.over_best for cell in cells if cell.spec.platform != "cpu") and len(cells) > 1,
         meaning="speed divided by that of the fastest single of all frameworks and tracks.",
         on_screen=False,
     ),
