@@ -41,7 +41,7 @@ SHARED = (
     "gate",
 )
 RANKS = ("worker",)
-PARENT = ("machine", "planning", "launch", "statistics", "results", "reporting", "session", "cli")
+PARENT = ("machine", "planning", "launch", "statistics", "results", "reporting", "session", "verification", "cli")
 ORDER = (*SHARED, *RANKS, *PARENT)
 
 
@@ -108,6 +108,22 @@ def importers(module):
                 node.module == module or (node.module == package and name in {alias.name for alias in node.names})
             ):
                 yield str(path.relative_to(ROOT / "harness"))
+
+
+def test_the_second_implementation_of_a_reports_numbers_is_independent():
+    """What computes the numbers again loads nothing of what computed them; older_records only gives rows new names."""
+    code = """
+import sys
+import harness.verification.comparison
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    rooms = ("harness.statistics", "harness.results", "harness.reporting", "harness.session")
+    loaded = {name for name in done.stdout.split() if name.startswith(rooms)}
+    assert loaded == {"harness.results", "harness.results.older_records"}
+    for path in (ROOT / "harness" / "verification").glob("*.py"):
+        assert not set(rooms_imported(path)) & {"statistics", "reporting", "session"}, path
+        assert "results" not in rooms_imported(path) or path.name == "record.py", path
 
 
 def test_only_the_renderer_knows_markdown():

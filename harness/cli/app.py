@@ -21,7 +21,7 @@ from cyclopts.config import Env
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
-from harness.cli.commands import compare, data, export, listings, plan, report, run, show
+from harness.cli.commands import compare, data, export, listings, plan, report, run, show, verify
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -60,6 +60,7 @@ app.command(report.report)
 app.command(show.show)
 app.command(export.export)
 app.command(compare.compare)
+app.command(verify.verify)
 app.command(data.app)
 
 

@@ -1,0 +1,36 @@
+"""The command that checks a report against its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.cli.output import write
+
+DIFFERS = 1  # exit code
+
+
+def verify(run: Path, /) -> int:
+    """Compute the numbers of a run's report.md again from its results.jsonl, by code that shares nothing with `report`.
+
+    One line for each difference, and exit code 1 if there is any. It also says how many numbers were compared, and
+    in which sections of the report how many were not.
+
+    python -m harness verify reports/<run>
+
+    Parameters
+    ----------
+    run
+        The folder of a run.
+    """
+    from harness.verification import comparison
+
+    found, left = comparison.verify(run)
+    for line in found.differences:
+        write(line)
+    for line in found.not_verified:
+        write(f"not verified: {line}")
+    count = len(found.differences)
+    write(f"{sum(found.compared.values()):,} numbers compared, {count} difference{'' if count == 1 else 's'}")
+    by_section = ", ".join(f"{number} in {title}" for title, number in left.items())
+    write(f"{sum(left.values()):,} numbers not computed again" + (f": {by_section}" if left else ""))
+    return DIFFERS if found.differences else 0

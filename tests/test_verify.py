@@ -1,0 +1,279 @@
+"""`verify` computes a report's numbers again from its record, and finds those that are not what the record gives."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, harness
+from refusals import refused, refused_command
+from scenes import SCENES, cell
+
+from harness.reporting import document, markdown, summary
+from harness.reporting.telemetry_section import OF_GPUS
+from harness.results import store
+from harness.verification.comparison import verify
+from harness.verification.report_text import NUMBER, plain
+
+PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
+RESNET50, TUTORIAL = (ROOT / "reports" / name for name in ("resnet50-2xH200", "tutorial-2xH200"))
+
+
+def write(folder: Path, results) -> Path:
+    """A folder with these results and their report."""
+    for result in results:
+        store.append(folder, result)
+    kept = store.read(folder)
+    text = markdown.render(document.build(summary.summarize(kept), kept))
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return lambda name: write(tmp_path, SCENES[name]())
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A copy of a published report and its record."""
+
+    def copy(folder: Path) -> Path:
+        for name in ("report.md", "results.jsonl"):
+            shutil.copyfile(folder / name, tmp_path / name)
+        return tmp_path
+
+    return copy
+
+
+def alter(path: Path, *, old: str, new: str, count: int = 1) -> None:
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, count), encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
+def test_published_reports_say_what_their_records_give(folder):
+    found, left = verify(folder)
+    assert not found.differences
+    assert not found.not_verified
+    assert sum(found.compared.values()) > 500
+    assert left["Results"] < found.compared["Results"] / 5
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_reports_of_all_kinds_say_what_their_records_give(name, scene):
+    found, _ = verify(scene(name))
+    assert not found.differences
+    assert not found.not_verified
+
+
+def places(text: str) -> list[tuple[str, re.Match]]:
+    """All numbers of a report, with the section that they stand in."""
+    found, section, at, table = [], "the title", 0, 0
+    for line in text.splitlines(keepends=True):
+        heading = re.match(r"#+ (.*)", line)
+        table = table + 1 if line.startswith("|") else 0
+        if heading:
+            section = plain(heading.group(1))
+        elif table not in (1, 2):  # the headings of columns, and the line below them
+            found += [(section, match) for match in re.compile(NUMBER.pattern).finditer(text, at, at + len(line))]
+        at += len(line)
+    return found
+
+
+def with_another_digit(text: str, match: re.Match) -> str:
+    """The text with another last digit in this number."""
+    mantissa = match.group().partition("e")[0]
+    at = match.start() + len(mantissa) - 1
+    return f"{text[:at]}{(int(text[at]) + 5) % 10}{text[at + 1 :]}"
+
+
+@pytest.mark.parametrize("name", ["disturbed", "trainings"])
+def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
+    """Each number of a report is altered in turn, by its last digit. In each section, as many alterations remain unseen
+    as `verify` says that it has not compared."""
+    folder = scene(name)
+    path = folder / "report.md"
+    _, left = verify(folder)
+    text = path.read_text("utf-8")
+    unseen: Counter[str] = Counter()
+    for section, match in places(text):
+        if match.group() != "∞":
+            path.write_text(with_another_digit(text, match), encoding="utf-8")
+            unseen[section] += not verify(folder)[0].differences
+    assert +unseen == Counter(left)
+
+
+ALTERED = {
+    "throughput": (r"\| +(12,930) \|", "12,940"),
+    "end of an interval": (r"12,850 – (13,010)", "13,020"),
+    "weak scaling": (r"(1\.9140) \\\[1\.9122", "1.9141"),
+    "end of a ratio's interval": (r"1\.9140 \\\[(1\.9122)", "1.9123"),
+    "efficiency": (r"\| +(98%) \|", "99%"),
+    "over the best": (r"\| +(0\.710) \\\[0\.699", "0.711"),
+    "step": (r"\| +(39\.6) \|", "39.7"),
+    "over bare": (r"\| +(1\.01) \|", "1.02"),
+    "first step": (r"54\.56 cold, (14\.96) warm", "14.97"),
+    "peak memory": (r"\| +(11848) \|", "11849"),
+    "parity": (r"\| +(9e-09) \|", "8e-09"),
+    "launches": (r"\| +(3/3) \|", "2/3"),
+    "deviation between launches": (r"\| +(9\.49) \|", "9.48"),
+    "launches for 1%": (r"15% \| (7) +\|", "8"),
+    "rung of a ladder": (r"\| +(2\.759) \\\[", "2.758"),
+    "gate": (r"(3\.4e-10) of 1\.5e-08", "3.5e-10"),
+    "tolerance": (r"3\.4e-10 of (1\.5e-08)", "1.6e-08"),
+    "speed in the verdict": (r"×1 has (6,750) \\\[", "6,760"),
+    "ratio in the verdict": (r"ddp ×2 \((2\.7019) ", "2.7018"),
+    "percentage in the verdict": (r"by (24\.0)% \\\[", "24.1"),
+    "bracket in the verdict": (r"by 24\.0% \\\[(23\.8)%", "23.9"),
+    "launches that would tell": (r"about (8) launches", "9"),
+    "margin of a tie": (r"within (1)%", "2"),
+    "outcome": (r"It (ties with) PyTorch", "is faster than"),
+    "pairs of cells": (r"for (18) pairs", "17"),
+    "A/A ratio": (r"\(tuned\), (0\.9982) ", "0.9981"),
+    "share of an unstable cell": (r"×2 \(tuned\), (17\.1)%", "17.2"),
+    "gate in the verdict": (r"worst relative error (9e-09)", "8e-09"),
+    "the fastest cell": (r"(JAX pmap ×2 \(tuned\)) has ", "JAX jit_sharding ×2 (tuned)"),
+}
+"""One number or word of the published report of resnet50, and what is put in its place."""
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_an_altered_report_is_found(what, published):
+    path = published(RESNET50) / "report.md"
+    pattern, new = ALTERED[what]
+    text = path.read_text("utf-8")
+    match = re.search(pattern, text)
+    assert match, pattern
+    path.write_text(text[: match.start(1)] + new + text[match.end(1) :], encoding="utf-8")
+    assert verify(path.parent)[0].differences
+
+
+@pytest.mark.parametrize("heading", ["mean step ms", "ideal ms", "measured / ideal", "speed / single"])
+def test_an_altered_sweep_is_found(heading, published):
+    path = published(TUTORIAL) / "report.md"
+    text = path.read_text("utf-8")
+    start = text.index("| ", text.index("## Sweep of split_size (resident)"))
+    columns = [name.strip() for name in text[start : text.index("\n", start)].split("|")]
+    row = text.index("\n|", text.index("|--", start)) + 1
+    before = sum(len(part) + 1 for part in text[row : text.index("\n", row)].split("|")[: columns.index(heading)])
+    match = NUMBER.search(text, row + before)
+    assert match
+    path.write_text(with_another_digit(text, match), encoding="utf-8")
+    (found,) = verify(path.parent)[0].differences
+    assert heading in found
+
+
+CHANGES = {
+    "a block": lambda row: row["block_seconds"][0].__setitem__(-1, 1.05 * row["block_seconds"][0][-1]),
+    "steps of a block": lambda row: row.update(steps_per_block=row["steps_per_block"] + 1),
+    "the first step": lambda row: row.update(first_step_seconds=9 + row["first_step_seconds"]),
+    "the minimal loop": lambda row: row.update(
+        bare_block_seconds=[[2 * each for each in rank] for rank in row["bare_block_seconds"]]
+    ),
+    "the batch": lambda row: row["spec"].update(global_batch=row["spec"]["global_batch"] + 2),
+    "the status": lambda row: row.update(status="oom"),
+    "the round": lambda row: row["spec"].update(launch=9),
+    "the machine": lambda row: row["machine"]["gpus"][0].update(uuid="GPU-other"),
+}
+CHANGES_OF_ALL = {
+    "memory": lambda row: row.update(peak_bytes=[2 * each for each in row["peak_bytes"]]),
+    "the gate": lambda row: row["parity"]["checks"][0].update(error=2 * row["parity"]["checks"][0]["error"]),
+    "cache": lambda row: row.update(compile_cache="warm"),
+}
+"""What is changed in a record: in the last launch of a strategy that ended well, or in all of them."""
+
+
+@pytest.mark.parametrize("what", [*CHANGES, *CHANGES_OF_ALL])
+def test_an_altered_record_is_found(what, published):
+    folder = published(RESNET50)
+    path = folder / "results.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    launches = [row for row in rows if row["status"] == "ok" and row["spec"]["strategy"] == "pmap"]
+    for row in launches if what in CHANGES_OF_ALL else launches[-1:]:
+        (CHANGES | CHANGES_OF_ALL)[what](row)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert verify(folder)[0].differences
+
+
+def test_a_missing_row_is_one_line(scene):
+    folder = scene("disturbed")
+    path = folder / "report.md"
+    rows = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| PyTorch")]
+    alter(path, old=f"{rows[1]}\n", new="")
+    (found,) = verify(folder)[0].differences
+    assert "ddp" in found
+
+
+@pytest.mark.parametrize("title", ["Results", "Variance and steadiness", "Parity", OF_GPUS])
+def test_a_missing_table_is_one_line(title, scene):
+    folder = scene("disturbed")
+    path = folder / "report.md"
+    text = path.read_text("utf-8")
+    start = text.index("|", text.index(f"## {title}"))
+    path.write_text(text[:start] + text[text.index("\n\n", start) :], encoding="utf-8")
+    (found,) = verify(folder)[0].differences
+    assert title in found
+
+
+def test_a_missing_column_or_verdict_is_one_line(scene):
+    folder = scene("disturbed")
+    path = folder / "report.md"
+    alter(path, old=" step ms ", new=" x ")
+    (found,) = verify(folder)[0].differences
+    assert "step ms" in found
+    alter(path, old=" x ", new=" step ms ")
+    alter(path, old="## Verdict", new="## X")
+    (found,) = verify(folder)[0].differences
+    assert "Verdict" in found
+
+
+def test_rows_that_cannot_be_told_apart_are_named(tmp_path):
+    """Launches of one cell under two versions are in two rows, whose launches `verify` does not tell apart."""
+    versions = ({"torch": "2.11"}, {"torch": "2.12"})
+    results = [cell("torch", "single", launch=n, versions=each) for n, each in enumerate(versions)]
+    found, _ = verify(write(tmp_path, results))
+    assert not found.differences
+    assert any("PyTorch single" in line for line in found.not_verified)
+
+
+def test_the_command_says_what_it_did(published):
+    folder = published(TUTORIAL)
+    done = harness("verify", str(folder), fakes=False)
+    assert done.returncode == 0, done.stdout
+    found, left = verify(folder)
+    assert f"{sum(found.compared.values())} " in done.stdout
+    assert all(f"{number} in {title}" in done.stdout for title, number in left.items())
+    alter(folder / "report.md", old="4,100 – 6,100", new="4,200 – 6,100")
+    done = harness("verify", str(folder), fakes=False)
+    assert done.returncode == 1
+    assert any("PyTorch single" in line and "4,200" in line for line in done.stdout.splitlines())
+
+
+def test_a_run_of_the_fake_framework_verifies(tmp_path):
+    arguments = ("--framework", "fake", "--strategy", "single,pieces", "--preset", "smoke", "--platform", "cpu")
+    done = harness("run", *arguments, "--out", str(tmp_path / "run"))
+    assert (tmp_path / "run" / "report.md").is_file(), done.stderr
+    done = harness("verify", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_is_no_run_is_refused(tmp_path, scene):
+    refused_command(harness("verify", str(tmp_path), fakes=False), "report.md", str(tmp_path))
+    folder = scene("disturbed")
+    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    with refused("results.jsonl", "line 7"):
+        verify(folder)
+
+
+def test_a_later_row_of_a_trial_replaces_the_earlier(tmp_path):
+    first = cell("torch", "single")
+    folder = write(tmp_path, [replace(first, status="pending", ranks=()), first])
+    assert not verify(folder)[0].differences
