@@ -177,8 +177,10 @@ def with_telemetry(result: TrialResult) -> TrialResult:
     )
     gpus = tuple(replace(gpu, uuid=each.uuid) for each in result.conditions.hardware.gpus[: spec.devices])
     host = tuple(HostLoad(load=1.5 + at, cpu_seconds=5000.0 * at, steal_seconds=7.5 * at) for at in (1, 2))
+    steps = tuple(2.0 + 0.001 * (at % 50) for at in range(120))
+    series: Any = {"step_seconds": steps, "call_seconds": (1.95 if two else 0.2,) * 120, "launch_seconds": 1.2e-5}
     ranks = tuple(
-        replace(rank, timing=replace(rank.timing, block_starts=starts, block_seconds=(4.0,) * 8))
+        replace(rank, timing=replace(rank.timing, block_starts=starts, block_seconds=(4.0,) * 8, **series))
         for rank in result.ranks
         if rank.timing is not None
     )

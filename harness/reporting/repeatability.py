@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from statistics import fmean, median
 
 from harness.reporting.columns import ColumnOf, make_table, meanings
 from harness.reporting.formatting import supported
 from harness.reporting.model import Node, Section, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind, Value
+from harness.results.host_bound import HOST_SHARE, host_bound, host_share
+from harness.results.single_steps import of_all, percentile, synchronization_seconds
+from harness.spec import TrialResult
 from harness.statistics import steadiness
 from harness.statistics.estimates import UNSTABLE
 from harness.statistics.ratios import Ratio
@@ -40,6 +44,12 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
     if unsteady:
         listed = "; ".join(f"{cell.title}, {words(found)}" for cell, found in unsteady)
         lines.append(f"Not steady while it was timed: {listed}.")
+    if hosts := [cell for cell in cells if bound_by_host(cell)]:
+        listed = "; ".join(cell.title for cell in hosts)
+        lines.append(
+            f"Host-bound, so that a faster GPU would not make them faster: {listed}. There the host takes at least "
+            f"{100 * HOST_SHARE:.0f}% of a step to launch it."
+        )
     return lines
 
 
@@ -70,6 +80,48 @@ def _in_words(found: Finding) -> str:
     return f"a {noun} of the step time of {size} ({launches})"
 
 
+def bound_by_host(cell: Cell) -> bool:
+    """Whether more than half of a cell's launches are bound by their host."""
+    return sum(bool(host_bound(result)) for result in cell.timed) > len(cell.timed) / 2
+
+
+def rank_skew(cell: Cell) -> float | None:
+    """How much longer the slowest rank takes for a block than the fastest, as a share of the block: the median over the
+    blocks of all launches. None with a single rank."""
+    blocks = [ranks for result in cell.timed for ranks in zip(*result.block_seconds, strict=True) if len(ranks) > 1]
+    return median(1 - min(ranks) / max(ranks) for ranks in blocks) if blocks else None
+
+
+def _of_steps(percent: float) -> Callable[[Cell], Value]:
+    """A percentile of the single steps of all launches, in milliseconds."""
+
+    def value(cell: Cell) -> Value:
+        seconds = percentile(of_all(cell.timed), percent)
+        return None if seconds is None else 1e3 * seconds
+
+    return value
+
+
+def _mean(of: Callable[[TrialResult], float | None], factor: float) -> Callable[[Cell], Value]:
+    """The mean over the launches that have such a number, in another unit."""
+
+    def value(cell: Cell) -> Value:
+        known = [found for result in cell.timed if (found := of(result)) is not None]
+        return factor * fmean(known) if known else None
+
+    return value
+
+
+def _launch_seconds(result: TrialResult) -> float | None:
+    """Seconds that the host of the slowest rank takes to launch one tiny operation; None: not measured."""
+    return max((each.launch_seconds for each in result.timings if each.launch_seconds is not None), default=None)
+
+
+def _known(value: Callable[[Cell], Value]) -> Callable[[Sequence[Cell]], bool]:
+    """Whether any cell has a value, so that its column is shown."""
+    return lambda cells: any(value(cell) is not None for cell in cells)
+
+
 def _variance(cell: Cell) -> Variance:
     return _components(tuple(map(tuple, cell.blocks)))
 
@@ -92,6 +144,56 @@ def _needed(cell: Cell) -> Value:
     found = launches_needed(Ratio(value=1.0, deviation=of_pairs, standard_error=of_pairs, degrees=1, pairs=2))
     return "more than 1,000" if found is None else str(found)
 
+
+def _number(
+    name: str, value: Callable[[Cell], Value], *, unit: str = "", meaning: str = "", kind: Kind = Kind.ROUNDED
+) -> ColumnOf[Cell]:
+    """A column of numbers that is left out where no cell has one."""
+    return ColumnOf(name=name, kind=kind, unit=unit, value=value, meaning=meaning, shown=_known(value))
+
+
+OF_SINGLE_STEPS = (
+    _number(
+        "median step",
+        _of_steps(50),
+        unit="ms",
+        meaning="of the single steps of all launches, each waited for; p95, p99 and maximum are of the same.",
+    ),
+    _number("p95", _of_steps(95), unit="ms"),
+    _number("p99", _of_steps(99), unit="ms", meaning="known from 100 single steps on."),
+    _number("maximum", _of_steps(100), unit="ms"),
+    _number(
+        "synchronization",
+        _mean(synchronization_seconds, 1e3),
+        unit="ms",
+        meaning="what it costs to wait for each step: the median single step minus a step of the blocks.",
+    ),
+    _number(
+        "host's share",
+        _mean(host_share, 100),
+        kind=Kind.PERCENT,
+        meaning="the median time until the call that launches a step returns, as a share of a step of the blocks.",
+    ),
+    _number(
+        "launch time",
+        _mean(_launch_seconds, 1e6),
+        unit="µs",
+        meaning="that the host takes to launch one tiny operation.",
+    ),
+    ColumnOf[Cell](
+        name="bound by",
+        kind=Kind.TEXT,
+        value=lambda cell: "host" if bound_by_host(cell) else None,
+        meaning=f"host-bound: in most launches, the host's share is at least {100 * HOST_SHARE:.0f}%.",
+        shown=lambda cells: any(map(bound_by_host, cells)),
+    ),
+    _number(
+        "rank skew",
+        lambda cell: _percent(rank_skew(cell)),
+        unit="%",
+        meaning="how much less time the fastest rank takes for a block than the slowest: the median.",
+    ),
+)
 
 COLUMNS = (
     ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
@@ -126,6 +228,7 @@ COLUMNS = (
             "with a power of 80%."
         ),
     ),
+    *OF_SINGLE_STEPS,
     ColumnOf[Cell](
         name="not steady",
         kind=Kind.TEXT,

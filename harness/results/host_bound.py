@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from harness.results.rates import slowest_rank
+from harness.results.rates import block_step
 from harness.spec import TrialResult
 
 HOST_SHARE = 0.9
@@ -12,14 +12,20 @@ HOST_SHARE = 0.9
 launched while the GPUs still work on the step before."""
 
 
-def host_bound(result: TrialResult) -> bool | None:
-    """Whether the host of a launch on GPUs takes at least HOST_SHARE of a steady step until the call of a step returns.
+def host_share(result: TrialResult) -> float | None:
+    """The share of a steady step until the call that launches a step returns.
 
     The slowest rank counts. A call that itself waits for the devices counts as well: nothing overlaps with it. None:
     not known, because the launch ran on CPU devices, whose calls compute, or has no series of single steps.
     """
     medians = [median(timing.call_seconds) for timing in result.timings if timing.call_seconds]
-    if result.spec.platform != "gpu" or not medians or not result.block_seconds:
+    step = block_step(result)
+    if result.spec.platform != "gpu" or not medians or step is None:
         return None
-    step = median(slowest_rank(result.block_seconds)) / result.steps_per_block
-    return max(medians) >= HOST_SHARE * step
+    return max(medians) / step
+
+
+def host_bound(result: TrialResult) -> bool | None:
+    """Whether the host's share of a steady step is at least HOST_SHARE; None: not known."""
+    share = host_share(result)
+    return None if share is None else share >= HOST_SHARE

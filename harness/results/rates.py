@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from statistics import median
 
 from harness.spec import TrialResult
 
@@ -56,3 +57,10 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
         own = slowest_rank(result.block_seconds)
         ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
     return statistics.median(ratios) if ratios else None
+
+
+def block_step(result: TrialResult) -> float | None:
+    """Seconds of a step in the median block of one launch, on its slowest rank; None if it was not timed."""
+    if not result.block_seconds or not result.steps_per_block:
+        return None
+    return median(slowest_rank(result.block_seconds)) / result.steps_per_block
