@@ -21,7 +21,7 @@ from cyclopts.config import Env
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
-from harness.cli.commands import compare, data, export, listings, plan, report, run, show, verify
+from harness.cli.commands import check, compare, data, export, listings, plan, report, run, show, verify
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -49,7 +49,7 @@ app = App(
     help=(
         "Which framework and which parallel strategy trains fastest on these devices, and is it really the same "
         "training?\n\nExit codes: 0 ok, even if --budget-minutes left cells pending; 1 some cells failed; 2 wrong "
-        "usage; 3 this machine cannot run it; 4 compare --fail-above found a slower cell; "
+        "usage; 3 this machine cannot run it; 4 compare --fail-above found a slower cell; 5 check found a run unfit; "
         f"{os.EX_SOFTWARE} a defect of this program; 129, 130 and 143 interrupted."
     ),
 )
@@ -61,6 +61,7 @@ app.command(show.show)
 app.command(export.export)
 app.command(compare.compare)
 app.command(verify.verify)
+app.command(check.check)
 app.command(data.app)
 
 

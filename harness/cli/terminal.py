@@ -18,7 +18,7 @@ from harness.spec.text import visible
 
 FOLDED = {
     "reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12, "planned on devices": 18,
-    "cell": 20, "verdict": 12,
+    "cell": 20, "verdict": 12, "figures": 30,
 }  # fmt: skip
 """Columns whose text may wrap, and how narrow they may get."""
 DISPENSABLE = (

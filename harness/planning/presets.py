@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+COLD_SHARE = 0.6  # of a cell's launches that compile anew, at least
+
 
 class Preset(TypedDict):
     """The numbers of one preset. All but `launches` and

@@ -13,6 +13,11 @@ def on_cpu(results: Sequence[TrialResult]) -> bool:
     return results[0].spec.platform == "cpu"
 
 
+def planned(results: Sequence[TrialResult]) -> int:
+    """How many trials the run, or all runs of a common report, had planned; 0: not recorded."""
+    return sum({result.run.started: result.run.planned for result in results}.values())
+
+
 def devices(results: Sequence[TrialResult]) -> str:
     """ "2 virtual CPU devices", "2 × NVIDIA H200"."""
     most = max(result.spec.devices for result in results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.reporting import (
+    checklist_section,
     definitions,
     descriptions,
     disturbed_launches,
@@ -77,6 +78,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += telemetry_section.section(cells)
     body += disturbed_launches.section(cells)
     body += _problems(cells)
+    body += checklist_section.section(cells, results)
     body += not_offered.section(cells)
     body += [_reproduction(results), _software(cells), *notes]
     return Report(f"{workloads} on {descriptions.devices(results)}", tuple(body))

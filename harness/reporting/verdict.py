@@ -42,8 +42,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
 
 def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """What is missing of the planned trials."""
-    runs = {run.started: run for run in (result.run for result in results)}.values()
-    planned = sum(run.planned for run in runs)
+    planned = descriptions.planned(results)
     pending = [cell for cell in cells if any(result.status == "pending" for result in cell.launches)]
     lines = []
     if pending:

@@ -17,13 +17,12 @@ from harness.launch import logs
 from harness.launch.launcher import Launch, Launcher, Outcome, launch
 from harness.messages import Phase
 from harness.planning.plan import Plan
+from harness.planning.presets import COLD_SHARE
 from harness.session.budget import Budget
 from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
 from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec
 from harness.spec.progress import Display
-
-COLD_SHARE = 0.6  # of a cell's launches, at least
 
 
 class PhaseLaunches:

@@ -59,7 +59,7 @@ def show(
 
 def facts(run: Path, results: Sequence[TrialResult]) -> list[tuple[str, str]]:
     """What there is to say about a run as a whole, as names and texts."""
-    from harness.reporting import provenance
+    from harness.reporting import descriptions, provenance
 
     statuses = Counter(result.status for result in results)
     ended = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
@@ -69,7 +69,7 @@ def facts(run: Path, results: Sequence[TrialResult]) -> list[tuple[str, str]]:
         *(("command", each) for each in dict.fromkeys(provenance.command(result.run) for result in results)),
         *machine,
         ("preset", ", ".join(filter(None, dict.fromkeys(result.run.preset for result in results)))),
-        ("launches", f"{len(results)} of {planned(results) or 'an unknown number'} planned: {ended}"),
+        ("launches", f"{len(results)} of {descriptions.planned(results) or 'an unknown number'} planned: {ended}"),
         ("files", ", ".join(files_of(run))),
     ]
 
@@ -97,6 +97,8 @@ def document(run: Path, results: Sequence[TrialResult], cells: Sequence[Cell]) -
 
 def run_facts(results: Sequence[TrialResult]) -> dict[str, Any]:
     """What the rows say of their run. Lists have more than one entry where a report joined several runs."""
+    from harness.reporting import descriptions
+
     named = {
         "started": "started",
         "sessions": "session",
@@ -109,12 +111,7 @@ def run_facts(results: Sequence[TrialResult]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: list(dict.fromkeys(getattr(result.run, field) for result in results)) for name, field in named.items()
     }
-    return found | {"planned": planned(results), "statuses": Counter(result.status for result in results)}
-
-
-def planned(results: Sequence[TrialResult]) -> int:
-    """How many trials the run, or all runs of a common report, had planned."""
-    return sum({result.run.started: result.run.planned for result in results}.values())
+    return found | {"planned": descriptions.planned(results), "statuses": Counter(result.status for result in results)}
 
 
 def cell_facts(cell: Cell) -> dict[str, Any]:

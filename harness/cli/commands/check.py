@@ -1,0 +1,57 @@
+"""The command that holds a run against the referee's checklist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from harness.cli.output import write, write_json
+
+UNFIT = 5  # exit code
+
+
+def check(
+    run: Path,
+    /,
+    *,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Hold a run against 20 requirements of good benchmarking (docs/method.md). Writes nothing.
+
+    Exit code 0 if all of them pass, else 5.
+
+    python -m harness check reports/<run>
+    python -m harness check reports/<run> --json
+
+    Parameters
+    ----------
+    run
+        The folder of a run, or of a common report of several runs.
+    as_json
+        Print one JSON document.
+    """
+    from harness.cli.screen import print_report_table
+    from harness.reporting import checklist_section, summary
+    from harness.reporting.checklist import requirements
+    from harness.results import store
+
+    results = store.read(run)
+    rows = requirements.check(results, summary.summarize(results))
+    code = 0 if all(row.answer.outcome == "pass" for row in rows) else UNFIT
+    if as_json:
+        answers = [
+            {
+                "number": row.number,
+                "requirement": row.requirement,
+                "outcome": row.answer.outcome,
+                "figures": row.answer.figures,
+            }
+            for row in rows
+        ]
+        write_json({"run": str(run), "requirements": answers, "exit_code": code})
+        return code
+    print_report_table("Referee's checklist", checklist_section.table(rows))
+    write(checklist_section.summary(rows))
+    return code

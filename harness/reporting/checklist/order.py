@@ -1,0 +1,92 @@
+"""Requirement 5: the order in which cells were launched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+from itertools import accumulate, pairwise
+
+from harness.reporting.checklist.answers import Answer, judged, together, unknown
+from harness.reporting.checklist.record import Record
+from harness.reporting.formatting import count
+from harness.results.holds import hold_of
+from harness.spec import TrialResult
+
+NOT_LAUNCHED = ("skipped", "pending")
+
+
+def order(record: Record) -> Answer:
+    """5. Rows stand in the order of their launches: all of one round before any of the next. No round is split over
+    machines or uses of a machine. The orders of all whole rounds are the ones that the run's seed gives. Where rows
+    tell when their blocks began, the clock confirms their order."""
+    runs: dict[str, list[TrialResult]] = {}
+    for result in record.results:
+        runs.setdefault(result.run.started, []).append(result)
+    launched = [[row for row in rows if row.status != "skipped"] for rows in runs.values()]
+    of_several = [rows for rows in launched if len({row.spec.cell for row in rows}) > 1]
+    if not of_several:
+        return unknown("one cell alone has no order")
+    return together(*map(_of_run, of_several))
+
+
+def _of_run(rows: Sequence[TrialResult]) -> Answer:
+    """`rows`: of one run, in the order in which they were written."""
+    cells = {row.spec.cell for row in rows}
+    first = min(row.spec.launch for row in rows)  # a common report of several runs counts their rounds on
+    numbers = [row.spec.launch - first for row in rows]
+    rounds: dict[int, list[TrialResult]] = {}
+    for number, row in zip(numbers, rows, strict=True):
+        rounds.setdefault(number, []).append(row)
+    early = sum(number < highest for number, highest in zip(numbers, accumulate(numbers, max), strict=True))
+    told = f"{count(len(rounds), 'round')} of {count(len(cells), 'cell')}"
+    interleaved = judged(not early, told if not early else f"{early} of {len(rows)} launches come after a later round")
+    return together(interleaved, _on_one_hold(rounds), _as_seeded(rounds), _by_the_clock(rows))
+
+
+def _on_one_hold(rounds: dict[int, list[TrialResult]]) -> Answer:
+    holds = {
+        number: {hold_of(row.conditions.hardware) for row in rows if row.status not in NOT_LAUNCHED}
+        for number, rows in rounds.items()
+    }
+    if any(not any(hold) for of_round in holds.values() for hold in of_round):
+        return unknown("which machine a launch ran on is not recorded")
+    split = [1 + number for number, of_round in sorted(holds.items()) if len(of_round) > 1]
+    return judged(
+        not split,
+        f"round {', '.join(map(str, split))} split over machines" if split else "no round split over machines",
+    )
+
+
+def _as_seeded(rounds: dict[int, list[TrialResult]]) -> Answer:
+    """Whether one plan of the cells, shuffled with the seed for each round, gives all orders. The plan itself is not in
+    the rows: the first round tells it."""
+    cells = {number: [row.spec.cell for row in rows] for number, rows in rounds.items()}
+    planned = {cell for cell in cells[0] if any(cell in of for number, of in cells.items() if number)}
+    orders = {number: [cell for cell in of if cell in planned] for number, of in cells.items()}
+    whole = {number: of for number, of in orders.items() if len(of) == len(planned) and {*of} == planned}
+    if len(whole) < 2:
+        return unknown("fewer than two whole rounds show no seeded order")
+    seed = min(row.spec.seed for rows in rounds.values() for row in rows)
+    plans = {tuple(_unshuffled(of, f"{seed}/{number}")) for number, of in whole.items()}
+    told = f"{len(whole)} rounds in the orders of seed {seed}"
+    return judged(len(plans) == 1, told if len(plans) == 1 else f"not {told}")
+
+
+def _unshuffled(shuffled: Sequence[str], seed: str) -> list[str]:
+    """The plan that harness/planning/launch_order.py shuffles into this order."""
+    places = random.Random(seed).sample(range(len(shuffled)), len(shuffled))
+    return [cell for _, cell in sorted(zip(places, shuffled, strict=True))]
+
+
+def _by_the_clock(rows: Sequence[TrialResult]) -> Answer:
+    """Whether launches of one session in one hold began in the order of their rows."""
+    starts: dict[Hashable, list[float]] = {}
+    for row in rows:
+        began = [timing.block_starts[0] for timing in row.timings if timing.block_starts]
+        if began:
+            key = (row.run.session, hold_of(row.conditions.hardware))
+            starts.setdefault(key, []).append(min(began))
+    if not starts:
+        return unknown("when blocks began is not recorded")
+    wrong = sum(later < earlier for times in starts.values() for earlier, later in pairwise(times))
+    return judged(not wrong, f"{wrong} of them begun before the launch of the row above" if wrong else "")

@@ -1,0 +1,295 @@
+"""The referee's checklist: for each requirement a record that passes, one that fails, and one that does not tell."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from conftest import ROOT, harness, make_result
+from scenes import RUN, epochs, training
+from whole_record import (
+    BLOCKS,
+    FACTS,
+    LOSSES,
+    MATRIX_RATE,
+    ROUNDS,
+    THERE,
+    Results,
+    conditions,
+    each,
+    facts,
+    good,
+    is_timed,
+    launch,
+    of,
+    only,
+    rank,
+    spec,
+    specs,
+    tables,
+    timing,
+)
+
+from harness.cli.commands import check as command
+from harness.planning import launch_order
+from harness.reporting import summary
+from harness.reporting.checklist import requirements
+from harness.reporting.checklist.answers import judged
+from harness.reporting.checklist.requirements import REQUIREMENTS
+from harness.results import store
+from harness.spec import (
+    Check,
+    Disturbance,
+    NumberFormats,
+    RankResult,
+    TrialResult,
+)
+
+NEVER_PASSES = {17, 18}  # bandwidths, and errors of ECC and Xid, are in no record
+
+
+def answers(results: Results) -> dict[int, Any]:
+    return {row.number: row.answer for row in requirements.check(results, summary.summarize(results))}
+
+
+def outcome(number: int, results: Results) -> str:
+    return answers(results)[number].outcome
+
+
+def elsewhere(row: TrialResult) -> TrialResult:
+    hardware = make_result(machine=THERE).conditions.hardware
+    return conditions(hardware=hardware)(row)
+
+
+def check_of(quantity: Any, error: float):
+    found = Check(quantity=quantity, error=error, tolerance=1.0, worst="")
+    return timing(checks=(found,))
+
+
+def slower(factor: float):
+    def change(row: TrialResult) -> TrialResult:
+        timings = [
+            replace(found, block_seconds=tuple(factor * each for each in found.block_seconds)) for found in row.timings
+        ]
+        return replace(row, ranks=tuple(replace(r, timing=t) for r, t in zip(row.ranks, timings, strict=True)))
+
+    return change
+
+
+def uneven(row: TrialResult) -> TrialResult:
+    """Blocks that differ far more than launches."""
+    blocks = tuple((0.5 if number % 2 else 1.5) * (1 + 0.01 * row.spec.launch) for number in range(BLOCKS))
+    return timing(block_seconds=blocks)(row)
+
+
+def drifting(row: TrialResult) -> TrialResult:
+    """A launch that becomes slower by 90%."""
+    return timing(block_seconds=tuple((1 + 0.001 * row.spec.launch) * (1 + 0.1 * n) for n in range(BLOCKS)))(row)
+
+
+def swapped(results: Results) -> Results:
+    """The first two launches of the last round have changed places, on the clock as well."""
+    rows = list(results)
+    one, other = [at for at, row in enumerate(rows) if is_timed(row) and row.spec.launch == ROUNDS - 1][:2]
+    starts = [rows[at].timings[0].block_starts for at in (one, other)]
+    rows[one], rows[other] = timing(block_starts=starts[0])(rows[other]), timing(block_starts=starts[1])(rows[one])
+    return rows
+
+
+def reversed_clock(row: TrialResult) -> TrialResult:
+    return timing(block_starts=tuple(each + 1e5 * (ROUNDS - row.spec.launch) for each in row.timings[0].block_starts))(
+        row
+    )
+
+
+def apart(row: TrialResult) -> TrialResult:
+    """The second rank begins each block 0.1 s after the first."""
+    late = [replace(found, block_starts=tuple(at + 0.1 * n for at in found.block_starts)) for n, found in
+            enumerate(row.timings)]  # fmt: skip
+    return replace(row, ranks=tuple(replace(r, timing=t) for r, t in zip(row.ranks, late, strict=True)))
+
+
+def another_training(**known: Any):
+    """The trainings of a second cell beside those of the first."""
+    run = RUN | FACTS | {"started": "2026-01-02", "planned": 5}
+    accurate: Any = {"epochs": epochs((1.0, 0.5), (1.0, 0.95)), "run": run} | known
+    return lambda results: results + [training("jax", "single", seed=seed, **accurate) for seed in range(5)]
+
+
+FAILS: list[tuple[int, Callable[[Results], Results]]] = [
+    (1, only(lambda row: row.spec.launch < 4)),
+    (1, each(facts(preset="paper"))),
+    (1, each(rank(compile_cache="warm"), of(start=2))),
+    (2, only(lambda row: row.spec.launch < 4)),
+    (2, each(elsewhere, of(start=2))),  # two rounds are left for the ratios
+    (3, each(uneven, of())),
+    (3, each(timing(block_seconds=(1.0,), block_starts=(1.0,)), of())),
+    (4, each(elsewhere, of())),
+    (4, each(elsewhere, of(start=1))),  # one round is left
+    (5, lambda results: sorted(results, key=lambda row: row.spec.cell)),
+    (5, swapped),
+    (5, each(elsewhere, of(start=4))),
+    (5, each(reversed_clock)),
+    (6, each(spec(warmup_seconds=4.0))),
+    (6, each(spec(warmup_seconds=6.0), of())),
+    (6, each(timing(losses=LOSSES[:2]), of())),
+    (6, each(spec(blocks=BLOCKS + 1), of())),
+    (7, each(timing(block_seconds=(1.0,) * 7, block_starts=(1.0,) * 7), of())),
+    (7, each(spec(protocol="from_host"), of())),
+    (7, each(drifting, of("torch"))),  # torch is faster by 38%
+    (8, each(check_of("work after sync", 2.0), of(stop=1))),
+    (8, each(spec(protocol="from_host"), of())),
+    (9, each(apart)),
+    (9, each(lambda row: replace(row, ranks=(*row.ranks, RankResult())), of("torch", "ddp"))),
+    (10, each(rank(compile_cache="warm"), of())),
+    (10, each(spec(protocol="from_host"), of())),
+    (11, another_training(training={"target_accuracy": 0.8})),
+    (11, another_training(epochs=epochs((1.0, 0.95), samples=400))),
+    (12, each(lambda row: replace(row, parity=None), of(stop=1))),
+    (12, each(lambda row: replace(row, golden_losses=()), of("jax", "pmap"))),
+    (12, each(lambda row: replace(row, status="diverged"), of(stop=1))),
+    (12, each(check_of("replicas", 2.0), of(stop=1))),
+    (13, each(timing(formats=NumberFormats(products={"float32": "conv1"})), of())),
+    (14, only(lambda row: not of("jax", "single")(row))),
+    (15, lambda results: each(slower(1.2), of(start=4))(each(elsewhere, of(start=4))(results))),
+    (16, each(timing(step_seconds=(0.1,) * 5, call_seconds=(0.1,) * 5))),
+    (17, each(check_of(MATRIX_RATE, 1.5), of(stop=1))),
+    (18, each(conditions(disturbances=(Disturbance(kind="compute", device="GPU-a", pid=1),)), of(stop=1))),
+    (18, each(conditions(disturbances=(Disturbance(kind="throttled", device="GPU-a"),)), of(stop=1))),
+    (19, only(lambda row: not of(stop=1)(row))),
+    (19, each(lambda row: replace(row, status="pending", reason="later"), of(stop=1))),
+    (19, each(lambda row: replace(row, status="crashed"), of(stop=1))),  # without a reason
+    (20, each(conditions(lock=""))),
+    (20, each(facts(commit="abc1234+changes"))),
+]
+
+UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
+    (1, each(rank(compile_cache=""))),
+    (4, only(of("torch", "single"))),
+    (5, each(timing(block_starts=()))),
+    (5, only(of("torch", "single"))),
+    (5, only(lambda row: row.spec.launch == 0)),
+    (6, each(timing(losses=()))),
+    (8, each(timing(checks=()))),
+    (8, each(timing(step_seconds=(), call_seconds=()), of(stop=1))),
+    (9, each(timing(block_starts=()))),
+    (9, only(lambda row: row.spec.devices == 1)),
+    (10, each(lambda row: replace(row, telemetry=None), of(stop=1))),
+    (10, each(rank(build_seconds=None), of())),
+    (10, each(rank(compile_cache=""), of())),
+    (11, lambda results: [row for row in results if is_timed(row)]),
+    (13, each(timing(formats=None), of())),
+    (13, each(timing(formats=NumberFormats(products={"bfloat16": "conv1"}, unread="the optimizer")), of())),
+    (13, each(conditions(environment={}))),
+    (13, each(spec(track="tuned"))),
+    (14, each(timing(crossed=None))),
+    (14, only(lambda row: row.spec.devices == 1)),
+    (16, each(timing(step_seconds=(), call_seconds=()))),
+    (17, lambda results: results),
+    (18, lambda results: results),
+    (18, each(lambda row: replace(row, telemetry=None))),
+    (18, each(facts(device_guard="off"))),
+    (19, lambda results: [facts(planned=0)(row) for row in results]),
+    (20, each(conditions(interpreter=""), of(stop=1))),
+    (20, each(conditions(lock=None))),
+]
+
+
+def named(cases: list[tuple[int, Any]]) -> list[Any]:
+    return [pytest.param(number, change, id=f"{number}-{at}") for at, (number, change) in enumerate(cases)]
+
+
+@pytest.fixture(scope="module")
+def record() -> Results:
+    return good()
+
+
+def test_a_record_that_has_everything_passes_all_that_a_record_can_pass(record):
+    found = answers(record)
+    assert {number for number, answer in found.items() if answer.outcome != "pass"} == NEVER_PASSES
+    assert all(answer.figures for answer in found.values())
+
+
+@pytest.mark.parametrize(("number", "change"), named(FAILS))
+def test_a_record_that_shows_the_opposite_fails(number, change, record):
+    assert outcome(number, change(record)) == "fail"
+
+
+@pytest.mark.parametrize(("number", "change"), named(UNKNOWN))
+def test_what_is_not_recorded_is_not_known(number, change, record):
+    assert outcome(number, change(record)) == "not known"
+
+
+def test_every_requirement_has_a_record_that_fails():
+    assert {number for number, _ in FAILS} == set(range(1, 21)) == set(range(1, 1 + len(REQUIREMENTS)))
+
+
+def test_a_record_without_speeds_knows_of_nothing_but_its_rows():
+    rows = [make_result(status="crashed", reason="planted", block_seconds=(), run=RUN | {"planned": 1})]
+    found = answers(rows)
+    assert {number for number, answer in found.items() if answer.outcome != "not known"} == {19}
+
+
+def test_what_a_twin_adds_is_told_and_breaks_no_round(record):
+    assert outcome(5, record) == "pass"
+    noise, cells = random.Random(1), [*specs(), replace(specs()[0], twin=True)]
+    order = enumerate(launch_order.order(cells, ROUNDS))
+    rows = [launch(replace(cells[index], launch=number), place, noise) for place, (number, index) in order]
+    found = answers([facts(planned=25)(row) for row in rows])
+    assert found[5].outcome == found[4].outcome == "pass"
+    assert "1 A/A" in found[4].figures
+
+
+def test_a_failed_launch_is_a_row_of_the_order(record):
+    crashed = each(lambda row: replace(row, status="crashed", reason="planted", ranks=()), of(stop=1))(record)
+    found = answers(crashed)
+    assert found[5].outcome == found[19].outcome == "pass"
+    assert found[1].outcome == "fail"  # four launches of that cell are left
+
+
+def test_a_common_report_of_two_runs_keeps_the_order_of_each(record):
+    later = [replace(row, spec=replace(row.spec, launch=row.spec.launch + ROUNDS)) for row in record if is_timed(row)]
+    later = [facts(started="2026-01-03", session="2026-01-03")(row) for row in later]
+    assert outcome(5, record + later) == "pass"
+
+
+def test_the_report_has_the_checklist_on_gpus_alone(record):
+    found = tables(record)["Referee's checklist"]
+    assert list(found.values("number")) == list(range(1, 21))
+    assert list(found.values("outcome")) == [answer.outcome for answer in answers(record).values()]
+    assert "Referee's checklist" not in tables([make_result()])
+
+
+def test_the_page_on_method_has_the_same_requirements():
+    text = (ROOT / "docs" / "method.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", text.partition("checklist")[2], re.MULTILINE)
+    assert rows == [(str(number), each.words) for number, each in enumerate(REQUIREMENTS, 1)]
+
+
+def test_the_command_says_what_passes_and_ends_with_5(record, tmp_path):
+    for row in record:
+        store.append(tmp_path, row)
+    done = harness("check", str(tmp_path), "--json")
+    assert done.returncode == 5, done.stderr
+    said = json.loads(done.stdout)
+    assert said["exit_code"] == 5
+    assert {each["number"]: each["outcome"] for each in said["requirements"]} == {
+        number: answer.outcome for number, answer in answers(record).items()
+    }
+
+
+def test_the_command_ends_with_0_if_all_pass(record, tmp_path, monkeypatch, capsys):
+    for row in record:
+        store.append(tmp_path, row)
+    kept = [each for number, each in enumerate(REQUIREMENTS, 1) if number not in NEVER_PASSES]
+    monkeypatch.setattr(requirements, "REQUIREMENTS", kept)
+    assert command.check(tmp_path) == 0
+    assert len(re.findall(r"\bpass\b", capsys.readouterr().out)) == len(kept) + 1  # and the last line
+    monkeypatch.setattr(requirements, "REQUIREMENTS", [replace(kept[0], rule=lambda record: judged(False, "3 of 5"))])
+    assert command.check(tmp_path) == 5
+    assert "3 of 5" in capsys.readouterr().out
