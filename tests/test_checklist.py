@@ -92,13 +92,21 @@ def drifting(row: TrialResult) -> TrialResult:
     return timing(block_seconds=tuple((1 + 0.001 * row.spec.launch) * (1 + 0.1 * n) for n in range(BLOCKS)))(row)
 
 
-def swapped(results: Results) -> Results:
-    """The first two launches of the last round have changed places, on the clock as well."""
-    rows = list(results)
-    one, other = [at for at, row in enumerate(rows) if is_timed(row) and row.spec.launch == ROUNDS - 1][:2]
-    starts = [rows[at].timings[0].block_starts for at in (one, other)]
-    rows[one], rows[other] = timing(block_starts=starts[0])(rows[other]), timing(block_starts=starts[1])(rows[one])
-    return rows
+def swapped(one: int, other: int):
+    """The last launch of a round and one of the next, or two of the same round, have changed places, on the clock as
+    well."""
+
+    def change(results: Results) -> Results:
+        rows = list(results)
+        first = len(specs()) * (1 + one) - (1 if one != other else 2)
+        starts = [rows[at].timings[0].block_starts for at in (first, first + 1)]
+        rows[first : first + 2] = [
+            timing(block_starts=starts[0])(rows[first + 1]),
+            timing(block_starts=starts[1])(rows[first]),
+        ]
+        return rows
+
+    return change
 
 
 def reversed_clock(row: TrialResult) -> TrialResult:
@@ -126,13 +134,15 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (1, each(facts(preset="paper"))),
     (1, each(rank(compile_cache="warm"), of(start=2))),
     (2, only(lambda row: row.spec.launch < 4)),
+    (2, only(of("torch", "single", stop=4))),  # of which nothing is claimed
     (2, each(elsewhere, of(start=2))),  # two rounds are left for the ratios
     (3, each(uneven, of())),
     (3, each(timing(block_seconds=(1.0,), block_starts=(1.0,)), of())),
     (4, each(elsewhere, of())),
     (4, each(elsewhere, of(start=1))),  # one round is left
     (5, lambda results: sorted(results, key=lambda row: row.spec.cell)),
-    (5, swapped),
+    (5, swapped(ROUNDS - 1, ROUNDS - 1)),
+    (5, swapped(1, 2)),
     (5, each(elsewhere, of(start=4))),
     (5, each(reversed_clock)),
     (6, each(spec(warmup_seconds=4.0))),
@@ -156,6 +166,7 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (12, each(check_of("replicas", 2.0), of(stop=1))),
     (13, each(timing(formats=NumberFormats(products={"float32": "conv1"})), of())),
     (14, only(lambda row: not of("jax", "single")(row))),
+    (14, each(elsewhere, of())),  # the fastest base of all is on another machine
     (15, lambda results: each(slower(1.2), of(start=4))(each(elsewhere, of(start=4))(results))),
     (16, each(timing(step_seconds=(0.1,) * 5, call_seconds=(0.1,) * 5))),
     (17, each(check_of(MATRIX_RATE, 1.5), of(stop=1))),
@@ -223,6 +234,30 @@ def test_a_record_that_shows_the_opposite_fails(number, change, record):
 @pytest.mark.parametrize(("number", "change"), named(UNKNOWN))
 def test_what_is_not_recorded_is_not_known(number, change, record):
     assert outcome(number, change(record)) == "not known"
+
+
+def test_a_speed_that_is_not_that_of_its_blocks_fails(record):
+    cell, estimate = next((each, each.estimate) for each in summary.summarize(record) if each.estimate is not None)
+    for factor, expected in ((1.0, "pass"), (1.01, "fail")):
+        told = replace(cell, estimate=replace(estimate, value=factor * estimate.value))
+        found = {row.number: row.answer.outcome for row in requirements.check(record, [told])}
+        assert found[15] == expected
+
+
+def without_heat(row: TrialResult) -> TrialResult:
+    assert row.telemetry is not None
+    gpus = tuple(replace(gpu, thermal_violation_ms=()) for gpu in row.telemetry.gpus)
+    return replace(row, telemetry=replace(row.telemetry, gpus=gpus))
+
+
+def test_what_is_missing_of_telemetry_is_told_beside_what_no_record_has(record):
+    def figures(change):
+        return answers(each(change)(record))[18].figures
+
+    assert "0 of 4 cells" in figures(lambda row: replace(row, telemetry=None))
+    assert "heat" in figures(without_heat)
+    whole = figures(lambda row: row)
+    assert "heat" not in whole and "0 of 4 cells" not in whole
 
 
 def test_every_requirement_has_a_record_that_fails():
