@@ -7,6 +7,7 @@ only these modules of a package:
   exist
 - `bare.py`: LOOPS, if it exists
 - `formats.py`: read and MAKES_STEPS, if it exists
+- `ledger.py`: execution, if it exists
 - `holdings.py`, if it exists: parameters, observe
 - `loader.py`: make_loader
 - `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does

@@ -33,7 +33,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
-from harness.spec.measured import DeviceShare, Epoch, RankResult, Span, Timing, Training
+from harness.spec.measured import DeviceShare, Epoch, Execution, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, SPLIT_SIZE, CellShape, Option, ParityPhase
 from harness.spec.result import (
@@ -75,6 +75,7 @@ __all__ = [
     "DeviceShare",
     "Disturbance",
     "Epoch",
+    "Execution",
     "FrameworkSpec",
     "Gpu",
     "GpuTelemetry",

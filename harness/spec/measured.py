@@ -110,6 +110,23 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How a program ran, read from the program and its process after the timed blocks, not from what was asked for.
+
+    Each entry is in words; "" is unknown.
+    """
+
+    layout: str = ""  # of images and convolution kernels
+    compiled: str = ""  # which parts of a step are compiled, by what, and in which mode
+    graphs: str = ""  # CUDA graphs that the program holds, or XLA's command buffers
+    autotuning: str = ""
+    convolutions: str = ""  # at most three kernels or library calls
+    threads: str = ""  # of the process, as the framework reports them
+    input: str = ""  # where batches came from: resident, loader or from_host
+    unread: str = ""  # what could not be read, and why
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankResult:
     """What the process of one rank measured. Times in seconds, memory in bytes; what it did not get to is empty."""
 
@@ -118,6 +135,7 @@ class RankResult:
     peak_bytes: int | None = None
     peak_kind: str = ""  # "device" or "process"
     precision_errors: dict[str, float] = field(default_factory=dict)  # of products: harness/gate/precision_probe.py
+    execution: Execution | None = None  # None: the phase did not get to it, or an earlier version wrote the row
     # one of these
     timing: Timing | None = None
     training: Training | None = None

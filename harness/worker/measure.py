@@ -23,6 +23,7 @@ from harness.worker.after_blocks import inspect
 from harness.worker.context import Context
 from harness.worker.divergence import check_loss
 from harness.worker.draft import Draft
+from harness.worker.execution import note_execution
 from harness.worker.loss_curve import follow_curve, place
 from harness.worker.package_modules import optional_module
 from harness.worker.step_series import time_series
@@ -77,6 +78,7 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
         draft.note_timing(spans=tuple(trace(resident[0])))
         context.made(2)
     inspect(context, resident, watched)
+    note_execution(context, program, resident[:1] * spec.steps_per_call, fed="resident")
 
 
 def choose_steps_per_block(context: Context, timed: Callable[..., list[timing.Timed]]) -> int:
@@ -204,5 +206,7 @@ def measure_from_host(context: Context, make_batches: Callable[..., Any]) -> Non
             losses=tuple(losses), block_seconds=tuple(seconds), block_starts=tuple(starts), first_step_seconds=first
         )
         check_loss([losses[-1]], block)
+        if block + 1 == spec.blocks:
+            note_execution(context, program, [next(made)], fed="from_host")
         del program, made  # before the next one is built: the peak of memory is that of one program
         gc.collect()

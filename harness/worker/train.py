@@ -12,6 +12,7 @@ from harness.contract import Loader
 from harness.datasets import Batches
 from harness.spec import codec
 from harness.worker.context import Context
+from harness.worker.execution import note_execution
 from harness.worker.training_checks import TrainingChecks
 from harness.worker.training_loop import Position, Trainer
 
@@ -32,6 +33,7 @@ def train(context: Context) -> None:
     finally:
         if loader is not None:
             loader.close()
+    note_execution(context, context.program, (), fed=spec.training.input)
 
 
 def resume(context: Context) -> Position:
