@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import TESTS, python
+from conftest import TESTS, make_result, make_spec, python
 
 from harness.gate.execution import collected, most_frequent
-from harness.spec import Execution
+from harness.reporting import document, execution_section, summary
+from harness.reporting.model import Section, Table, walk
+from harness.spec import Execution, NumberFormats, TrialResult
 from harness.worker import execution as noting
 
 ENTRIES = {item.name for item in fields(Execution)} - {"input"}  # which only the worker knows
@@ -72,6 +74,68 @@ def test_an_entry_that_no_record_has_is_noted_as_unread(monkeypatch):
     noting.note_execution(context, "p", (), fed="resident")
     assert context.draft.execution.input == "resident"
     assert "colour" in context.draft.execution.unread
+
+
+def row(framework: str, *noted: Execution | None, products: str = "float32", **known: Any) -> TrialResult:
+    """A timed launch with one rank for each of these."""
+    blocks = ((1.0, 1.0),) * len(noted)
+    result = make_result(spec=make_spec(framework=framework, strategy="single"), block_seconds=blocks, **known)
+    formats = NumberFormats(products={products: "mm"}, optimizer_state={"float32": "momentum"})
+    ranks = [
+        replace(rank, execution=found, timing=replace(rank.timing, formats=formats))
+        for rank, found in zip(result.ranks, noted, strict=True)
+        if rank.timing is not None
+    ]
+    return replace(result, ranks=tuple(ranks))
+
+
+def sections(*results: TrialResult) -> list[Section]:
+    report = document.build(summary.summarize(results), results)
+    return [node for node in report.body if isinstance(node, Section) and node.title == execution_section.TITLE]
+
+
+def parts(*results: TrialResult) -> tuple[str, list[Table]]:
+    """The text outside of tables, and the tables."""
+    (section,) = sections(*results)
+    nodes = list(walk(section))
+    return str([node for node in nodes if not isinstance(node, Table)]), [n for n in nodes if isinstance(n, Table)]
+
+
+ONE = Execution(layout="images NCHW", compiled="no: eager", threads="2", input="resident")
+
+
+def test_a_report_without_such_notes_has_no_such_section():
+    assert sections(row("torch", None)) == []
+
+
+def test_what_differs_is_a_column_and_what_is_equal_a_sentence():
+    other = replace(ONE, layout="images NHWC", compiled="one program")
+    text, (table,) = parts(row("torch", ONE), row("jax", other, products="bfloat16"))
+    assert [column.name for column in table.columns] == ["cell", "products", "layout", "compiled"]
+    assert set(table.values("layout")) == {"images NCHW", "images NHWC"}
+    assert set(table.values("products")) == {"float32", "bfloat16"}
+    assert "threads: 2" in text and "input: resident" in text and "optimizer state: float32" in text
+    assert "NCHW" not in text
+    assert "docs/tracks.md" in text
+
+
+def test_a_single_cell_needs_no_table_and_unknown_entries_are_named():
+    text, tables = parts(row("torch", ONE))
+    assert tables == []
+    assert "images NCHW" in text
+    assert "graphs" in text and "convolutions" in text
+
+
+def test_ranks_that_differ_are_both_shown_and_empty_entries_are_not():
+    served = Execution(unread="graph: KeyError: 17")
+    text, (table,) = parts(row("torch", ONE, replace(ONE, threads="1")), row("jax", ONE, served))
+    assert set(table.values("threads")) == {"2 / 1", "2"}
+    assert "KeyError: 17" in text
+
+
+def test_a_cell_whose_entry_is_unknown_is_no_equal_cell():
+    _, (table,) = parts(row("torch", ONE), row("jax", replace(ONE, threads="")))
+    assert set(table.values("threads")) == {"2", None}
 
 
 def read(framework: str, strategy: str, *settings: str, devices: int = 1) -> tuple[dict[str, str], dict[str, str]]:

@@ -9,6 +9,7 @@ from harness.reporting import (
     definitions,
     descriptions,
     disturbed_launches,
+    execution_section,
     figures,
     ladder,
     not_offered,
@@ -73,6 +74,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _ladders(cells)
     body += _settings(cells)
     body += _timelines(cells)
+    body += execution_section.section(cells)
     body += _placement(cells)
     body.append(parity_section.section(cells))
     body += telemetry_section.section(cells)
