@@ -257,16 +257,31 @@ def test_the_command_says_what_it_did(published):
 
 
 def test_a_run_of_the_fake_framework_verifies(tmp_path):
-    arguments = ("--framework", "fake", "--strategy", "single,pieces", "--preset", "smoke", "--platform", "cpu")
-    done = harness("run", *arguments, "--out", str(tmp_path / "run"))
+    arguments = (
+        "--framework",
+        "fake",
+        "--strategy",
+        "single",
+        "--workload",
+        "toy",
+        "--launches",
+        "2",
+        "--preset",
+        "smoke",
+    )
+    done = harness("run", *arguments, "--platform", "cpu", "--out", str(tmp_path / "run"))
     assert (tmp_path / "run" / "report.md").is_file(), done.stderr
     done = harness("verify", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout
 
 
 def test_what_is_no_run_is_refused(tmp_path, scene):
-    refused_command(harness("verify", str(tmp_path), fakes=False), "report.md", str(tmp_path))
+    refused_command(harness("verify", str(tmp_path), fakes=False), "results.jsonl", str(tmp_path))
     folder = scene("disturbed")
+    (folder / "report.md").rename(folder / "x.md")
+    with refused("report.md", str(folder)):
+        verify(folder)
+    (folder / "x.md").rename(folder / "report.md")
     with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
         file.write("{}\n")
     with refused("results.jsonl", "line 7"):

@@ -22,12 +22,12 @@ def verify(folder: Path) -> tuple[Findings, dict[str, int]]:
             raise UsageError(f"verify {folder}: has no {name}; name the folder of a run that has both")
     found, sections, record = (
         Findings(),
-        parse((folder / "report.md").read_text("utf-8")),
+        parse((folder / "report.md").read_text("utf-8", errors="replace")),
         read(folder / "results.jsonl"),
     )
     _rows(found, record, sections)
     _tables(found, record, sections)
-    if any(cell.split for cell in record.cells):
+    if record.split:
         found.not_verified.append("ladders, sweeps and comparisons: launches of some cells are in several rows")
     else:
         sweeps.ladders(found, record, sections)
@@ -45,7 +45,6 @@ def _rows(found: Findings, record: Record, sections: list[Section]) -> None:
     cells = {"Results": [], "Training": []}
     for cell in record.cells:
         cells["Training" if cell.spec.get("training") else "Results"].append(cell)
-    of_table = {"Results": tables.result_columns(record), "Training": trainings.TRAINING}
     rows = {}
     for title, own in cells.items():
         table = matching.table_of(found, sections, title, own)
@@ -54,8 +53,8 @@ def _rows(found: Findings, record: Record, sections: list[Section]) -> None:
         ordered = [cell for _, cell in rows[title]]
         ordered += [cell for cell in own if cell not in ordered]
         (record.timed if title == "Results" else record.trained).extend(ordered)
-    for title, matched in rows.items():
-        matching.compare(found, title, matched, of_table[title])
+    matching.compare(found, "Results", rows["Results"], tables.result_columns(record))
+    matching.compare(found, "Training", rows["Training"], trainings.TRAINING)
 
 
 def _tables(found: Findings, record: Record, sections: list[Section]) -> None:
@@ -71,4 +70,5 @@ def _tables(found: Findings, record: Record, sections: list[Section]) -> None:
         (clocks, sampled, telemetry.TELEMETRY),
     ):
         if table := matching.table_of(found, sections, title, cells):
-            matching.compare(found, title, list(matching.by_title(found, title, table, cells)), columns)
+            rows = list(matching.by_title(found, title, table, cells, parts=record.split))
+            matching.compare(found, title, rows, columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.spec.text import visible
 from harness.verification.record import Cell
 from harness.verification.report_text import Expected, Findings, Section, Table
 
@@ -30,8 +31,9 @@ def identify(found: Findings, section: str, table: Table, cells: Sequence[Cell])
                 found.not_verified.append(f"{section}, {' '.join(key)}: {len(of_row)} cells have this row's text")
             of_row[0].speedless |= row.get("status") == "disagrees"
         elif apart := [cell for cell in cells if _is_part(row, cell, headings)]:
-            apart[0].split = True
-            found.not_verified.append(f"{section}, {' '.join(key)}: only a part of the launches of {apart[0].title}")
+            whole = max(apart, key=lambda cell: len(cell.options))
+            whole.split = True
+            found.not_verified.append(f"{section}, {' '.join(key)}: only a part of the launches of {whole.title}")
         else:
             found.differences.append(
                 f"{section}, {' '.join(key)}: the record has no such cell, or the row is there twice"
@@ -55,7 +57,7 @@ def _identity(cell: Cell) -> dict[str, str]:
         "devices": str(spec["devices"]),
         "input": f"loader, {training['workers']} workers" if loader else "resident",
     }
-    return {name: " ".join(text.split()) for name, text in texts.items()}
+    return {name: visible(" ".join(text.split())) for name, text in texts.items()}
 
 
 def _is_part(row: Mapping[str, str], cell: Cell, headings: Sequence[str]) -> bool:
@@ -65,9 +67,9 @@ def _is_part(row: Mapping[str, str], cell: Cell, headings: Sequence[str]) -> boo
     return others and (cell.options == "" or row.get("options", "").startswith(f"{own['options']}, "))
 
 
-def by_title(found: Findings, section: str, table: Table, cells: Sequence[Cell]) -> Iterator[Any]:
-    """The rows of a table with their cells, by title. Cells of two workloads may share a title: then by order."""
-    parts = any(cell.split for cell in cells)
+def by_title(found: Findings, section: str, table: Table, cells: Sequence[Cell], *, parts: bool) -> Iterator[Any]:
+    """The rows of a table with their cells, by title. Cells of two workloads may share a title: then by order.
+    `parts`: whether launches of some cells are in several rows."""
     for title in dict.fromkeys([*(row.get("cell", "") for row in table.rows), *(cell.title for cell in cells)]):
         rows = [row for row in table.rows if row.get("cell") == title]
         own = [cell for cell in cells if cell.title == title]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from harness.results.older_records import as_current
 from harness.spec import FAILURES, SCHEMA_VERSION
 from harness.spec.errors import UsageError
+from harness.spec.text import visible
 from harness.verification.launches import Estimate, Row, blocks, counted, estimate, hold, throughput
 
 NORMALIZED_OVER = {"global": "batch", "per_device": "device", "per_microbatch": "micro-batch"}
@@ -124,7 +126,7 @@ class Cell:
             found.append(f"trained{workers}")
         qualifiers = f" ({', '.join(found)})" if found else ""
         text = f"{self.framework} {self.spec['strategy']}{options} ×{self.spec['devices']}{qualifiers}"
-        return " ".join(text.split())
+        return visible(" ".join(text.split()))
 
     def alike(self, other: Cell, *names: str) -> bool:
         """Whether two cells agree in these parts of their specs."""
@@ -139,6 +141,11 @@ class Record:
     timed: list[Cell] = field(default_factory=list)
     trained: list[Cell] = field(default_factory=list)
 
+    @property
+    def split(self) -> bool:
+        """Whether the report has a cell in several rows. Then nothing that a ratio needs is known for sure."""
+        return any(cell.split for cell in self.cells)
+
     def singles(self, cell: Cell) -> Iterator[Cell]:
         """Each single, of any framework, that the cell's speed may be divided by: of the same task and hardware."""
         for other in self.cells if cell.timed and cell.comparable else ():
@@ -149,7 +156,8 @@ class Record:
 
     def base(self, cell: Cell) -> Cell | None:
         """The single of the same framework and track that the cell's speed is divided by."""
-        return next((other for other in self.singles(cell) if cell.alike(other, *PROGRAM)), None)
+        singles = [other for other in self.singles(cell) if cell.alike(other, *PROGRAM)]
+        return next((other for other in singles if _software(cell) == _software(other)), None)
 
     def best_single(self, cell: Cell) -> Cell | None:
         """The fastest single of all frameworks and tracks."""
@@ -168,17 +176,22 @@ def place(cell: Cell) -> tuple[Any, ...]:
     conditions = cell.first["conditions"]
     machine = conditions.get("hardware", {})
     gpus = [gpu.get("name") for gpu in machine.get("gpus", ())]
-    return (conditions.get("data"), gpus, *(machine.get(name) for name in ("driver", "cpu", "cores")))
+    variables = cell.first["run"].get("variables")
+    return (conditions.get("data"), variables, gpus, *(machine.get(name) for name in ("driver", "cpu", "cores")))
+
+
+def _software(cell: Cell) -> list[Any]:
+    return [cell.first["conditions"].get(name) for name in ("versions", "code", "interpreter")]
 
 
 def read(path: Path) -> Record:
     """The cells of a record. Raises UsageError for what is no record."""
     rows: dict[tuple[str, int], Row] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(keepends=True), 1):
-        if not line.endswith("\n"):  # torn by a crash
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):  # torn by a crash
             break
         try:
-            row = as_current(json.loads(line))
+            row = as_current(json.loads(re.sub(rb'"(-?Infinity|NaN)"', rb"\1", line)))
             if row["schema_version"] != SCHEMA_VERSION:
                 raise UsageError(
                     f"{path} line {number}: schema version {row['schema_version']}, must be 1 or {SCHEMA_VERSION}"

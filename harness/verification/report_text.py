@@ -101,7 +101,7 @@ def _agrees(number: float, own: Digits) -> bool:
 def parse(text: str) -> list[Section]:
     """The sections of a report, from the one under its title on."""
     sections, fence, table = [Section("the title")], "", None
-    for line in text.splitlines():
+    for line in text.split("\n"):
         mark = re.match(r"`{3,}", line)
         if fence or mark:
             fence = ("" if line == fence else fence) if fence else mark.group() if mark else ""

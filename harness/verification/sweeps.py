@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from harness.verification.matching import Columns, compare, table_of
-from harness.verification.record import PROGRAM, TASK, Cell, Record
+from harness.verification.record import TASK, Cell, Record
 from harness.verification.report_text import Expected, Findings, Section, fixed, significant, supported
 from harness.verification.tables import over
 
@@ -86,8 +86,8 @@ def sweeps(found: Findings, record: Record, sections: Sequence[Section]) -> None
 
 def _columns(record: Record, option: str, cell: Cell) -> Columns:
     """The columns of the sweep that this cell is of."""
-    singles = [each for each in record.singles(cell) if cell.alike(each, *PROGRAM, "global_batch")]
-    single = next(iter(singles), None)
+    base = record.base(cell)
+    single = base if base and cell.alike(base, "global_batch") else None
     columns = {
         "mean step ms": _step,
         "ideal ms": lambda cell: [significant(1e3 * ideal)] if (ideal := _ideal(cell, option, single)) else [],

@@ -20,11 +20,8 @@ NOISE = 1e-13  # what rounding makes of the logarithms of equal ratios
 
 
 def over(cell: Cell, base: Cell | None) -> Expected:
-    """One cell's speed over another's, with its interval. None if the interval is nothing but rounding errors, or if
-    the launches of the base are in several rows."""
-    if base is None or base.split:
-        return None if base else []
-    found = ratio(cell, base)
+    """One cell's speed over another's, with its interval. None if the interval is nothing but rounding errors."""
+    found = ratio(cell, base) if base else None
     if found and found.degrees and found.error < NOISE:
         return [significant(1.0)] if cell is base else None
     return supported(found.numbers) if found else []
@@ -38,8 +35,6 @@ def _over_base(record: Record, cell: Cell, *, weak: bool) -> Expected:
 
 def _efficiency(record: Record, cell: Cell) -> Expected:
     base, devices = record.base(cell), cell.spec["devices"]
-    if base and base.split:
-        return None
     found = ratio(cell, base) if base and devices > 1 else None
     return fixed(100 * found.value / devices if found else None)
 
@@ -79,13 +74,15 @@ def parity(cell: Cell) -> Expected:
 
 def result_columns(record: Record) -> Columns:
     """The columns of Results."""
-    return {
-        "throughput": lambda cell: supported(cell.speed.numbers)[:1] if cell.speed else [],
-        "95% interval": lambda cell: supported(cell.speed.numbers)[1:] if cell.speed else [],
+    ratios: Columns = {
         "strong scaling": partial(_over_base, record, weak=False),
         "weak scaling": partial(_over_base, record, weak=True),
         "efficiency": partial(_efficiency, record),
         "over the best single": lambda cell: over(cell, record.best_single(cell)),
+    }
+    return ({} if record.split else ratios) | {
+        "throughput": lambda cell: supported(cell.speed.numbers)[:1] if cell.speed else [],
+        "95% interval": lambda cell: supported(cell.speed.numbers)[1:] if cell.speed else [],
         "step ms": lambda cell: rounded(1e3 * cell.step_seconds if cell.timed else None),
         "over bare": _over_bare,
         "first step s": lambda cell: _by_cache(cell, _first_step, 2),

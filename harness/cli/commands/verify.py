@@ -22,8 +22,10 @@ def verify(run: Path, /) -> int:
     run
         The folder of a run.
     """
+    from harness.results import store
     from harness.verification import comparison
 
+    store.read(run)  # refuses a damaged record
     found, left = comparison.verify(run)
     for line in found.differences:
         write(line)
