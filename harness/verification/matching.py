@@ -12,7 +12,7 @@ from harness.verification.report_text import Expected, Findings, Section, Table
 Columns = Mapping[str, Callable[[Cell], Expected]]
 Matched = Sequence[tuple[Mapping[str, str], Cell]]
 IDENTITY = ("workload", "framework", "strategy", "track", "precision", "options", "devices", "input")
-SCALING, BEST = ("strong scaling", "weak scaling"), "over the best single"
+SCALING, BEST = ("strong scaling", "weak scaling", "efficiency"), "over the best single"
 
 
 def identify(found: Findings, section: str, table: Table, cells: Sequence[Cell]) -> Matched:
@@ -97,7 +97,9 @@ def compare(found: Findings, section: str, rows: Matched, columns: Columns) -> N
 def _counts(heading: str, cell: Cell) -> bool:
     """Whether a number of this cell makes a report have this column."""
     if heading in SCALING:
-        return cell.spec["devices"] > 1
+        return cell.spec["devices"] > 1 and cell.spec["platform"] != "cpu"
+    if heading == BEST:
+        return cell.spec["platform"] != "cpu"
     return heading != "waiting %" or cell.spec["training"]["input"] == "loader"
 
 
