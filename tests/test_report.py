@@ -26,6 +26,7 @@ from harness.reporting import (
     naming,
     summary,
     verdict,
+    verdict_words,
 )
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
@@ -322,6 +323,21 @@ def test_gpu_reports_claim_an_order_only_where_the_interval_shows_one():
 
 def outcomes(results):
     return [each and each.outcome for each in only_group(results).verdicts]
+
+
+def test_a_cell_that_is_slower_within_rounds_is_said_to_be_although_its_mean_is_higher():
+    """Its two fastest launches were made on a machine of their own, and are in no common round."""
+
+    def moved(result, machine):
+        boot = machine if result.spec.launch > 2 else "common"
+        hardware = dataclasses.replace(result.conditions.hardware, boot=boot)
+        return dataclasses.replace(result, conditions=dataclasses.replace(result.conditions, hardware=hardware))
+
+    torch, jax = gpu_cell("torch", 1.10, 1.11, 1.12, 0.5, 0.5), gpu_cell("jax", 1.00, 1.01, 1.02, 1.0, 1.0)
+    group = only_group([moved(each, "one") for each in torch] + [moved(each, "other") for each in jax])
+    assert [each.spec.framework for each in group.cells] == ["torch", "jax"]
+    assert [each and each.outcome for each in group.verdicts] == ["slower"]
+    names(verdict_words.sentence(group, [group]), "JAX", "9.90", "%")
 
 
 def test_two_launches_show_an_order_only_if_they_are_far_apart():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.reporting import descriptions, naming
 from harness.reporting.contrasts import Group, Twins
@@ -64,6 +65,7 @@ def _parts(group: Group) -> list[str]:
     compared = list(zip(group.cells[1:], group.verdicts, strict=True))
     margin = f"{100 * group.margin:.2g}%"
     faster = [f"{other.title} {_by(each)}" for other, each in compared if each and each.outcome == "faster"]
+    slower = [f"{other.title} {_by_inverse(each)}" for other, each in compared if each and each.outcome == "slower"]
     ties = [other.title for other, each in compared if each and each.outcome == "tie"]
     open_ = [
         f"{other.title} ({_unresolved(each)})" for other, each in compared if each and each.outcome == "unresolved"
@@ -72,6 +74,7 @@ def _parts(group: Group) -> list[str]:
     apart = [other.title for other, each in compared if each is None]
     return [
         *([f"is faster than {conjunction(faster)}"] if faster else []),
+        *([f"is slower within rounds, although its mean is higher, than {conjunction(slower)}"] if slower else []),
         *([f"ties with {conjunction(ties)} within {margin}"] if ties else []),
         *([f"is not resolved against {conjunction(open_)}"] if open_ else []),
         *([f"was faster in one round than {conjunction(unknown)}, which shows no order"] if unknown else []),
@@ -89,6 +92,10 @@ def _by(verdict: Verdict) -> str:
 def _percent(found: Interval | None) -> Interval | None:
     """The interval of a ratio as percent above 1."""
     return found and Interval(100 * (found.low - 1), 100 * (found.high - 1), found.confidence)
+
+
+def _by_inverse(verdict: Verdict) -> str:
+    return _by(replace(verdict, ratio=verdict.ratio.inverse))
 
 
 def _times(verdict: Verdict) -> str:

@@ -16,6 +16,8 @@ from scipy.special import stdtr
 
 from harness.statistics.intervals import CONFIDENCE, Interval, exponential, t_quantile
 
+ROUNDING = 1e-12  # equal ratios of floating-point numbers differ by less
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
@@ -71,6 +73,8 @@ def paired(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> 
     if not logs:
         return None
     spread = statistics.stdev(logs) if len(logs) > 1 else 0.0
+    if spread < ROUNDING:
+        spread = 0.0
     return Ratio(
         value=math.exp(statistics.fmean(logs)),
         deviation=spread,
