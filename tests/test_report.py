@@ -337,7 +337,7 @@ def test_a_cell_that_is_slower_within_rounds_is_said_to_be_although_its_mean_is_
     group = only_group([moved(each, "one") for each in torch] + [moved(each, "other") for each in jax])
     assert [each.spec.framework for each in group.cells] == ["torch", "jax"]
     assert [each and each.outcome for each in group.verdicts] == ["slower"]
-    names(verdict_words.sentence(group, [group]), "JAX", "9.90", "%")
+    names(verdict_words.sentence(group, [group]), "JAX", "9.9%")
 
 
 def test_two_launches_show_an_order_only_if_they_are_far_apart():
