@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,6 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
 
     Raises harness.spec.errors.UsageError for a folder that is not a run.
     """
-    from harness.results import tidy  # pandas takes most of a second to import, and workers never need it
-
+    # by name: pandas takes most of a second to import, and this is no module of the workers, who import this package
+    tidy = importlib.import_module("harness.results.tidy")
     return tidy.load(*folders, blocks=blocks)
