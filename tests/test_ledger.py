@@ -124,6 +124,7 @@ def test_a_single_cell_needs_no_table_and_unknown_entries_are_named():
     assert tables == []
     assert "images NCHW" in text
     assert "graphs" in text and "convolutions" in text
+    assert "libraries" not in text and "BatchNorm" not in text
 
 
 def test_ranks_that_differ_are_both_shown_and_empty_entries_are_not():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 
 from harness.reporting.columns import ColumnOf, make_table, meanings
@@ -15,12 +16,15 @@ from harness.spec import Execution, NumberFormats
 TITLE = "How each cell ran, as found"
 NOTE = (
     "Read from the programs and processes after the timed blocks, not from what was asked for. A dash stands for what "
-    "could not be read."
+    "does not occur or could not be read."
 )
 BUDGET = (
     "How many seconds of tuning each framework got, what was tried, and what it brought is in docs/tracks.md of the "
     "suite; a cell takes the settings that were found there, and is not tuned further."
 )
+
+
+NAMES = {item.name for item in fields(Execution)}
 
 
 def executions(cell: Cell) -> list[Execution]:
@@ -99,7 +103,7 @@ def section(cells: Sequence[Cell]) -> list[Node]:
         return []
     values = {each.name: {each.value(cell) for cell in noted} for each in ENTRIES}
     common = [f"{name}: {next(iter(found))}" for name, found in values.items() if len(found) == 1 and found != {None}]
-    unknown = [name for name, found in values.items() if found == {None}]
+    unknown = [name for name, found in values.items() if found == {None} and name in NAMES]
     differing = [each for each in ENTRIES if len(values[each.name]) > 1]
     body: list[Node] = [paragraph(NOTE)]
     if common:
