@@ -19,6 +19,7 @@ from harness.spec import (
     DeviceShare,
     Disturbance,
     Epoch,
+    Execution,
     GpuTelemetry,
     HostLoad,
     OptimizerSpec,
@@ -229,6 +230,26 @@ def orders_and_other_algorithms() -> list[TrialResult]:
     ]
 
 
+OF_TORCH = {"threads": "8 intra-op, 8 inter-op", "graphs": "none", "autotuning": "cudnn.benchmark off"}
+OF_JAX = {"layout": "NHWC, OHWI", "compiled": "one program: jit_step"}
+OF_TF = {"layout": "NHWC, HWIO", "threads": "8 intra-op, TensorFlow chooses inter-op"}
+EXECUTIONS = {
+    ("torch", False): OF_TORCH | {"layout": "NCHW, OIHW", "compiled": "no: eager"},
+    ("torch", True): OF_TORCH | {"compiled": "torch.compile: loss, network", "unread": "step: Error"},
+    ("jax", False): OF_JAX,
+    ("jax", True): OF_JAX,
+    ("tf", False): OF_TF | {"compiled": "graph, by XLA: nothing", "graphs": "none"},
+    ("tf", True): OF_TF | {"compiled": "graph, by XLA: loss_and_gradients"},
+}
+"""What the processes of each framework say of how they ran, in the defaults and the tuned track."""
+
+
+def ran(result: TrialResult, **entries: str) -> TrialResult:
+    """The result with what each rank found of how its program ran."""
+    found = Execution(input="resident", **entries)
+    return replace(result, ranks=tuple(replace(rank, execution=found) for rank in result.ranks))
+
+
 @scene
 def tracks_and_batch_norm() -> list[TrialResult]:
     """Both tracks in bf16 without golden references: cells that agree, one that disagrees, and one without peers.
@@ -265,7 +286,8 @@ def tracks_and_batch_norm() -> list[TrialResult]:
                 known |= {"first_step_seconds": 1.0 if launch else 9.0, "peak_bytes": (2**30 - 2**28 * bool(launch),)}
                 if devices == 1:
                     known["bare_block_seconds"] = ((0.99 * seconds, 1.09 * seconds),)
-                results.append(cell(framework, strategy, devices, launch, spec=spec, golden_losses=(), **known))
+                row = cell(framework, strategy, devices, launch, spec=spec, golden_losses=(), **known)
+                results.append(ran(row, **EXECUTIONS[framework, track == "tuned"]))
     return results
 
 

@@ -15,15 +15,13 @@ from harness.spec import Execution, NumberFormats
 
 TITLE = "How each cell ran, as found"
 NOTE = (
-    "Read from the programs and processes after the timed blocks, not from what was asked for. A dash stands for what "
-    "does not occur or could not be read."
+    "Read from the programs and processes after the timed blocks or the training, not from what was asked for. A dash "
+    "stands for what does not occur or could not be read."
 )
 BUDGET = (
     "How many seconds of tuning each framework got, what was tried, and what it brought is in docs/tracks.md of the "
-    "suite; a cell takes the settings that were found there, and is not tuned further."
+    "suite. The tuned track has the settings that were found there; no cell is tuned by itself."
 )
-
-
 NAMES = {item.name for item in fields(Execution)}
 
 
@@ -107,9 +105,9 @@ def section(cells: Sequence[Cell]) -> list[Node]:
     differing = [each for each in ENTRIES if len(values[each.name]) > 1]
     body: list[Node] = [paragraph(NOTE)]
     if common:
-        body.append(paragraph(f"Of all cells in this section: {'; '.join(common)}."))
+        body.append(paragraph(f"The same for all cells of this section: {'; '.join(common)}."))
     if unknown:
-        body.append(paragraph(f"Of none of them is known: {', '.join(unknown)}."))
+        body.append(paragraph(f"Unknown for all of them: {', '.join(unknown)}."))
     if differing:
         table = make_table([column("cell", lambda cell: cell.title), *differing], noted)
         body += [table, meanings(table, *unread(noted))]
