@@ -69,3 +69,19 @@ def test_several_steps_in_one_graph_are_the_same_steps():
     }
     for row in rows:  # in fp32, a scheduled rate is a float32 number
         assert row["error"] < (EXACT if row["precision"] == "fp64" else 1e-4) < 1e-1 < row["planted"], row
+
+
+@pytest.mark.frameworks
+def test_images_of_one_channel_have_the_strides_of_nchw():
+    """Of one channel, NHWC and NCHW lie alike in memory, and torch tells them apart by their strides alone."""
+    code = """
+import numpy as np
+import torch
+from torch_impl import placement
+batch = {"x": np.zeros((2, 28, 28, 1), np.float32), "y": np.zeros(2, np.int64)}
+for memory_format, stride in ((torch.contiguous_format, 784), (torch.channels_last, 1)):
+    images, _ = placement.on_host(batch, torch.float32, memory_format)
+    assert (images.shape, images.stride(1)) == ((2, 1, 28, 28), stride), images.stride()
+"""
+    done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

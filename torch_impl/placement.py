@@ -21,7 +21,7 @@ def on_host(batch: Arrays, dtype: torch.dtype, memory_format: torch.memory_forma
     if x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
         if memory_format == torch.contiguous_format:
-            x = np.ascontiguousarray(x)
+            x = np.array(x, order="C")  # of one channel, ascontiguousarray would keep strides that torch takes for NHWC
     inputs, targets = torch.from_numpy(x), torch.from_numpy(np.ascontiguousarray(y))
     return inputs.to(dtype), targets.to(dtype) if targets.is_floating_point() else targets
 
