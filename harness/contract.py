@@ -71,10 +71,11 @@ class World:
     devices: int  # of the whole trial
     platform: Platform
     cores: int  # CPU cores that this process may use
-    rendezvous: str  # where the processes find each other, as a URL: "file:///..."
+    rendezvous: str  # where the processes find each other: "file:///...", or over several hosts "tcp://host:port"
     host: int = 0  # the index of this process's host
     hosts: int = 1
     local_rank: int = 0  # among the processes on this host
+    address: str = "127.0.0.1"  # of this process's host, where other hosts reach it
 
     def __post_init__(self) -> None:
         per_host, rest = divmod(self.processes, self.hosts)

@@ -46,6 +46,8 @@ class Order:
     distributions: tuple[str, ...]  # whose versions are recorded
     worlds: tuple[World, ...]  # of each rank, in rank order
     inputs: Path  # training samples
+    hosts: tuple[str, ...] = ()  # the names of several hosts; empty: this machine
+    agreement: str = ""  # the URL where the ranks of several hosts agree on numbers
     golden: Path | None = None  # parity, timing: the reference that the program is compared with
     groups: int = 1  # parity: normalization groups of the reference
     output: Path | None = None  # reference: the file that it is written to

@@ -1,6 +1,7 @@
 """Where the processes of a trial become one JAX program: each drives its own devices, and all see the devices of all.
 
-Rank 0 serves as JAX's coordinator. It writes its address to the rendezvous file, where the others find it.
+Rank 0 serves as JAX's coordinator. On one host it writes its address to the rendezvous file, where the others find it.
+Over several hosts the launcher has given the address.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ def join(world: World) -> None:
 
 
 def coordinator(world: World) -> str:
-    """The address of rank 0, "127.0.0.1:<port>": all ranks are on this host."""
-    path = Path(urlparse(world.rendezvous).path)
+    """The address of rank 0, "<host>:<port>"."""
+    place = urlparse(world.rendezvous)
+    if place.scheme == "tcp":
+        return place.netloc
+    path = Path(place.path)
     if world.rank == 0:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -37,7 +37,18 @@ def public_functions(path):
 # From the bottom to the top: each may import what stands before it, and nothing behind it. The packages' docstrings say
 # what they are.
 SHARED = (
-    *("whole_files", "spec", "layers", "datasets", "workloads", "contract", "messages", "checkpoints", "reference"),
+    *(
+        "whole_files",
+        "spec",
+        "layers",
+        "datasets",
+        "workloads",
+        "contract",
+        "meeting",
+        "messages",
+        "checkpoints",
+        "reference",
+    ),
     "gate",
 )
 RANKS = ("worker",)

@@ -1,4 +1,4 @@
-"""The meeting of TensorFlow's processes: threads stand for them, since it is all sockets."""
+"""The meeting of processes: threads stand for them, since it is all sockets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from harness import meeting
 from harness.contract import World
-from tf_impl import meeting
-from tf_impl.meeting import Meeting
+from harness.meeting import Meeting
+from harness.worker.rank_agreement import agreement
 
 
 def world(tmp_path, rank, processes=3):
@@ -88,3 +90,39 @@ def test_a_rank_that_never_comes_is_an_error(tmp_path, monkeypatch):
     for rank in (0, 1):
         with pytest.raises(TimeoutError):
             Meeting(world(tmp_path / str(rank) if rank else tmp_path, rank))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def over_hosts(rank, port):
+    return World(
+        rank=rank, local_rank=0, processes=3, devices=3, platform="cpu", cores=1, host=rank, hosts=3,
+        rendezvous=f"tcp://127.0.0.1:{port}", address=f"127.0.0.{rank + 1}",
+    )  # fmt: skip
+
+
+def test_ranks_of_several_hosts_agree_without_files(tmp_path):
+    port = free_port()
+
+    def rank(number):
+        world = over_hosts(number, port)
+        agree = agreement(world, tmp_path / "nowhere", lambda: None, at=world.rendezvous)
+        arrays = {"w": np.full(3, number / 3), "steps": np.array(number)}
+        return agree.on("x", number + 0.1), agree.arrays("a", arrays), agree.gather("g", number)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(rank, range(3)))
+    assert [of for of, _, _ in found] == [0.1] * 3
+    for _, arrays, _ in found:
+        assert arrays.keys() == {"w", "steps"} and not arrays["w"].any() and arrays["steps"] == 0
+    assert [gathered for _, _, gathered in found] == [[0, 1, 2], None, None]
+
+
+def test_servers_have_the_addresses_of_their_hosts():
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        (found, *_) = pool.map(lambda number: Meeting(over_hosts(number, port)).addresses(), range(3))
+    assert [address.partition(":")[0] for (address,) in found] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]

@@ -83,6 +83,7 @@ OTHER: dict[str, Any] = {
     "spec.strategy": "ddp",
     "spec.platform": "cpu",
     "spec.devices": 4,
+    "spec.hosts": 2,
     "spec.global_batch": 999,
     "spec.batch_growth": "per_device",
     "spec.precision": "bf16",
@@ -579,6 +580,8 @@ HOSTILE: list[tuple[str, Any]] = [
     ("surprise", 1),
     # what no launch can have recorded: a report would divide by it, or call the cell proved
     ("spec.devices", 0),
+    ("spec.hosts", 0),
+    ("spec.hosts", 3),
     ("spec.global_batch", 0),
     ("parity", None),
     ("parity.checks", []),

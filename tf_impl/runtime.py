@@ -17,8 +17,8 @@ import tensorflow as tf  # noqa: E402
 
 from harness.contract import DevicesMissing, World  # noqa: E402
 from harness.gate import launch_rate, precision_probe  # noqa: E402
+from harness.meeting import Meeting  # noqa: E402
 from harness.spec import Precision  # noqa: E402
-from tf_impl.meeting import Meeting  # noqa: E402
 
 DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
 """The dtype of parameters and inputs. bf16 is Keras' mixed_bfloat16: float32 parameters, computed in bfloat16."""

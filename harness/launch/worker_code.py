@@ -16,6 +16,7 @@ WORKER_SIDE = (
     "datasets",
     "gate",
     "layers",
+    "meeting.py",
     "messages.py",
     "reference",
     "spec",

@@ -27,6 +27,7 @@ RULES: dict[str, Rule] = {
     # which cell it is
     "spec.strategy": "pool",
     "spec.devices": "pool",
+    "spec.hosts": "pool",
     "spec.options": "pool",
     "spec.roles": "pool",
     "spec.variant": "inform",  # words for options and settings

@@ -56,6 +56,8 @@ def _spec(spec: TrialSpec) -> str:
             return f"spec.{name} must be at most {most}"
     if not 1 <= spec.protocol_version <= FROM_HOST_VERSION:
         return f"spec.protocol_version must be from 1 to {FROM_HOST_VERSION}"
+    if spec.hosts < 1 or spec.devices % spec.hosts:
+        return "spec.hosts: the devices cannot be spread evenly over them"
     if spec.normalization == "per_device" and spec.devices * spec.accumulation_steps > spec.global_batch:
         return "spec.devices and accumulation_steps: there are more parts of the batch than samples"
     return _options(spec)

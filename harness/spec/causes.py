@@ -13,6 +13,7 @@ CauseKind = Literal[
     "interrupted",  # by a signal to the harness: {"signal": "SIGINT"}
     "harness_error",  # the harness failed: {"type": "ValueError"}
     "device_lost",  # a GPU does not answer any more
+    "host_lost",  # the connection to it has ended, or it is silent: {"host": "node2"}
     "no_reference",  # the golden run could not be computed
     "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
     "out_of_memory",  # {"rank": 1}

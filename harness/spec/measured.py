@@ -130,6 +130,7 @@ class Execution:
 class RankResult:
     """What the process of one rank measured. Times in seconds, memory in bytes; what it did not get to is empty."""
 
+    host: str = ""  # where it ran; "": on the machine of the harness, without others
     build_seconds: float | None = None
     compile_cache: CompileCache = ""
     peak_bytes: int | None = None

@@ -81,6 +81,7 @@ class TrialSpec(RunOptions):
     strategy: str
     platform: Platform
     devices: int
+    hosts: int = 1  # on which the devices are, as many on each
     global_batch: int
     batch_growth: BatchGrowth = "fixed"
     precision: Precision
@@ -176,8 +177,9 @@ class TrialSpec(RunOptions):
         variant = f"-{self.variant.replace(', ', '-')}" if self.variant else ""
         kind = f"-train-{self.training.last_batch}" if self.training else ""
         track = "-tuned" if self.track == "tuned" else ""
+        hosts = f"-hosts{self.hosts}" if self.hosts > 1 else ""
         return _file_name(
-            f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{track}{kind}"
+            f"{self.workload}-{self.size}-{self.framework}-{self.strategy}{variant}-x{self.devices}{hosts}{track}{kind}"
         )
 
 

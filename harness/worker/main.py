@@ -36,7 +36,7 @@ from harness.worker.context import Context
 from harness.worker.divergence import Diverged, TargetMet
 from harness.worker.draft import Draft
 from harness.worker.phases import PHASES
-from harness.worker.rank_agreement import Agreement
+from harness.worker.rank_agreement import agreement
 
 TRACEBACK_CHARACTERS = 20_000  # of a longer one, its end is recorded
 
@@ -95,6 +95,7 @@ def work(draft: Draft) -> None:
     if order.phase in TIMED:
         pauses.end_after_pause(draft)
     world = order.worlds[draft.rank]
+    draft.note(host=order.hosts[world.host] if order.hosts else "")
     phase = PHASES[order.phase]
     precision = "fp64" if phase.small else order.spec.precision
     runtime = start_framework(order, world, precision, draft)
@@ -115,7 +116,7 @@ def work(draft: Draft) -> None:
             build=build,
             built=built,
             batches=batches,
-            agree=Agreement(draft.folder, draft.rank, partial(runtime.barrier, world), ranks=world.processes),
+            agree=agreement(world, draft.folder, partial(runtime.barrier, world), at=order.agreement),
             draft=draft,
             runtime=runtime,
         )

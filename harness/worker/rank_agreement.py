@@ -1,7 +1,9 @@
-"""How the ranks of a trial wait for each other and agree on a number."""
+"""How the ranks of a trial wait for each other and agree on a number: by files on one host, over TCP on several."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.contract import World
+from harness.meeting import Meeting
 from harness.spec.arrays import Arrays
 
 
@@ -49,3 +53,35 @@ class Agreement:
         if self.rank != 0:
             return None
         return [json.loads(path(rank).read_text("utf-8")) for rank in range(self.ranks)]
+
+
+class AgreementOverHosts(Agreement):
+    """The same between hosts that share no file system."""
+
+    def __init__(self, meeting: Meeting, folder: Path, rank: int, barrier: Callable[[], None], *, ranks: int) -> None:
+        super().__init__(folder, rank, barrier, ranks=ranks)
+        self.meeting = meeting
+
+    def on(self, name: str, value: float) -> float:
+        return float(self.meeting.exchange(value)[0])
+
+    def arrays(self, name: str, found: Arrays) -> Arrays:
+        sent = None
+        if self.rank == 0:
+            packed = io.BytesIO()
+            np.savez(packed, **found)  # pyright: ignore[reportArgumentType]
+            sent = base64.b64encode(packed.getbuffer()).decode("ascii")
+        (received, *_) = self.meeting.exchange(sent)
+        with np.load(io.BytesIO(base64.b64decode(received)), allow_pickle=False) as held:
+            return dict(held)
+
+    def gather(self, name: str, value: Any) -> list[Any] | None:
+        found = self.meeting.exchange(value)
+        return found if self.rank == 0 else None
+
+
+def agreement(world: World, folder: Path, barrier: Callable[[], None], *, at: str) -> Agreement:
+    """How the ranks of this world agree. `at`: the URL where they meet if they are on several hosts."""
+    if world.hosts == 1:
+        return Agreement(folder, world.rank, barrier, ranks=world.processes)
+    return AgreementOverHosts(Meeting(world, at=at), folder, world.rank, barrier, ranks=world.processes)

@@ -1,17 +1,19 @@
-"""Where the processes of a trial meet: over TCP on this host, because TensorFlow has no barrier between processes.
+"""Where the processes of a trial meet over TCP: each gives something, and all get what every rank gave.
 
-Rank 0 listens and writes its port to the rendezvous file; every other rank connects once. After that, each exchange is
-one line from every rank to rank 0 and one line back. Nobody polls, so all ranks leave within microseconds.
+Rank 0 listens; every other rank connects once. After that, each exchange is one line from every rank to rank 0 and one
+line back. Nobody polls, so all ranks leave within microseconds. On one host, rank 0 writes its port to the rendezvous
+file. Over several hosts, which share no files, the launcher names rank 0's address and port.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import ParseResult, urlparse
 
 from harness.contract import World
 
@@ -22,11 +24,14 @@ POLL_SECONDS = 0.02
 class Meeting:
     """This rank's connections: rank 0 has one to every other rank, every other rank has one to rank 0."""
 
-    def __init__(self, world: World) -> None:
-        """Connect to the other ranks. Raises TimeoutError if one does not arrive."""
+    def __init__(self, world: World, *, at: str = "") -> None:
+        """Connect to the other ranks. Raises TimeoutError if one does not arrive.
+
+        `at`: a URL as `World.rendezvous`, by default that one.
+        """
         self.world, self.deadline = world, time.monotonic() + WAIT_SECONDS
-        path = Path(urlparse(world.rendezvous).path)
-        self.peers = self._accept(path) if world.rank == 0 else [self._connect(path)]
+        place = urlparse(at or world.rendezvous)
+        self.peers = self._accept(place) if world.rank == 0 else [self._connect(place)]
         for peer in self.peers:
             peer.settimeout(None)  # the harness ends trials that hang, and a rank that dies closes its connection
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,7 +54,7 @@ class Meeting:
         """
         held = [socket.create_server(("", 0)) for _ in range(count)]
         try:
-            return self.exchange([f"127.0.0.1:{server.getsockname()[1]}" for server in held])
+            return self.exchange([f"{self.world.address}:{server.getsockname()[1]}" for server in held])
         finally:
             for server in held:
                 server.close()
@@ -66,20 +71,27 @@ class Meeting:
             self._send(index, found)
         return found
 
-    def _accept(self, path: Path) -> list[socket.socket]:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            unfinished = path.with_suffix(".tmp")
-            unfinished.write_text(str(server.getsockname()[1]), "utf-8")
-            unfinished.replace(path)  # the other ranks see the whole number or no file
+    def _accept(self, place: ParseResult) -> list[socket.socket]:
+        address = (place.hostname or "", place.port or 0) if place.scheme == "tcp" else ("127.0.0.1", 0)
+        with socket.create_server(address) as server:
+            if place.scheme != "tcp":
+                path = Path(place.path)
+                unfinished = path.with_suffix(".tmp")
+                unfinished.write_text(str(server.getsockname()[1]), "utf-8")
+                unfinished.replace(path)  # the other ranks see the whole number or no file
             server.settimeout(WAIT_SECONDS)
             return [server.accept()[0] for _ in range(1, self.world.processes)]
 
-    def _connect(self, path: Path) -> socket.socket:
-        while not path.exists():
+    def _connect(self, place: ParseResult) -> socket.socket:
+        while True:
+            if place.scheme == "tcp":
+                with contextlib.suppress(ConnectionRefusedError):  # rank 0 does not listen yet
+                    return socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS)
+            elif (path := Path(place.path)).exists():
+                return socket.create_connection(("127.0.0.1", int(path.read_text("utf-8"))), timeout=WAIT_SECONDS)
             if time.monotonic() > self.deadline:
                 raise TimeoutError(f"rank 0 did not come within {WAIT_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
-        return socket.create_connection(("127.0.0.1", int(path.read_text("utf-8"))), timeout=WAIT_SECONDS)
 
     def _send(self, index: int, content: list) -> None:
         self.lines[index].write(json.dumps(content) + "\n")
