@@ -18,6 +18,7 @@ from refusals import names
 from harness.contract import World
 from harness.launch import local, worker_code
 from harness.launch.group import Ending
+from harness.launch.place import HERE, Place, interface, worlds
 from harness.machine.worker_variables import worker_environment
 from harness.messages import Answer, draft_file, write
 from harness.results import store
@@ -71,9 +72,19 @@ def test_numbers_of_a_world_that_contradict_each_other_are_refused(wrong):
 
 
 def test_each_rank_gets_a_world_of_its_own():
-    found = local.worlds(make_spec(devices=4), processes=2, cores=1, rendezvous="")
+    found = worlds(make_spec(devices=4), processes=2, cores=1, rendezvous="")
     assert [(world.rank, world.host, world.hosts, world.local_rank) for world in found] == [(0, 0, 1, 0), (1, 0, 1, 1)]
     assert [world.first_device for world in found] == [0, 2]
+
+
+def test_ranks_are_spread_over_hosts_in_order():
+    place = Place(hosts=("a", "b"), addresses=("127.0.0.2", "127.0.0.3"), host=1, rendezvous="tcp://127.0.0.2:1")
+    found = worlds(make_spec(devices=4, hosts=2), processes=4, cores=1, rendezvous="", place=place)
+    assert [(world.host, world.local_rank) for world in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [world.address for world in found] == ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]
+    assert list(place.ranks(4)) == [2, 3]
+    assert set(place.variables().values()) == {interface("127.0.0.1")}
+    assert place.names == ("a", "b") and not HERE.names and not HERE.variables()
 
 
 def test_good_cells_are_proved_timed_and_reported(tmp_path):
@@ -161,7 +172,7 @@ def test_a_training_that_leaves_early_is_not_taken_for_a_shorter_one(tmp_path):
     write(tmp_path / "launch" / draft_file(0), Answer(rank=0))
     write(tmp_path / "launch" / "outcome.json", Ending(status="ok"))
     (tmp_path / "launch" / "code").mkdir()
-    run = local.LocalRun(tmp_path / "launch", processes=1, cores=1, timeout_seconds=1)
+    run = local.LocalRun(tmp_path / "launch", ranks=range(1), cores=1, timeout_seconds=1)
     run.stop()
     assert run.collect().status == "crashed"
 

@@ -20,9 +20,10 @@ class RankProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """All ranks of a trial, and its time limits."""
+    """All ranks of a trial on this machine, and its time limits."""
 
     ranks: tuple[RankProcess, ...]
+    first_rank: int = 0  # the others follow; a host of several may have any
     timeout_seconds: float
     stall_seconds: float  # without progress on any rank
     timed: bool = False  # whether a pause of its processes would be in its times

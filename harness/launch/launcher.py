@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.launch.place import HERE, Place
 from harness.messages import Answer, Phase, Progress
 from harness.spec import Cause, Disturbance, Precision, Status, Telemetry, TrialSpec
 from harness.spec.text import encodable
@@ -40,6 +41,7 @@ class Launch:
     compile_cache: Path | None = None  # where the framework keeps compiled code
     shares: bool = False  # whether other launches use the same GPUs at the same time
     devices_in_plan: int = 1  # the most that any cell uses: on CPU each device gets an equal share of the cores
+    place: Place = HERE
 
 
 @dataclass(frozen=True, kw_only=True)

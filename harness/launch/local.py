@@ -14,15 +14,15 @@ from pathlib import Path
 
 import psutil
 
-from harness.contract import World
 from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.logs import last_line
+from harness.launch.place import rendezvous, worlds
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
 from harness.messages import ORDER, TIMED, Answer, Order, Progress, answer_file, draft_file, progress_file
-from harness.spec import Cause, FrameworkSpec, TrialSpec, codec, registry
+from harness.spec import Cause, FrameworkSpec, codec, registry
 from harness.spec.processes import signal_name
 
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
@@ -39,20 +39,22 @@ class LocalLauncher:
         spec, folder = launch.spec, launch.folder
         framework = registry.framework(spec.framework)
         processes = spec.devices if framework.strategy(spec.strategy).processes == "per_device" else 1
-        shares = core_shares(self._machine.cores, processes, spec.devices, launch.devices_in_plan, spec.platform)
+        ranks, devices = launch.place.ranks(processes), spec.devices // len(launch.place.hosts)  # of this host
+        shares = core_shares(self._machine.cores, len(ranks), devices, launch.devices_in_plan, spec.platform)
         folder.mkdir(parents=True)
         variables = _variables(launch, framework, self._machine, cores=len(shares[0]))
         order = _order(launch, framework, processes=processes, cores=len(shares[0]))
         (folder / ORDER).write_text(codec.dumps(order), "utf-8")
-        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares)), "utf-8")
-        return LocalRun(folder, processes=processes, cores=len(shares[0]), timeout_seconds=spec.timeout_seconds)
+        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares, first_rank=ranks[0])), "utf-8")
+        return LocalRun(folder, ranks=ranks, cores=len(shares[0]), timeout_seconds=spec.timeout_seconds)
 
 
 class LocalRun:
     """A phase under way on this machine: its supervisor, and the files in its folder."""
 
-    def __init__(self, folder: Path, *, processes: int, cores: int, timeout_seconds: float) -> None:
-        self._folder, self._processes, self._cores = folder, processes, cores
+    def __init__(self, folder: Path, *, ranks: range, cores: int, timeout_seconds: float) -> None:
+        """`ranks`: those on this machine."""
+        self._folder, self._ranks, self._cores = folder, ranks, cores
         self._deadline = time.monotonic() + timeout_seconds + KILL_SECONDS
         with (folder / "supervisor.log").open("wb") as log:
             self._supervisor = subprocess.Popen(
@@ -69,9 +71,9 @@ class LocalRun:
         return self._supervisor.poll() is not None or time.monotonic() >= self._deadline
 
     def progress(self) -> Progress | None:
-        """What rank 0 is doing; None if it has not said so yet, or if that cannot be read."""
+        """What the first rank is doing; None if it has not said so yet, or if that cannot be read."""
         with contextlib.suppress(OSError, ValueError):
-            return codec.loads(Progress, (self._folder / progress_file(0)).read_text("utf-8"))
+            return codec.loads(Progress, (self._folder / progress_file(self._ranks[0])).read_text("utf-8"))
         return None
 
     def stop(self) -> None:
@@ -89,7 +91,7 @@ class LocalRun:
         """How the phase ended, with the ranks' answers. The code of a strategy may have done anything to the folder."""
         try:
             ending = self._ending()
-            answers = [_answer(self._folder, rank) for rank in range(self._processes)]
+            answers = [_answer(self._folder, rank) for rank in self._ranks]
         except (OSError, ValueError) as error:
             reason = f"files of this launch cannot be read: {error}"
             return Outcome(status="crashed", reason=reason, cause=Cause(kind="no_answer"))
@@ -116,7 +118,7 @@ class LocalRun:
 
     def _silent_rank(self) -> Ending | None:
         """The ending of a phase that a rank left with exit code 0, as a library can do, before it had answered."""
-        for rank in range(self._processes):
+        for rank in self._ranks:
             if not (self._folder / answer_file(rank)).exists():
                 cause = Cause(kind="no_answer", data={"rank": rank, "code": 0})
                 return Ending(status="crashed", reason=f"rank {rank}: exit code 0 before it was done", cause=cause)
@@ -129,11 +131,12 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
     variables = worker_variables.worker_environment(
         machine=machine,
         platform=spec.platform,
-        devices=spec.devices,
+        devices=spec.devices // len(launch.place.hosts),
         cores=cores,
         own=framework.environment.get(spec.platform, {}),
         code=link_code(launch.folder / "code", framework.package),
     )
+    variables = launch.place.variables() | variables  # what the user has set stays
     for setting in framework.settings:
         if spec.settings.get(setting.name):
             for name, value in setting.environment.items():
@@ -152,13 +155,15 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
 def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: int) -> Order:
     """What every rank reads."""
     spec = launch.spec
-    meet = f"file://{launch.folder}/rendezvous"
+    place, meet = launch.place, rendezvous(launch.place, launch.folder)
     return Order(
         spec=spec,
         phase=launch.phase,
         package=framework.package,
         distributions=framework.distributions,
-        worlds=worlds(spec, processes=processes, cores=cores, rendezvous=meet),
+        worlds=worlds(spec, processes=processes, cores=cores, rendezvous=meet, place=place),
+        hosts=place.names,
+        agreement=place.agreement,
         inputs=launch.inputs,
         golden=launch.golden,
         groups=launch.groups,
@@ -173,25 +178,7 @@ def _order(launch: Launch, framework: FrameworkSpec, *, processes: int, cores: i
     )
 
 
-def worlds(spec: TrialSpec, *, processes: int, cores: int, rendezvous: str) -> tuple[World, ...]:
-    """The World of each rank. All ranks are on this host."""
-    return tuple(
-        World(
-            rank=rank,
-            processes=processes,
-            devices=spec.devices,
-            platform=spec.platform,
-            cores=cores,
-            rendezvous=rendezvous,
-            host=0,
-            hosts=1,
-            local_rank=rank,
-        )
-        for rank in range(processes)
-    )
-
-
-def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]]) -> Group:
+def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]], *, first_rank: int) -> Group:
     """What the supervisor reads: each rank's command, environment and cores, and the time limits."""
     spec = launch.spec
     command = (launch.interpreter, "-m", "harness.worker.main", str(launch.folder), "--rank")
@@ -202,10 +189,11 @@ def _group(launch: Launch, variables: dict[str, str], shares: list[list[int]]) -
             # A GPU trial may use every core. On CPU the cores are the devices.
             cores=tuple(share) if spec.platform == "cpu" else (),
         )
-        for rank, share in enumerate(shares)
+        for rank, share in enumerate(shares, first_rank)
     )
     return Group(
         ranks=ranks,
+        first_rank=first_rank,
         timeout_seconds=spec.timeout_seconds,
         stall_seconds=spec.stall_seconds,
         timed=launch.phase in TIMED,

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,20 +57,20 @@ def main() -> None:
 
 def supervise(folder: Path, group: Group) -> Ending:
     """Start all ranks and wait until all have succeeded, one has failed, or their time is up."""
-    ranks = [start(folder, rank, order) for rank, order in enumerate(group.ranks)]
+    ranks = {rank: start(folder, rank, order) for rank, order in enumerate(group.ranks, group.first_rank)}
     deadline = time.monotonic() + group.timeout_seconds
     exits: dict[int, float] = {}  # when each rank's failure was first seen, by the clock of the ranks' answers
     places, changed = None, time.monotonic()
     while True:
-        codes = [process.poll() for process in ranks]
-        exits |= {rank: time.monotonic() for rank, code in enumerate(codes) if code and rank not in exits}
+        codes = {rank: process.poll() for rank, process in ranks.items()}
+        exits |= {rank: time.monotonic() for rank, code in codes.items() if code and rank not in exits}
         if exits and time.monotonic() - min(exits.values()) > GRACE_SECONDS:
             return failure(folder, codes, exits)
-        if all(code == 0 for code in codes):
+        if all(code == 0 for code in codes.values()):
             return Ending(status="ok")
-        if (now := progress(folder, len(ranks))) != places:
+        if (now := progress(folder, ranks)) != places:
             places, changed = now, time.monotonic()
-        for rank in range(len(ranks)):
+        for rank in ranks:
             free_middle(rank_log(folder, rank))
         quiet = time.monotonic() - changed
         if quiet > group.stall_seconds or time.monotonic() > deadline:
@@ -103,13 +104,13 @@ def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[byt
                 os.sched_setaffinity(0, before)
 
 
-def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> Ending:
+def failure(folder: Path, codes: dict[int, int | None], exits: dict[int, float]) -> Ending:
     """How the first rank failed. The others usually fail because of it.
 
     The time of a failure is that of the rank's answer, or, if it could not give one, when its exit was seen.
     """
     failed: list[tuple[float, int, Ending]] = []
-    for rank, code in enumerate(codes):
+    for rank, code in codes.items():
         answer = read_answer(folder, rank)
         if answer is not None and answer.status != "ok":
             said = Ending(status=answer.status, reason=answer.reason, cause=answer.cause, traceback=answer.traceback)
@@ -124,7 +125,7 @@ def failure(folder: Path, codes: list[int | None], exits: dict[int, float]) -> E
             cause = Cause(kind="no_answer", data={"rank": rank, "code": code})
             failed.append((exits[rank], rank, Ending(status="crashed", reason=reason, cause=cause)))
     _, rank, ending = min(failed, key=lambda entry: entry[:2])
-    where = f"rank {rank}: " if len(codes) > 1 else ""
+    where = f"rank {rank}: " if len(codes) > 1 or rank else ""
     return replace(ending, reason=where + ending.reason)
 
 
@@ -140,14 +141,14 @@ def paused(seconds: float) -> Ending:
     return Ending(status="killed", reason=reason, cause=Cause(kind="killed", data={"signal": "SIGSTOP"}))
 
 
-def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float, group: Group) -> Ending:
+def out_of_time(folder: Path, ranks: Iterable[int], quiet: float, group: Group) -> Ending:
     """`hung` if no rank has made progress within the stall limit, else `timeout`. Asks the ranks where they are."""
     for process in living(psutil.Process()):
         with contextlib.suppress(psutil.NoSuchProcess):
             if handles(process, signal.SIGUSR1):  # a wrapper script around a rank would die of it
                 process.send_signal(signal.SIGUSR1)  # faulthandler writes every thread's stack into the log
     time.sleep(0.2)
-    where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in enumerate(progress(folder, len(ranks))))
+    where = "; ".join(f"rank {rank} at {place!r}" for rank, (_, place) in progress(folder, ranks).items())
     if quiet > group.stall_seconds:
         # Half of --timeout may pass without progress (harness/planning/request_checks.py).
         longer = max(4 * group.stall_seconds, group.timeout_seconds)
@@ -159,10 +160,13 @@ def out_of_time(folder: Path, ranks: list[subprocess.Popen[bytes]], quiet: float
     return Ending(status="timeout", reason=f"not done after {group.timeout_seconds:g} s ({where}): {hint}", cause=cause)
 
 
-def progress(folder: Path, ranks: int) -> list[tuple[int, str]]:
+def progress(folder: Path, ranks: Iterable[int]) -> dict[int, tuple[int, str]]:
     """When each rank last reported its progress, and what it reported. Only changes matter, not the times."""
-    paths = [folder / progress_file(rank) for rank in range(ranks)]
-    return [(path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text("utf-8")))) for path in paths]
+    paths = {rank: folder / progress_file(rank) for rank in ranks}
+    return {
+        rank: (path.stat().st_mtime_ns, str(codec.loads(Progress, path.read_text("utf-8"))))
+        for rank, path in paths.items()
+    }
 
 
 def rank_log(folder: Path, rank: int) -> Path:

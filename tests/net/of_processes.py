@@ -260,7 +260,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/supervisor.py",
-                        'where = f"rank {rank}: " if len(codes) > 1 else ""',
+                        'where = f"rank {rank}: " if len(codes) > 1 or rank else ""',
                         'where = ""',
                     ),
                 ),
