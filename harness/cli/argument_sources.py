@@ -21,7 +21,7 @@ SHARED = tuple(
 )
 OF_ONE_COMMAND = (
     *("out", "data", "config", "values", "json", "resume", "budget_minutes", "markdown", "device_guard", "telemetry"),
-    *("csv", "latex", "parquet", "fail_above"),
+    *("csv", "latex", "parquet", "fail_above", "dry_run"),
 )
 NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken for a typo of it, from 0 to 1
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.arguments import RunArguments
-from harness.cli.output import fail
+from harness.cli.output import fail, write
 from harness.planning.plan import Plan
 from harness.spec import GuardMode, TelemetryMode
+from harness.spec.errors import UsageError
 
 if TYPE_CHECKING:  # importing a session takes longer than most commands
     from harness.session.command import Finished
@@ -42,9 +43,19 @@ def start_and_show(
         display=make_display(),
         budget_minutes=budget_minutes,
         device_guard=device_guard,
-        telemetry=telemetry or "on",
+        telemetry=telemetry or ("off" if plan.where.hosts else "on"),
     )
     return show_finished(finished)
+
+
+def show_start(plan: Plan) -> int:
+    """Show what would be started on the hosts of a plan, and start nothing. Raises UsageError if it names none."""
+    from harness.launch.launchers import dry_run
+
+    if not plan.where.hosts:
+        raise UsageError("--dry-run: shows what is started on --hosts, and there are none; `plan` shows the cells")
+    write(dry_run(plan.where))
+    return 0
 
 
 def resume_and_show(

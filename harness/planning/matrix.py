@@ -10,6 +10,7 @@ from harness import workloads
 from harness.machine.devices import Machine
 from harness.planning import request_checks, track_settings
 from harness.planning.cells import Combination, make_cells
+from harness.planning.hosts import hosts_of, spread
 from harness.planning.interpreters import check_interpreter_names, choose_interpreters, modules_for_checkpoints
 from harness.planning.launch_order import interleave
 from harness.planning.plan import Plan, Planned
@@ -58,6 +59,7 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
         interpreters=interpreters,
         compile_cache=request_checks.compile_cache(request),
         launches=launches,
+        where=hosts_of(request),
     )
 
 
@@ -115,7 +117,7 @@ def _of_strategy(
             has_model=has_model,
             held_off=held_off,
         )
-        return make_cells(combination, scope, unavailable=unavailable)
+        return spread(make_cells(combination, scope, unavailable=unavailable), strategy, len(scope.request.hosts))
 
     cells = [cell for track in scope.tracks for cell in cells_on(track)]
     ladder: list[Planned] = []

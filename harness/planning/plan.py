@@ -8,6 +8,18 @@ from typing import Literal
 
 from harness.spec import Platform, TrialSpec
 
+LOCAL = "local"
+"""The launcher of this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsRequest:
+    """On which hosts a run measures. No hosts: on this machine."""
+
+    launcher: str = LOCAL
+    hosts: tuple[str, ...] = ()
+    head: str = ""  # HOST or HOST:PORT where the hosts reach the harness; "": the first host, at any port
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
@@ -28,6 +40,7 @@ class Plan:
     interpreters: dict[str, str]
     compile_cache: str = ""  # a folder, "none", or "" for a folder that is deleted when the session ends
     launches: int = 1  # of each cell
+    where: HostsRequest = HostsRequest()
 
     def runnable(self) -> list[TrialSpec]:
         """The trials that will be launched, in order."""

@@ -70,12 +70,13 @@ def resolve_platform(request: Request, machine: Machine) -> Platform:
 def device_counts(request: Request, machine: Machine, platform: Platform) -> tuple[int, ...]:
     """The numbers of devices, each once. Raises UsageError for more devices than there are, MachineUnfit for GPUs of
     several models."""
-    most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
+    hosts = max(1, len(request.hosts))
+    most = hosts * len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
     limit = "the number of visible GPUs" if platform == "gpu" else "virtual CPU devices"
     for count in request.devices:
         if not 1 <= count <= most:
             raise UsageError(f"--devices {count}: allowed are 1 to {most} ({limit})")
-    default = most if platform == "gpu" else 2
+    default = most if platform == "gpu" else 2 * hosts
     counts = tuple(dict.fromkeys(request.devices)) or (default,)
     if platform == "gpu":
         require_alike(machine.gpus[: max(counts)])

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness import reporting
 from harness.launch.interrupts import install_signal_handlers
+from harness.launch.launchers import opened
 from harness.machine import machine_record
 from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
@@ -147,10 +149,10 @@ def _measure_and_report(
     """Measure what is left of a run, or as much of it as there is time for, and write its report."""
     left = math.inf if budget_minutes is None else 60 * budget_minutes
     guard = _guard(intent, folder, finished, display, device_guard)
-    with guard.held():
-        session = Session(
-            intent, machine(), folder, finished=finished, aside=aside, budget_seconds=left, guard=guard, display=display
-        )
+    frameworks = dict.fromkeys(spec.framework for spec in intent.plan.runnable())
+    with guard.held(), opened(intent.plan.where, machine(), frameworks=frameworks) as launcher:
+        known: Any = {"finished": finished, "aside": aside, "budget_seconds": left, "guard": guard, "display": display}
+        session = Session(intent, machine(), folder, launcher=launcher, **known)
         try:
             _measure(session)
         except BaseException as error:
@@ -210,6 +212,8 @@ def _guard(
     """The guard of the devices that are still needed."""
     done = {(result.spec.cell, result.spec.launch) for result in finished}
     left = [spec for spec in intent.plan.runnable() if (spec.cell, spec.launch) not in done]
+    if intent.plan.where.hosts:  # it would look at this machine alone
+        return DeviceGuard((), mode="off", telemetry=False, folder=folder, display=display)
     make = partial(DeviceGuard, telemetry=intent.telemetry == "on", folder=folder, display=display)
     if intent.plan.platform == "cpu":
         # Their times say little anyway, and a machine has only one processor: a second run is told, not refused.

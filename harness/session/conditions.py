@@ -51,12 +51,23 @@ def unequal_ranks(answers: Sequence[Answer]) -> str:
     for answer in answers[1:]:
         for name in ("interpreter", "versions", "lock", "environment", "cut"):
             ours, theirs = getattr(answers[0], name), getattr(answer, name)
+            if name == "environment" and answers[0].host != answer.host:
+                ours, theirs = _without_interfaces(ours), _without_interfaces(theirs)
             if ours != theirs:
                 return (
                     f"the ranks differ in {name}: {_only(ours, theirs)} on rank {answers[0].rank}, "
                     f"{_only(theirs, ours)} on rank {answer.rank}"
                 )
     return ""
+
+
+def _without_interfaces(variables: dict[str, str]) -> dict[str, str]:
+    """Without the names of network interfaces and the numbers of GPUs, which each host has of its own."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.endswith("_SOCKET_IFNAME") and name != "CUDA_VISIBLE_DEVICES"
+    }
 
 
 def _only(one: object, other: object) -> object:

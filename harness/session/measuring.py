@@ -13,7 +13,7 @@ from psutil import virtual_memory
 from harness.gate.runs import Phase, check_init_from
 from harness.launch import pool
 from harness.launch.interrupts import signals_held
-from harness.launch.launcher import Outcome
+from harness.launch.launcher import Launcher, Outcome
 from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
@@ -50,10 +50,11 @@ class Session:
         aside: holds.SetAside | None = None,
         budget_seconds: float = math.inf,
         guard: DeviceGuard | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         """`finished`: rows of earlier sessions in the same folder, which are not measured again.
         `aside`: earlier rows that do not count, because their trials are.
-        `guard`: of the devices, if they are to be kept from others.
+        `guard`: of the devices, if they are to be kept from others. `launcher`: by default, that of this machine.
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
         self.plan, self.machine, self.display = intent.plan, machine, display
@@ -75,7 +76,7 @@ class Session:
         self.proofs = Proofs(folder, self.references)
         self.launches = PhaseLaunches(
             self.plan,
-            launcher=LocalLauncher(machine),
+            launcher=launcher or LocalLauncher(machine),
             run_folder=folder,
             work=self.scratch.folder,
             references=self.references,

@@ -38,7 +38,7 @@ print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name
 @cache
 def packages() -> dict[str, str]:
     """Framework name to package name, plug-ins after our own. Raises UsageError for a plug-in with a reserved name."""
-    plugins = _announced()
+    plugins = announced(ENTRY_POINTS)
     for name, package in plugins.items():
         if not PLUGIN_NAME.fullmatch(name):
             raise UsageError(
@@ -50,13 +50,13 @@ def packages() -> dict[str, str]:
     return FRAMEWORKS | plugins
 
 
-def _announced() -> dict[str, str]:
-    """Framework name to package name, as installed packages announce them. Packages with broken metadata do not count:
-    they need not be ours."""
+def announced(group: str) -> dict[str, str]:
+    """Name to value of the entry points that installed packages have in a group. Packages with broken metadata do not
+    count: they need not be ours."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
-            for point in distribution.entry_points.select(group=ENTRY_POINTS):
+            for point in distribution.entry_points.select(group=group):
                 found.setdefault(point.name, point.value)  # the first is what an import takes
     return found
 

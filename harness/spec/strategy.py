@@ -69,6 +69,7 @@ class StrategySpec:
     `processes`: "one" process drives all devices, or each device has its own ("per_device").
     `normalization`: which samples share BatchNorm statistics. `other_normalizations`: what --batch-norm may choose
     instead; each has the reason why it needs GPUs, or "".
+    `one_host`: why its ranks must all be on one host, or "" if they need not.
     `options`: the strategy's own options, no two of them in the same role.
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
@@ -92,6 +93,7 @@ class StrategySpec:
     processes: Processes
     parallelism: Literal["none", "data", "model", "pipeline"] = "data"
     min_devices: int = 1
+    one_host: str = ""
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
     algorithm: Algorithm = "synchronous"  # the others train differently, and are never ranked with synchronous ones
     normalization: Normalization = "per_device"

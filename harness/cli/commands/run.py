@@ -18,7 +18,7 @@ from harness.cli.arguments import (
     given,
     request_of,
 )
-from harness.cli.sessions import resume_and_show, start_and_show
+from harness.cli.sessions import resume_and_show, show_start, start_and_show
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
@@ -36,6 +36,7 @@ def run(
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
     telemetry: TelemetryMode | None = None,
+    dry_run: bool = False,
 ) -> int:
     """Check every cell against the reference, time those that pass, and write a report.
 
@@ -59,6 +60,8 @@ def run(
         Default: refuse on GPUs, warn on CPU devices.
     telemetry
         Whether clocks, power and temperature are sampled once a second in all launches: on or off. Default: on.
+    dry_run
+        With --hosts: print what would be started on them, and start nothing.
     """
     check_budget(budget_minutes)
     if resume is not None:
@@ -66,15 +69,11 @@ def run(
         check_alone([*given(replace(arguments, compile_cache="")), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
+    if dry_run:
+        return show_start(plan)
     command = ["run", *given(arguments)]
     return start_and_show(
-        plan,
-        command,
-        out=out,
-        data=data,
-        budget_minutes=budget_minutes,
-        device_guard=device_guard,
-        telemetry=telemetry,
+        plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard, telemetry=telemetry
     )
 
 

@@ -1,0 +1,29 @@
+"""--launcher manual: prints one command for each host, which the user starts there, as with torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.launch.launchers import Agents, Starter
+
+
+class Manual:
+    """Starts nothing itself."""
+
+    def dry_run(self, agents: Agents) -> str:
+        return "\n".join(f"{host}: {agents.line(host)}" for host in agents.hosts)
+
+    def start(self, agents: Agents, say: Callable[[str], None]) -> None:
+        for host in agents.hosts:
+            say(f"on {host}, run: {agents.line(host)}")
+
+    def problem(self) -> str:
+        return ""
+
+    def stop(self) -> None:
+        """The agents end when the harness does."""
+
+
+def make() -> Starter:
+    """The adapter."""
+    return Manual()

@@ -1,0 +1,351 @@
+"""Two hosts: agents on two loopback addresses, which share no files: the same proof, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FAKES, ROOT, harness, make_machine, make_spec
+from refusals import names, refused, refused_command
+from test_launch import wait_for
+
+from harness.launch import wire
+from harness.launch.wire import Lost, Refused, Wire, prove
+from harness.planning.matrix import make_plan
+from harness.planning.run_request import Request
+from harness.results import store
+from harness.spec import Cause, TrialResult
+
+HOSTS = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
+COMMAND = re.compile(r"^on (\S+), run: (.*)$", re.MULTILINE)
+SECONDS = 60  # that long a process may take to end or begin, however busy the machine is
+
+
+class TwoHosts:
+    """A run over two hosts, and the agents that a user would start there. Each has a folder of its own in `place`."""
+
+    def __init__(self, place: Path, *arguments: str) -> None:
+        self.place, self.out, self.agents = place, place / "run", {}
+        self.errors = place / "errors"
+        self.run = self.start(
+            "head",
+            [sys.executable, "-m", "harness", "run", "--platform", "cpu", "--workload", "toy", "--out", str(self.out),
+             "--launcher", "manual", "--hosts", ",".join(HOSTS), "--head", "127.0.0.1", *arguments],
+            log=self.errors,
+        )  # fmt: skip
+        assert wait_for(lambda: len(self.commands) == 2 or self.run.poll() is not None, SECONDS)
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """What the run has printed for each host."""
+        return dict(COMMAND.findall(self.errors.read_text()))
+
+    def start(self, name: str, command: list[str], *, log: Path, **variables: str) -> subprocess.Popen:
+        folder = self.place / f"tmp-{name}"
+        folder.mkdir(exist_ok=True)
+        path = os.pathsep.join(map(str, (ROOT, FAKES)))
+        environment = os.environ | {"PYTHONPATH": path, "TMPDIR": str(folder)} | variables
+        with log.open("w") as errors:
+            return subprocess.Popen(command, cwd=folder, env=environment, stdout=errors, stderr=errors)
+
+    def join(self, host: str, **changed: str) -> subprocess.Popen:
+        """Start the agent of a host by the printed command, with other variables where they are given."""
+        words = shlex.split(self.commands[host])
+        (token,) = [word for word in words if word.startswith("LIKEFORLIKE_")]
+        name, _, value = token.partition("=")
+        command = [sys.executable, *words[words.index("-m") :], "--address", HOSTS[host]]
+        variables = {name: value} | changed
+        self.agents[host] = self.start(host, command, log=self.place / f"agent-{host}", **variables)
+        return self.agents[host]
+
+    def said(self, host: str) -> str:
+        return (self.place / f"agent-{host}").read_text()
+
+    def end(self) -> int:
+        """Wait for the run and its agents; returns the run's exit code."""
+        code = self.run.wait(2 * SECONDS)
+        for agent in self.agents.values():
+            agent.wait(SECONDS)
+        return code
+
+    def rows(self) -> dict[str, TrialResult]:
+        return {row.spec.strategy: row for row in store.read(self.out)}
+
+    def left(self) -> list[str]:
+        """What is left after a while: processes below the place, and files of the hosts."""
+
+        def found() -> list[str]:
+            processes = psutil.process_iter(["cwd", "cmdline"])
+            at_work = [p for p in processes if (p.info["cwd"] or "").startswith(str(self.place))]
+            return [str(p.info["cmdline"]) for p in at_work] + [str(p) for p in self.place.glob("tmp-*/*")]
+
+        wait_for(lambda: not found(), SECONDS)
+        return found()
+
+
+@pytest.fixture
+def two_hosts(tmp_path):
+    started: list[TwoHosts] = []
+
+    def begin(*arguments: str) -> TwoHosts:
+        started.append(TwoHosts(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        for process in (each.run, *each.agents.values()):
+            process.kill()
+            process.wait()
+        assert not each.left()
+
+
+def losses_of_one_host(tmp_path: Path, *arguments: str) -> dict[str, TrialResult]:
+    out = tmp_path / "alone"
+    done = harness("run", "--platform", "cpu", "--workload", "toy", "--out", str(out), *arguments, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return {row.spec.strategy: row for row in store.read(out)}
+
+
+def test_two_hosts_give_the_losses_of_one_and_rows_name_them(tmp_path, two_hosts):
+    arguments = ("--framework", "fake", "--strategy", "single,replicated", "--devices", "4")
+    hosts = two_hosts(*arguments)
+    for host in HOSTS:
+        hosts.join(host)
+    assert hosts.end() == 0, hosts.errors.read_text()
+    rows, alone = hosts.rows(), losses_of_one_host(tmp_path, *arguments)
+    assert [rank.host for rank in rows["replicated"].ranks] == ["n1", "n1", "n2", "n2"]
+    assert [rank.host for rank in rows["single"].ranks] == ["n1"]
+    assert [rank.host for rank in alone["replicated"].ranks] == [""] * 4
+    for name, row in rows.items():
+        assert row.status == "ok" and row.losses == alone[name].losses
+    assert (rows["replicated"].spec.hosts, rows["replicated"].telemetry) == (2, None)
+    logs = {path.name for path in (hosts.out / "logs").glob("*replicated*/*")}
+    assert logs >= {"rank0.log", "rank3.log", "supervisor-n1.log", "supervisor-n2.log"}
+    assert {agent.returncode for agent in hosts.agents.values()} == {0}
+    assert not hosts.left()
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize(
+    ("framework", "strategy"),
+    [
+        ("torch", "ddp"),
+        ("torch", "average_gradients"),
+        ("jax", "multi_process"),
+        ("tf", "multi_worker_mirrored"),
+    ],
+)
+def test_each_framework_trains_over_two_hosts_as_on_one(tmp_path, two_hosts, framework, strategy):
+    arguments = ("--framework", framework, "--strategy", strategy, "--devices", "4")
+    hosts = two_hosts(*arguments)
+    for host in HOSTS:
+        hosts.join(host)
+    assert hosts.end() == 0, hosts.errors.read_text()
+    row, alone = hosts.rows()[strategy], losses_of_one_host(tmp_path, *arguments)[strategy]
+    assert row.status == alone.status == "ok"
+    assert row.losses == pytest.approx(alone.losses, rel=1e-6)
+
+
+def test_a_rank_that_fails_on_one_host_ends_the_launch_on_both_and_the_run_goes_on(two_hosts):
+    hosts = two_hosts("--framework", "fake", "--strategy", "crash_rank1,kill_rank1,replicated", "--devices", "2")
+    for host in HOSTS:
+        hosts.join(host)
+    assert hosts.end() == 1
+    rows = hosts.rows()
+    assert {name: row.status for name, row in rows.items()} == {
+        "crash_rank1": "crashed", "kill_rank1": "killed", "replicated": "ok",
+    }  # fmt: skip
+    assert rows["crash_rank1"].cause == Cause(kind="exception", data={"rank": 1, "type": "ValueError"})
+    assert rows["kill_rank1"].cause == Cause(kind="killed", data={"rank": 1, "signal": "SIGKILL"})
+    names(rows["crash_rank1"].reason, "n2", "rank 1")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_host_that_is_lost_is_named_in_its_row_and_the_run_can_go_on(two_hosts, how):
+    hosts = two_hosts("--framework", "fake", "--strategy", "hang_rank1,replicated", "--devices", "2")
+    for host in HOSTS:
+        hosts.join(host)
+    assert wait_for(lambda: any("hang_rank1" in path.read_text() for path in orders(hosts, "n2")), SECONDS)
+    hosts.agents["n2"].send_signal(how)
+    assert hosts.end() == 3
+    assert hosts.agents["n1"].returncode == 0
+    rows = hosts.rows()
+    lost = [row for row in rows.values() if row.cause == Cause(kind="host_lost", data={"host": "n2"})]
+    assert lost and {row.status for row in rows.values()} <= {"killed", "ok"}
+    names(lost[0].reason, "n2")
+    assert not hosts.left()
+
+
+def orders(hosts: TwoHosts, host: str) -> list[Path]:
+    return list(hosts.place.glob(f"tmp-{host}/*/launch-*/order.json"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_on_any_host_when_the_harness_has_gone(two_hosts, how):
+    hosts = two_hosts("--framework", "fake", "--strategy", "hang_with_child,hang_rank1", "--devices", "2")
+    for host in HOSTS:
+        hosts.join(host)
+    assert wait_for(lambda: any(orders(hosts, host) for host in HOSTS), SECONDS)
+    hosts.run.send_signal(how)
+    assert hosts.end() == (-how if how == signal.SIGKILL else 128 + how)
+    if how == signal.SIGKILL:
+        assert {agent.returncode for agent in hosts.agents.values()} == {3}
+        for host in HOSTS:
+            assert len(hosts.said(host).splitlines()) == 2
+        shutil.rmtree(hosts.place / "tmp-head")  # of the harness, whose remover the tests of processes look at
+    assert not hosts.left()
+
+
+def test_a_wrong_token_an_unknown_name_and_a_name_given_twice_are_refused_and_the_run_waits_on(two_hosts):
+    hosts = two_hosts("--framework", "fake", "--strategy", "replicated", "--devices", "2")
+    stranger = hosts.join("n1", LIKEFORLIKE_TOKEN="guessed")
+    assert stranger.wait(SECONDS) == 2
+    names(hosts.said("n1"), "token")
+    hosts.join("n1")
+    assert wait_for(lambda: "127.0.0.2" in hosts.said("n1"), SECONDS)
+    first = hosts.agents["n1"]
+    again = hosts.join("n1")
+    assert again.wait(SECONDS) == 2
+    names(hosts.said("n1"), "n1", "n2")
+    hosts.agents["first"] = first
+    hosts.join("n2")
+    assert hosts.end() == 0
+
+
+def test_a_host_with_other_code_is_refused_before_anything_is_measured(tmp_path, two_hosts):
+    hosts = two_hosts("--framework", "fake", "--strategy", "replicated", "--devices", "2")
+    other = tmp_path / "other"
+    for name, origin in (("harness", ROOT / "harness"), ("fake_impl", FAKES / "fake_impl")):
+        shutil.copytree(origin, other / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for info in FAKES.glob("*.dist-info"):
+        shutil.copytree(info, other / info.name)
+    shutil.copytree(FAKES / "broken_impl", other / "broken_impl")
+    with (other / "fake_impl" / "runtime.py").open("a") as file:
+        file.write("# edited\n")
+    agent = hosts.join("n2", PYTHONPATH=str(other))
+    assert hosts.end() == 3
+    assert agent.returncode == 2
+    names(hosts.said("n2"), "n2", "fake")
+    names(hosts.errors.read_text().strip().splitlines()[-1], "n2", "fake")
+    assert not hosts.out.exists()
+
+
+def test_dry_run_prints_a_command_for_each_host_and_starts_nothing(tmp_path):
+    known = ("--platform", "cpu", "--launcher", "manual", "--hosts", "a,b", "--head", "10.0.0.1:29400", "--dry-run")
+    done = harness("run", *known, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0 and not (tmp_path / "run").exists()
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) == 2
+    for host, line in zip(("a", "b"), lines, strict=True):
+        names(line, "harness.launch.host_agent", "--head 10.0.0.1:29400", f"--host {host}")
+    refused_command(harness("run", "--platform", "cpu", "--dry-run"), "--dry-run", "--hosts")
+
+
+@pytest.mark.parametrize(
+    ("asked", "facts"),
+    [
+        ({"hosts": ("a", "b")}, ("--hosts", "--launcher local")),
+        ({"head": "a"}, ("--head",)),
+        ({"launcher": "manual"}, ("--launcher manual", "--hosts")),
+        ({"launcher": "manuel", "hosts": ("a",)}, ("manuel", "manual")),
+        ({"launcher": "manual", "hosts": ("a", "a")}, ("--hosts a",)),
+        ({"launcher": "manual", "hosts": ("a; rm",)}, ("'a; rm'",)),
+    ],
+    ids=str,
+)
+def test_hosts_that_make_no_sense_are_refused(asked, facts):
+    with refused(*facts):
+        make_plan(Request(platform="cpu", frameworks=("torch",), **asked), make_machine())
+
+
+def test_cells_that_need_one_host_are_rows_with_the_reason():
+    known = {"launcher": "manual", "hosts": ("a", "b"), "platform": "cpu", "devices": (2, 3), "workloads": ("toy",)}
+    known |= {"global_batch": 24, "frameworks": ("torch", "jax"), "strategies": ("single", "ddp", "async_sgd", "pmap")}
+    plan = make_plan(Request(**known), make_machine())
+    found = {(cell.spec.strategy, cell.spec.devices): (cell.status, cell.spec.hosts) for cell in plan.trials}
+    assert found == {
+        ("single", 1): ("planned", 1),
+        ("ddp", 2): ("planned", 2),
+        ("ddp", 3): ("skipped", 1),
+        ("async_sgd", 2): ("skipped", 1),
+        ("async_sgd", 3): ("skipped", 1),
+        ("pmap", 2): ("skipped", 1),
+        ("pmap", 3): ("skipped", 1),
+    }
+    assert plan.where.hosts == ("a", "b")
+    assert make_spec(devices=2, hosts=2).cell != make_spec(devices=2).cell
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        return one, server.accept()[0]
+
+
+def pair() -> tuple[Wire, Wire]:
+    one, other = connected()
+    return Wire(one), Wire(other)
+
+
+def test_frames_arrive_whole_and_beats_are_not_frames(monkeypatch):
+    monkeypatch.setattr(wire, "PIECE", 10)
+    one, other = pair()
+    content = os.urandom(10_001)
+    threading.Thread(target=lambda: (one.beat(), one.send("file", content, name="ä\n"), one.send("end"))).start()
+    frame = other.receive()
+    assert (frame.kind, frame.says, frame.content) == ("file", {"name": "ä\n"}, content)
+    assert other.expect("end").content == b""
+
+
+@pytest.mark.parametrize("end", ["silent", "closed", "cut", "nonsense"])
+def test_who_is_silent_closes_or_talks_nonsense_is_lost(monkeypatch, end):
+    monkeypatch.setattr(wire, "SILENT_SECONDS", 0.2)
+    raw, theirs = connected()
+    other = Wire(theirs)
+    if end == "closed":
+        raw.close()
+    elif end == "cut":
+        raw.sendall(b'{"kind": "file", "bytes": 100}\nabc')
+        raw.close()
+    elif end == "nonsense":
+        raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(Lost):
+        other.receive()
+    raw.close()
+
+
+def test_both_sides_must_know_the_token_and_none_answers_its_own_challenge():
+    for ours, theirs in (("secret", "secret"), ("secret", "guess")):
+        one, other = pair()
+        found: list[object] = []
+
+        def agent(other=other, found=found, theirs=theirs) -> None:
+            try:
+                found.append(prove(other, theirs, side="agent", other="harness"))
+            except Refused as error:
+                found.append(error)
+
+        thread = threading.Thread(target=agent)
+        thread.start()
+        if ours == theirs:
+            prove(one, ours, side="harness", other="agent")
+        else:
+            with pytest.raises(Refused):
+                prove(one, ours, side="harness", other="agent")
+        thread.join()
+        assert isinstance(found[0], Refused) == (ours != theirs)
+    one, other = pair()
+    frames = iter(other.receive, None)
+    threading.Thread(target=lambda: [other.send(f.kind, **f.says) for _, f in zip("12", frames, strict=False)]).start()
+    with pytest.raises(Refused):  # an echo knows nothing
+        prove(one, "secret", side="harness", other="agent")
