@@ -251,6 +251,47 @@ def test_dry_run_prints_a_command_for_each_host_and_starts_nothing(tmp_path):
     refused_command(harness("run", "--platform", "cpu", "--dry-run"), "--dry-run", "--hosts")
 
 
+SRUN = """
+import os, subprocess, sys
+flags, command = sys.argv[1:sys.argv.index("bash")], sys.argv[sys.argv.index("bash"):]
+hosts = flags[flags.index("--nodelist") + 1].split(",")
+if "n9" in hosts:
+    sys.exit("srun: error: Unable to create step: n9 is down")
+agents = [subprocess.Popen(command, env=os.environ | {"SLURMD_NODENAME": host}) for host in hosts]
+sys.exit(max(agent.wait() for agent in agents))
+"""
+
+
+@pytest.mark.parametrize(("hosts", "code"), [("n1,n2", 0), ("n1,n9", 3)])
+def test_slurm_starts_the_agents_by_srun_and_says_why_it_cannot(tmp_path, hosts, code):
+    """By a script in its place, which does what srun would."""
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text(f"#!{sys.executable}\n{SRUN}")
+    srun.chmod(0o755)
+    known = ("--framework", "fake", "--strategy", "replicated", "--devices", "2", "--workload", "toy")
+    done = harness(
+        "run", *known, "--platform", "cpu", "--launcher", "slurm", "--hosts", hosts, "--head", "127.0.0.1",
+        "--out", str(tmp_path / "run"), env={"PATH": f"{srun.parent}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    if code:
+        names(done.stderr.strip().splitlines()[-1], "n9", "srun")
+        return
+    (row,) = store.read(tmp_path / "run")
+    assert [rank.host for rank in row.ranks] == ["n1", "n2"]
+    assert row.status == "ok"
+
+
+def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
+    known = ("run", "--platform", "cpu", "--launcher", "slurm", "--hosts", "n1,n2", "--workload", "toy")
+    done = harness(*known, "--dry-run")
+    lines = done.stdout.strip().splitlines()
+    assert lines[0] == "#!/bin/bash" and {"#SBATCH --nodes=2", "#SBATCH --nodelist=n1,n2"} <= set(lines)
+    assert shlex.split(lines[-1])[:4] == ["python", "-m", "harness", "run"]
+    assert {"slurm", "n1,n2", "toy"} <= set(shlex.split(lines[-1]))
+
+
 @pytest.mark.parametrize(
     ("asked", "facts"),
     [

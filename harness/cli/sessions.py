@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,13 +49,13 @@ def start_and_show(
     return show_finished(finished)
 
 
-def show_start(plan: Plan) -> int:
+def show_start(plan: Plan, command: Sequence[str]) -> int:
     """Show what would be started on the hosts of a plan, and start nothing. Raises UsageError if it names none."""
     from harness.launch.launchers import dry_run
 
     if not plan.where.hosts:
         raise UsageError("--dry-run: shows what is started on --hosts, and there are none; `plan` shows the cells")
-    write(dry_run(plan.where))
+    write(dry_run(plan.where, shlex.join(["python", "-m", "harness", *command])))
     return 0
 
 

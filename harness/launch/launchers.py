@@ -36,6 +36,7 @@ class Agents:
     hosts: tuple[str, ...]
     head: str  # HOST:PORT of the harness
     token: str
+    run: str = ""  # the command of the run, as in a shell
 
     def command(self, host: str, *, python: str = "python") -> list[str]:
         """What runs on a host. The token is not part of it: others would see it in the list of processes."""
@@ -78,11 +79,11 @@ def starter(name: str) -> Starter:
     return getattr(importlib.import_module(module), function)()
 
 
-def dry_run(request: HostsRequest) -> str:
-    """What would be started on the hosts of a run, as text. Raises UsageError."""
+def dry_run(request: HostsRequest, run: str) -> str:
+    """What would be started on the hosts of a run, as text. `run`: its command, as in a shell. Raises UsageError."""
     head = request.head or request.hosts[0]
     shown = head if ":" in head else f"{head}:PORT"
-    return starter(request.launcher).dry_run(Agents(hosts=request.hosts, head=shown, token="TOKEN"))
+    return starter(request.launcher).dry_run(Agents(hosts=request.hosts, head=shown, token="TOKEN", run=run))
 
 
 def to_the_user(text: str) -> None:

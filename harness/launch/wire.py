@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-SILENT_SECONDS = 6.0
+SILENT_SECONDS = 5.0
 """Who is silent for so long is lost: both sides send something every second."""
 BEAT_SECONDS = 1.0
 MOST_LINE = 2**28  # bytes of a frame's JSON

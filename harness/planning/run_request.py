@@ -102,7 +102,10 @@ class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
     """What `run`, `train`, `sweep` and `plan` have in common. The first fields are those of the last class."""
 
     launcher: str = "local"
-    "local: on this machine. manual: prints the command to start on each of --hosts, and waits for them."
+    (
+        "local: on this machine. manual: prints the command to start on each of --hosts, and waits for them. slurm: "
+        "starts them by srun."
+    )
     hosts: tuple[str, ...] = ()
     "The hosts that share the devices of each cell, e.g. node1,node2. All must have the same hardware as this machine."
     head: str = ""

@@ -69,9 +69,9 @@ def run(
         check_alone([*given(replace(arguments, compile_cache="")), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
-    if dry_run:
-        return show_start(plan)
     command = ["run", *given(arguments)]
+    if dry_run:
+        return show_start(plan, command)
     return start_and_show(
         plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard, telemetry=telemetry
     )
