@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -52,7 +53,14 @@ def wait_for(condition, seconds=30.0):
 
 
 def a_world(**changes):
-    second_of_two_hosts = {"rank": 3, "processes": 4, "devices": 8, "host": 1, "hosts": 2, "local_rank": 1}
+    second_of_two_hosts: dict[str, Any] = {
+        "rank": 3,
+        "processes": 4,
+        "devices": 8,
+        "host": 1,
+        "hosts": 2,
+        "local_rank": 1,
+    }
     return World(platform="gpu", cores=1, rendezvous="", **(second_of_two_hosts | changes))
 
 
