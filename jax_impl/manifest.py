@@ -11,6 +11,7 @@ FRAMEWORK = FrameworkSpec(
     name="jax",
     title="JAX",
     package="jax_impl",
+    forks=True,
     modules=("jax", "flax", "optax"),
     distributions=("jax", "jaxlib", "flax", "optax"),
     install_hint="pip install jax flax optax",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ def start(world: World, precision: Precision, settings: Mapping[str, bool]) -> N
     All of this is process-wide, and must come before the first computation. Raises DevicesMissing if JAX does not see
     the devices of `world`.
     """
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))  # as it is now
     jax.config.update("jax_enable_x64", precision == "fp64")
     jax.config.update("jax_default_matmul_precision", PRODUCT_PRECISIONS[precision])
     if world.platform == "cpu":

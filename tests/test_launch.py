@@ -17,7 +17,7 @@ from conftest import FAKES, ROOT, TESTS, harness, make_machine, make_spec
 from refusals import names
 
 from harness.contract import World
-from harness.launch import local, worker_code
+from harness.launch import local, supervisors, worker_code
 from harness.launch.group import Ending
 from harness.launch.place import HERE, Place, interface, worlds
 from harness.machine.worker_variables import worker_environment
@@ -180,7 +180,9 @@ def test_a_training_that_leaves_early_is_not_taken_for_a_shorter_one(tmp_path):
     write(tmp_path / "launch" / draft_file(0), Answer(rank=0))
     write(tmp_path / "launch" / "outcome.json", Ending(status="ok"))
     (tmp_path / "launch" / "code").mkdir()
-    run = local.LocalRun(tmp_path / "launch", ranks=range(1), cores=1, timeout_seconds=1)
+    with (tmp_path / "launch" / "supervisor.log").open("wb") as log:
+        supervisor = supervisors.execute(tmp_path / "launch", log.fileno())
+    run = local.LocalRun(tmp_path / "launch", supervisor, ranks=range(1), cores=1, timeout=1)
     run.stop()
     assert run.collect().status == "crashed"
 

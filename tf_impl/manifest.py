@@ -18,6 +18,7 @@ FRAMEWORK = FrameworkSpec(
     name="tf",
     title="TensorFlow (Keras 3)",  # Keras makes the layers, and with them much of the time
     package="tf_impl",
+    forks=True,
     modules=("tensorflow", "keras"),
     distributions=("tensorflow", "keras"),
     install_hint="make setup, or pip install tensorflow (with GPUs tensorflow[and-cuda], in .venv-tf)",

@@ -108,6 +108,7 @@ FRAMEWORK = FrameworkSpec(
     name="torch",
     title="PyTorch",
     package="torch_impl",
+    forks=True,
     modules=("torch", "torchvision"),
     distributions=("torch", "torchvision"),
     install_hint="pip install torch torchvision",

@@ -8,6 +8,15 @@ from harness.spec import Cause, Status
 
 GROUP, ENDING = "group.json", "outcome.json"
 
+SUPERVISOR = "LIKEFORLIKE_SUPERVISOR"
+"""The variable of ranks, and of what they start, with their supervisor's process id."""
+
+ROOM_FOR_ID = "0" * 10
+"""Its value in a zygote, over which each supervisor that is forked writes its own."""
+
+IMPORTS = "import.log"
+"""What a zygote's imports have printed, in its working directory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankProcess:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
-from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
+from harness.launch.group import ENDING, GROUP, SUPERVISOR, Ending, Group, RankProcess
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.logs import last_line
 from harness.launch.place import rendezvous, worlds
+from harness.launch.supervisors import Supervisor, Supervisors
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
@@ -33,6 +33,7 @@ class LocalLauncher:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._supervisors = Supervisors()
 
     def start(self, launch: Launch) -> LocalRun:
         """Start a phase: write what its processes read, and start their supervisor."""
@@ -45,26 +46,23 @@ class LocalLauncher:
         variables = _variables(launch, framework, self._machine, cores=len(shares[0]))
         order = _order(launch, framework, processes=processes, cores=len(shares[0]))
         (folder / ORDER).write_text(codec.dumps(order), "utf-8")
-        (folder / GROUP).write_text(codec.dumps(_group(launch, variables, shares, first_rank=ranks[0])), "utf-8")
-        return LocalRun(folder, ranks=ranks, cores=len(shares[0]), timeout_seconds=spec.timeout_seconds)
+        group = _group(launch, variables, shares, first_rank=ranks[0])
+        (folder / GROUP).write_text(codec.dumps(group), "utf-8")
+        supervisor = self._supervisors.start(launch, framework, group.ranks[0])
+        return LocalRun(folder, supervisor, ranks=ranks, cores=len(shares[0]), timeout=spec.timeout_seconds)
+
+    def close(self) -> None:
+        """End what waits for further launches."""
+        self._supervisors.close()
 
 
 class LocalRun:
     """A phase under way on this machine: its supervisor, and the files in its folder."""
 
-    def __init__(self, folder: Path, *, ranks: range, cores: int, timeout_seconds: float) -> None:
-        """`ranks`: those on this machine."""
-        self._folder, self._ranks, self._cores = folder, ranks, cores
-        self._deadline = time.monotonic() + timeout_seconds + KILL_SECONDS
-        with (folder / "supervisor.log").open("wb") as log:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-m", "harness.launch.supervisor", str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=folder / "code",
-                start_new_session=True,  # Ctrl-C in the terminal reaches the harness alone, which then ends the rest
-            )
+    def __init__(self, folder: Path, supervisor: Supervisor, *, ranks: range, cores: int, timeout: float) -> None:
+        """`ranks`: those on this machine. `timeout`: the launch's, in seconds."""
+        self._folder, self._supervisor, self._ranks, self._cores = folder, supervisor, ranks, cores
+        self._deadline = time.monotonic() + timeout + KILL_SECONDS
 
     def poll(self) -> bool:
         """Whether the supervisor has ended, or has had far more time than it needs."""
@@ -234,5 +232,5 @@ def end_orphans(supervisor: int) -> None:
     for _ in range(3):  # one may have started another in the meantime
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("LIKEFORLIKE_SUPERVISOR") == str(supervisor):
+                if process.environ().get(SUPERVISOR, "").lstrip("0") == str(supervisor):
                     process.kill()

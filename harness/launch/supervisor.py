@@ -18,13 +18,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, Protocol
 
 import psutil
 
-from harness.launch.group import ENDING, GROUP, Ending, Group, RankProcess
+from harness.launch.group import ENDING, GROUP, SUPERVISOR, Ending, Group, RankProcess
 from harness.launch.logs import free_middle, last_line
 from harness.messages import Answer, Progress, answer_file, progress_file, write
 from harness.spec import Cause, codec
@@ -38,14 +39,30 @@ PAUSE_SECONDS = 2.0
 GRACE_SECONDS = 1.0
 
 
+class Rank(Protocol):
+    """The process of a rank."""
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        ...
+
+
+Spawn = Callable[[Sequence[str], dict[str, str], Path, IO[bytes]], Rank]
+"""Starts a process, from its command, its variables, its working directory and its log."""
+
+
 def main() -> None:
+    run(Path(sys.argv[1]), execute)
+
+
+def run(folder: Path, spawn: Spawn) -> None:
+    """Supervise the launch in a folder, and write down how it ended. `spawn` starts the process of a rank."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     for number in SIGNALS:
         signal.signal(number, lambda *_: sys.exit(1))  # through the finally below
-    folder = Path(sys.argv[1])
     try:
-        ending = supervise(folder, codec.loads(Group, (folder / GROUP).read_text("utf-8")))
+        ending = supervise(folder, codec.loads(Group, (folder / GROUP).read_text("utf-8")), spawn)
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the clean-up
@@ -55,9 +72,9 @@ def main() -> None:
     write(folder / ENDING, ending)
 
 
-def supervise(folder: Path, group: Group) -> Ending:
+def supervise(folder: Path, group: Group, spawn: Spawn) -> Ending:
     """Start all ranks and wait until all have succeeded, one has failed, or their time is up."""
-    ranks = {rank: start(folder, rank, order) for rank, order in enumerate(group.ranks, group.first_rank)}
+    ranks = {rank: start(folder, rank, order, spawn) for rank, order in enumerate(group.ranks, group.first_rank)}
     deadline = time.monotonic() + group.timeout_seconds
     exits: dict[int, float] = {}  # when each rank's failure was first seen, by the clock of the ranks' answers
     places, changed = None, time.monotonic()
@@ -82,26 +99,32 @@ def supervise(folder: Path, group: Group) -> Ending:
             return paused(pause)
 
 
-def start(folder: Path, rank: int, process: RankProcess) -> subprocess.Popen[bytes]:
-    """Start one rank on its share of the cores, in a session of its own, with its output in a log."""
+def start(folder: Path, rank: int, process: RankProcess, spawn: Spawn) -> Rank:
+    """Start one rank on its share of the cores, with its output in a log."""
     write(folder / progress_file(rank), Progress(activity="starting"))
-    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    with rank_log(folder, rank).open("wb") as log:
-        try:
-            if before and process.cores:
-                os.sched_setaffinity(0, process.cores)  # inherited: libraries size their thread pools by it
-            return subprocess.Popen(
-                process.command,
-                env=process.environment | {"LIKEFORLIKE_SUPERVISOR": str(os.getpid())},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        finally:
-            if before:
-                os.sched_setaffinity(0, before)
+    variables = process.environment | {SUPERVISOR: str(os.getpid())}
+    with rank_log(folder, rank).open("wb") as log, confined(process.cores):
+        return spawn(process.command, variables, folder, log)
+
+
+@contextlib.contextmanager
+def confined(cores: Sequence[int]) -> Iterator[None]:
+    """What is started here may use only these cores, if any are given. Libraries size their thread pools by it."""
+    before = os.sched_getaffinity(0) if cores and hasattr(os, "sched_getaffinity") else None
+    try:
+        if before:
+            os.sched_setaffinity(0, cores)
+        yield
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+def execute(command: Sequence[str], variables: dict[str, str], folder: Path, log: IO[bytes]) -> Rank:
+    """Start a process in a session of its own."""
+    return subprocess.Popen(
+        command, env=variables, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
 
 
 def failure(folder: Path, codes: dict[int, int | None], exits: dict[int, float]) -> Ending:

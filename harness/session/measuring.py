@@ -74,9 +74,10 @@ class Session:
             display=display,
         )
         self.proofs = Proofs(folder, self.references)
+        self.launcher = launcher or LocalLauncher(machine)
         self.launches = PhaseLaunches(
             self.plan,
-            launcher=launcher or LocalLauncher(machine),
+            launcher=self.launcher,
             run_folder=folder,
             work=self.scratch.folder,
             references=self.references,
@@ -101,6 +102,8 @@ class Session:
             raise
         finally:
             self.display.close()
+            if isinstance(self.launcher, LocalLauncher):
+                self.launcher.close()
             self.scratch.remove()
         return self.rows.results
 

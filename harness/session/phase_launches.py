@@ -132,6 +132,7 @@ class PhaseLaunches:
             compile_cache=self._compile_cache / spec.framework / cache_name(spec, phase, self._plan),
             shares=shares,
             groups=groups,
+            replicated=self._plan.launches > 1,
             devices_in_plan=self._most_devices,
         )
 

@@ -174,6 +174,9 @@ class FrameworkSpec:
     not_offered: dict[str, str] = field(default_factory=dict)  # techniques that other frameworks offer; why, and source
     workloads: tuple[str, ...] = ()  # those it has models for; () means those in its folder models/
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)
+    # Whether ranks on CPU devices may be forked from a process that has imported runtime.py: the import starts nothing,
+    # and does not read the variable `compile_cache`.
+    forks: bool = False
 
     def strategy(self, name: str) -> StrategySpec:
         """The strategy of that name. Raises KeyError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import faults_25
 import of_comparisons
 import of_definitions
+import of_forks
 import of_processes
 import of_records
 import of_the_gate
@@ -22,7 +23,16 @@ LAST_RUN = Path(__file__).parent / "last_run.json"
 
 SUBJECTS: dict[str, tuple[Guarantee, ...]] = {
     each.TITLE: each.GUARANTEES
-    for each in (of_processes, of_records, of_the_gate, of_timed_programs, of_workers, of_definitions, of_comparisons)
+    for each in (
+        of_processes,
+        of_forks,
+        of_records,
+        of_the_gate,
+        of_timed_programs,
+        of_workers,
+        of_definitions,
+        of_comparisons,
+    )
 }
 GUARANTEES = tuple(guarantee for part in SUBJECTS.values() for guarantee in part)
 

@@ -29,8 +29,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/supervisor.py",
-                        "env=process.environment | {",
-                        "env=os.environ | process.environment | {",
+                        "variables = process.environment | {",
+                        "variables = os.environ | process.environment | {",
                     ),
                 ),
                 tests=(VARIABLES,),

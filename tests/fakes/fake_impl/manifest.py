@@ -1,5 +1,7 @@
 """Found by the harness through the entry point beside this package, as any plug-in is."""
 
+import os
+
 from harness.spec import FrameworkSpec, Option, StrategySpec
 
 ONE_PROCESS = (
@@ -62,6 +64,7 @@ FRAMEWORK = FrameworkSpec(
     distributions=("numpy",),
     install_hint="it is here",
     execution="numpy",
+    forks=os.environ.get("FAKE_FORKS", "") == "1",
     strategies=(
         StrategySpec(name="single", summary="right", processes="one", parallelism="none"),
         *(StrategySpec(name=name, summary=name, processes="one", parallelism="none") for name in ONE_PROCESS),
