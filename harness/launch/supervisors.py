@@ -154,7 +154,7 @@ class Supervisors:
             zygote = self._zygotes.get(key)
             return zygote.fork(launch.folder, log) if zygote else None
         except OSError:
-            if zygote := self._zygotes[key]:  # it has died: the next launch gets another
+            if zygote := self._zygotes.get(key):  # it has died: the next launch gets another
                 zygote.close()
                 del self._zygotes[key]
             return None
