@@ -283,6 +283,88 @@ def test_slurm_starts_the_agents_by_srun_and_says_why_it_cannot(tmp_path, hosts,
     assert row.status == "ok"
 
 
+RAY = {
+    "ray/__init__.py": """
+from concurrent.futures import Future, ThreadPoolExecutor, wait as wait_for
+from types import SimpleNamespace
+threads, exceptions = ThreadPoolExecutor(), SimpleNamespace(GetTimeoutError=TimeoutError)
+def init(address, log_to_driver):
+    if address != "cluster:1":
+        raise ConnectionError(f"no cluster at {address}")
+def is_initialized():
+    return True
+def nodes():
+    return [{"NodeManagerAddress": n, "Alive": n != "n9", "Resources": {"CPU": 2.0}} for n in ("n1", "n2", "n9")]
+class remote:
+    def __init__(self, function):
+        self.function = function
+    def options(self, **known):
+        assert known["num_gpus"] == 0 and known["max_retries"] == 0
+        return self
+    def remote(self, *given):
+        return threads.submit(self.function, *given)
+def get(task, timeout=None):
+    return task.result(timeout)
+def wait(tasks, num_returns, timeout):
+    done, left = wait_for(tasks, timeout)
+    return [*done][:num_returns], [*left]
+def shutdown():
+    pass
+""",
+    "ray/util/__init__.py": """
+from concurrent.futures import Future
+from types import SimpleNamespace
+def placement_group(bundles, strategy):
+    ready = Future()
+    ready.set_result(None)
+    assert strategy == "STRICT_SPREAD"
+    return SimpleNamespace(bundle_specs=bundles, ready=lambda: ready)
+def remove_placement_group(group):
+    pass
+""",
+    "ray/util/scheduling_strategies.py": """
+def PlacementGroupSchedulingStrategy(group, placement_group_bundle_index):
+    return group.bundle_specs[placement_group_bundle_index]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cluster", "code", "facts"),
+    [
+        ("n1,n2", "cluster:1", 0, ()),
+        ("n1,n9", "cluster:1", 3, ("--hosts n9", "n1, n2")),
+        ("n1,n2", "nowhere:1", 3, ("nowhere:1", "RAY_ADDRESS")),
+    ],
+)
+def test_ray_starts_the_agents_as_tasks_and_says_why_it_cannot(tmp_path, hosts, cluster, code, facts):
+    """By a module in its place, whose nodes are threads."""
+    for name, text in RAY.items():
+        path = tmp_path / "modules" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    known = ("--framework", "fake", "--strategy", "replicated", "--devices", "2", "--workload", "toy")
+    places = os.pathsep.join(map(str, (ROOT, FAKES, tmp_path / "modules")))
+    done = harness(
+        "run", *known, "--platform", "cpu", "--launcher", "ray", "--hosts", hosts, "--head", "127.0.0.1",
+        "--out", str(tmp_path / "run"), env={"PYTHONPATH": places, "RAY_ADDRESS": cluster},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    if code:
+        names(done.stderr.strip().splitlines()[-1], *facts)
+        return
+    (row,) = store.read(tmp_path / "run")
+    assert row.status == "ok" and [rank.host for rank in row.ranks] == ["n1", "n2"]
+
+
+def test_a_head_that_cannot_listen_is_refused(tmp_path):
+    known = ("--platform", "cpu", "--framework", "fake", "--workload", "toy", "--launcher", "manual", "--hosts", "a,b")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        head = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused_command(harness("run", *known, "--head", head, "--out", str(tmp_path / "run")), "--head", head)
+    refused_command(harness("run", *known, "--head", "192.0.2.1", "--out", str(tmp_path / "run")), "--head 192.0.2.1")
+
+
 def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
     known = ("run", "--platform", "cpu", "--launcher", "slurm", "--hosts", "n1,n2", "--workload", "toy")
     done = harness(*known, "--dry-run")

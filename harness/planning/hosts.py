@@ -11,7 +11,11 @@ from harness.planning.run_request import Request
 from harness.spec import StrategySpec, registry
 from harness.spec.errors import UsageError, check_name
 
-ADAPTERS = {"manual": "harness.launch.manual:make", "slurm": "harness.launch.slurm:make"}
+ADAPTERS = {
+    "manual": "harness.launch.manual:make",
+    "slurm": "harness.launch.slurm:make",
+    "ray": "harness.launch.ray_cluster:make",
+}
 """The adapters of this suite: name to "module:function"."""
 ENTRY_POINTS = "likeforlike.launchers"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")

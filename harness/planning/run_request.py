@@ -104,7 +104,7 @@ class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
     launcher: str = "local"
     (
         "local: on this machine. manual: prints the command to start on each of --hosts, and waits for them. slurm: "
-        "starts them by srun."
+        "starts them by srun. ray: as tasks of a Ray cluster."
     )
     hosts: tuple[str, ...] = ()
     "The hosts that share the devices of each cell, e.g. node1,node2. All must have the same hardware as this machine."
