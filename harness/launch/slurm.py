@@ -20,7 +20,7 @@ from harness.launch.launchers import Agents, Starter
 from harness.launch.logs import last_line
 from harness.spec.errors import MachineUnfit
 
-STOP_SECONDS = 10.0
+STOP_SECONDS = 3.0
 
 
 class Slurm:
