@@ -343,6 +343,19 @@ def test_ranks_that_ran_with_other_variables_or_packages_are_no_result(name):
     names(conditions.unequal_ranks([first, other]), name, "Ring", "Tree", "rank 1")
 
 
+def test_ranks_that_loaded_another_nccl_are_no_result_but_some_may_load_less():
+    first = changed_answer(0, "libraries", {"nccl": "2.27", "cudnn": "9"})
+    names(conditions.unequal_ranks([first, changed_answer(1, "libraries", {"nccl": "2.28"})]), "2.27", "2.28", "rank 1")
+    assert not conditions.unequal_ranks([first, changed_answer(1, "libraries", {"nccl": "2.27"})])
+
+
+def test_hosts_have_interfaces_and_numbers_of_gpus_of_their_own_and_ranks_of_one_host_have_not():
+    first = replace(changed_answer(0, "environment", {"NCCL_SOCKET_IFNAME": "eth0"}), host="a")
+    other = changed_answer(1, "environment", {"NCCL_SOCKET_IFNAME": "eth1"})
+    assert not conditions.unequal_ranks([first, replace(other, host="b")])
+    assert conditions.unequal_ranks([first, replace(other, host="a")])
+
+
 @pytest.mark.parametrize("name", ["interpreter", "lock", "cut"])
 def test_ranks_that_ran_another_program_are_no_result(name):
     first, other = changed_answer(0, name, "one"), changed_answer(1, name, "other")

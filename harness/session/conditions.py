@@ -49,8 +49,10 @@ def found(planned: Conditions, outcome: Outcome) -> Conditions:
 def unequal_ranks(answers: Sequence[Answer]) -> str:
     """What distinguishes the ranks of a launch that must run with the same, or ""."""
     for answer in answers[1:]:
-        for name in ("interpreter", "versions", "lock", "environment", "cut"):
+        for name in ("interpreter", "versions", "lock", "environment", "cut", "libraries"):
             ours, theirs = getattr(answers[0], name), getattr(answer, name)
+            if name == "libraries":  # a rank may load fewer than another
+                ours, theirs = ({key: each[key] for key in ours.keys() & theirs.keys()} for each in (ours, theirs))
             if name == "environment" and answers[0].host != answer.host:
                 ours, theirs = _without_interfaces(ours), _without_interfaces(theirs)
             if ours != theirs:
