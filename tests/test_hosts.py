@@ -21,6 +21,7 @@ from test_launch import wait_for
 
 from harness.launch import wire
 from harness.launch.wire import Lost, Refused, Wire, prove
+from harness.machine.devices import cores
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
@@ -129,6 +130,7 @@ def test_two_hosts_give_the_losses_of_one_and_rows_name_them(tmp_path, two_hosts
     for name, row in rows.items():
         assert row.status == "ok" and row.losses == alone[name].losses
     assert (rows["replicated"].spec.hosts, rows["replicated"].telemetry) == (2, None)
+    assert {row.conditions.cores for row in rows.values()} == {max(1, len(cores()) // 2)}  # two devices on each host
     logs = {path.name for path in (hosts.out / "logs").glob("*replicated*/*")}
     assert logs >= {"rank0.log", "rank3.log", "supervisor-n1.log", "supervisor-n2.log"}
     assert {agent.returncode for agent in hosts.agents.values()} == {0}
