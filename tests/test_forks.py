@@ -376,7 +376,6 @@ def test_nothing_is_left_of_a_forked_run_after_sigkill(tmp_path, monkeypatch, vi
         test_launch.test_a_stuck_rank_is_hung_and_says_where,
         test_launch.test_children_in_their_own_session_are_ended,
         partial(test_launch.test_a_signal_ends_everything_and_keeps_what_was_measured, number=signal.SIGTERM, code=143),
-        test_launch.test_nothing_outlives_a_killed_harness,
     ],
     ids=lambda test: getattr(test, "func", test).__name__ + "-".join(map(str, getattr(test, "keywords", {}).values())),
 )
