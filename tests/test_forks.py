@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -303,8 +304,17 @@ def a_launch(tmp_path: Path, **known) -> Launch:
     )  # fmt: skip
 
 
-def test_a_zygote_that_has_died_is_replaced(tmp_path, fakes, monkeypatch):
+@pytest.fixture
+def forking(fakes, monkeypatch):
+    """The fake framework forks, also if its manifest was read before, without the variable that says so."""
+    known = registry.framework
     monkeypatch.setenv("FAKE_FORKS", "1")
+
+    framework = functools.lru_cache(lambda name: replace(known(name), forks=True))  # others clear its cache
+    monkeypatch.setattr(registry, "framework", framework)
+
+
+def test_a_zygote_that_has_died_is_replaced(tmp_path, forking):
     launcher, forked = LocalLauncher(make_machine()), []
 
     def run() -> Outcome:
@@ -327,8 +337,7 @@ def test_a_zygote_that_has_died_is_replaced(tmp_path, fakes, monkeypatch):
     assert not [each for each in psutil.Process().children() if "harness.launch.zygote" in each.cmdline()]
 
 
-def test_times_that_are_compared_and_other_interpreters_have_processes_of_their_own(tmp_path, fakes, monkeypatch):
-    monkeypatch.setenv("FAKE_FORKS", "1")
+def test_times_that_are_compared_and_other_interpreters_have_processes_of_their_own(tmp_path, forking):
     once, framework = a_launch(tmp_path), registry.framework("fake")
     assert supervisors.may_fork(once, framework)
     assert supervisors.may_fork(replace(once, phase="parity", replicated=True), framework)
