@@ -88,6 +88,7 @@ class Answer(RankResult):
     environment: dict[str, str] = field(default_factory=dict)  # variables, as the process saw them
     interpreter: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)  # versions of all packages that it can import
     lock: str | None = None  # the lock file that all its packages match; "": none
     libraries: dict[str, str] = field(default_factory=dict)  # versions of the CUDA libraries that it loaded
     cut: str = ""  # the blocks after which the program was cut into stages

@@ -175,7 +175,6 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (19, only(lambda row: not of(stop=1)(row))),
     (19, each(lambda row: replace(row, status="pending", reason="later"), of(stop=1))),
     (19, each(lambda row: replace(row, status="crashed"), of(stop=1))),  # without a reason
-    (20, each(conditions(lock=""))),
     (20, each(facts(commit="abc1234+changes"))),
 ]
 
@@ -207,6 +206,7 @@ UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
     (18, each(facts(device_guard="off"))),
     (19, lambda results: [facts(planned=0)(row) for row in results]),
     (20, each(conditions(interpreter=""), of(stop=1))),
+    (20, each(conditions(lock=""))),
     (20, each(conditions(lock=None))),
 ]
 

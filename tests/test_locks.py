@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -233,7 +234,11 @@ def install(packages, name):
 
 def test_a_lock_matches_if_every_package_has_its_version(tmp_path):
     folder, packages = tmp_path / "locks", tmp_path / "packages"
-    assert locks.matching(folder, [str(packages)]) == ""
+
+    def matching(*search):
+        return locks.matching(locks.installed([str(place) for place in search]), folder)
+
+    assert matching(packages) == ""
     for name in ("torch-2.11.0", "ml_dtypes-0.6.0", "Extra.Name-1.0.post1", "numpy-2.4.6"):
         install(packages, name)
     known = {"torch": "2.11.0", "ml-dtypes": "0.6.0", "extra-name": "1.0.post1"}
@@ -243,15 +248,15 @@ def test_a_lock_matches_if_every_package_has_its_version(tmp_path):
     lock(folder, f"missing-{HERE}", **known | {"jax": "0.10.2"})
     lock(folder, "another-py27", **known | {"numpy": "2.4.6"})
     lock(folder, f"empty-{HERE}")
-    assert locks.matching(folder, [str(tmp_path / "nothing"), str(packages)]) == f"right-{HERE}"
+    assert matching(tmp_path / "nothing", packages) == f"right-{HERE}"
     first = tmp_path / "first"  # on the path: what it has is imported
     install(first, "torch-2.12.0")
-    assert locks.matching(folder, [str(first), str(packages)]) == ""
-    assert locks.matching(folder, [str(packages), str(first)]) == f"right-{HERE}"
+    assert matching(first, packages) == ""
+    assert matching(packages, first) == f"right-{HERE}"
 
 
 def test_names_of_folders_tell_what_the_metadata_says():
-    present = locks.installed(sys.path)
+    present = locks.installed()
     for name in ("numpy", "pydantic", "rich", "pytest", "nvidia-ml-py"):
         assert present[name] == importlib.metadata.version(name)
 
@@ -262,11 +267,15 @@ def test_a_result_says_which_lock_its_workers_matched(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     (result,) = store.read(tmp_path / "run")
-    assert result.conditions.lock == locks.matching()
+    assert result.conditions.lock == locks.matching(locks.installed())
+    (listed,) = (tmp_path / "run").glob("packages-*.txt")
+    assert listed.name == f"packages-{result.conditions.packages}.txt"
+    assert hashlib.sha256(listed.read_bytes()).hexdigest().startswith(result.conditions.packages)
+    assert f"numpy=={importlib.metadata.version('numpy')}" in listed.read_text().splitlines()
     recorded = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert recorded["frameworks"]["fake"]["lock"] == result.conditions.lock
     software = (tmp_path / "run" / "report.md").read_text().partition("## Software")[2]
-    assert re.search(rf"\| {result.conditions.lock or 'none'} +\|$", software, re.MULTILINE)
+    assert re.search(rf"\| {result.conditions.lock or re.escape(listed.name)} +\|$", software, re.MULTILINE)
 
 
 def test_the_report_names_the_lock_unless_none_was_recorded():

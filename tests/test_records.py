@@ -123,6 +123,7 @@ OTHER: dict[str, Any] = {
     "conditions.versions": {"numpy": "3"},
     "conditions.libraries": {"NCCL": "9"},
     "conditions.lock": "other",
+    "conditions.packages": "other",
     "conditions.environment": {"NCCL_ALGO": "Tree"},
     "conditions.cores": 9,
     "conditions.disturbances": (Disturbance(kind="compute", device="GPU-1", pid=7),),

@@ -223,7 +223,7 @@ def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch)
 
 def test_what_keeps_environment_json_from_being_written_costs_no_report(tmp_path, fakes, monkeypatch):
     out = tmp_path / "run"
-    monkeypatch.setattr(environment, "_packages", lambda: [][0])
+    monkeypatch.setattr(environment.locks, "installed", lambda: [][0])
     with pytest.raises(IndexError):  # as any fault of ours, it is seen
         a_run(out, monkeypatch, launches=1)
     assert (out / "report.md").is_file()

@@ -146,9 +146,11 @@ def _libraries(launches: Sequence[TrialResult]) -> str:
 
 
 def _locks(launches: Sequence[TrialResult]) -> str:
-    """The lock file that the workers' packages came from, or "none"; "" if the results are too old to tell."""
-    found = dict.fromkeys(result.conditions.lock for result in launches if result.conditions.lock is not None)
-    return " and ".join(name or "none" for name in found)
+    """The lock file that the workers' packages came from. Without one, the list of them in the run folder, or "none" if
+    that was not recorded either; "" if the results are too old to tell."""
+    known = [result.conditions for result in launches if result.conditions.lock is not None]
+    found = dict.fromkeys(each.lock or (f"packages-{each.packages}.txt" if each.packages else "none") for each in known)
+    return " and ".join(found)
 
 
 @dataclass(frozen=True, kw_only=True)

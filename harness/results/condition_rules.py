@@ -58,6 +58,7 @@ RULES: dict[str, Rule] = {
     "conditions.environment": "pool",
     "conditions.cores": "pool",
     "conditions.lock": "report",
+    "conditions.packages": "report",
     "conditions.disturbances": "report",
     # on what it ran: hardware of the same kind
     "conditions.hardware.boot": "report",

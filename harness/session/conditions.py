@@ -16,7 +16,17 @@ from harness.machine import machine_record, worker_variables
 from harness.messages import Answer
 from harness.results import store
 from harness.session.references import References
-from harness.spec import Conditions, Described, DescribedSetting, Hardware, RunFacts, SettingCell, TrialSpec, registry
+from harness.spec import (
+    Conditions,
+    Described,
+    DescribedSetting,
+    Hardware,
+    RunFacts,
+    SettingCell,
+    TrialSpec,
+    locks,
+    registry,
+)
 from harness.spec.text import encodable
 
 
@@ -40,6 +50,7 @@ def found(planned: Conditions, outcome: Outcome) -> Conditions:
         versions=first.versions,
         libraries=first.libraries,
         lock=first.lock,
+        packages=locks.digest(first.packages) if first.packages else "",
         environment=first.environment,
         cores=outcome.cores,
         disturbances=outcome.disturbances,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness.results import store
 from harness.session.measuring import Session
+from harness.spec import locks
 from harness.spec.text import mapped, without_home
 
 
@@ -23,24 +22,14 @@ def write_environment(session: Session, path: Path) -> None:
                 "versions": known.versions,
                 "libraries": known.libraries,
                 "lock": known.lock,
+                "packages": f"packages-{known.packages}.txt",
                 "variables": known.environment,
             }
     content = {
         "run": asdict(session.rows.about),
         "machine": asdict(session.hardware),
         "frameworks": frameworks,
-        "harness_packages": dict(sorted(_packages().items())),
+        "harness_packages": dict(sorted(locks.installed().items())),
         "plan": [asdict(spec) for spec in session.plan.runnable()],
     }
     store.write_json(path, mapped(content, without_home))
-
-
-def _packages() -> dict[str, str]:
-    """The versions of all packages beside the harness, as far as their metadata can be read."""
-    found = {}
-    for distribution in importlib.metadata.distributions():
-        with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
-            name, version = distribution.metadata["Name"], distribution.version
-            if name and version:
-                found.setdefault(name, version)  # the first is what an import takes
-    return found

@@ -50,6 +50,8 @@ class Rows:
         row = self.without_launch(spec, status=outcome.status, reason=outcome.reason, cause=outcome.cause)
         row = replace(row, traceback=outcome.traceback, conditions=conditions.found(planned, outcome))
         row = replace(row, telemetry=outcome.telemetry, wall_seconds=outcome.wall_seconds)
+        for packages in (answer.packages for answer in outcome.answers if answer.packages):
+            store.write_packages(self._folder, packages)
         if row.status == "ok" and (reason := conditions.unequal_ranks(outcome.answers)):
             return replace(row, status="crashed", reason=reason, cause=Cause(kind="unequal_ranks"))
         return row

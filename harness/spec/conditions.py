@@ -25,6 +25,7 @@ class Conditions:
     versions: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)  # versions of the CUDA libraries that the workers loaded
     lock: str | None = None  # the lock file that all packages of the workers match; "": none; None: not recorded
+    packages: str = ""  # a digest of all packages of the workers: packages-<digest>.txt in the run folder lists them
     environment: dict[str, str] = field(default_factory=dict)  # variables of the workers that can change a result
     cores: int = 0  # CPU cores that each process may use
     disturbances: tuple[Disturbance, ...] = ()  # what may have slowed the launch down

@@ -136,7 +136,8 @@ def start_framework(order: Order, world: World, precision: Precision, draft: Dra
     draft.progress("importing")
     runtime = import_runtime(order.package)
     versions = {name: version(name) for name in order.distributions}
-    draft.note(versions=versions, lock=locks.matching())
+    packages = locks.installed()
+    draft.note(versions=versions, packages=packages, lock=locks.matching(packages))
     draft.progress("starting")
     runtime.start(world, precision, order.spec.settings)
     versions |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)

@@ -35,7 +35,7 @@ ENVIRONMENT: dict[str, Callable[[TrialResult], object]] = {
     "variables": lambda result: result.conditions.environment,
     "digest of the data": lambda result: result.conditions.data,
     "digest of the code": lambda result: result.conditions.code,
-    "lock file": lambda result: result.conditions.lock is not None,
+    "packages": lambda result: result.conditions.lock or result.conditions.packages,
     "commit": lambda result: result.run.commit,
 }
 """What must be recorded of each launch with a speed."""
@@ -109,16 +109,14 @@ def every_launch(record: Record) -> Answer:
 
 def scope(record: Record) -> Answer:
     """20. The rows of every launch with a speed hold the hardware, driver, versions, libraries, interpreter, variables,
-    digests of data and code, and the commit. The packages are those of a lock file, and the code is as committed, so
-    that others can have the same."""
+    digests of data and code, and the commit. All packages of the workers are those of a lock file, or are listed in a
+    file whose digest the rows hold. The code is as committed, so that others can have the same."""
     missing = [name for name, held in ENVIRONMENT.items() if not all(map(held, record.launches))]
     complete = (
         unknown(f"not recorded for every launch: {conjunction(missing)}")
         if missing
         else judged(True, f"{len(ENVIRONMENT)} facts of the environment of {len(record.launches)} launches")
     )
-    unlocked = record.cells_with([result for result in record.launches if result.conditions.lock == ""])
-    locked = judged(not unlocked, f"packages of no lock file: {names(unlocked)}" if unlocked else "")
     changed = {result.run.commit for result in record.launches if result.run.commit.endswith(CHANGED)}
     committed = judged(not changed, f"code that is not committed: {', '.join(sorted(changed))}" if changed else "")
-    return together(complete, locked, committed)
+    return together(complete, committed)
