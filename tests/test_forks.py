@@ -27,6 +27,7 @@ from harness.launch import supervisors
 from harness.launch.group import IMPORTS, SUPERVISOR
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.local import LocalLauncher, end_orphans
+from harness.launch.place import Place
 from harness.launch.supervisors import ForkedSupervisor, Zygote
 from harness.results import store
 from harness.session.references import References
@@ -335,6 +336,15 @@ def test_a_zygote_that_has_died_is_replaced(tmp_path, forking):
     assert [each.status for each in outcomes] == ["ok"] * 4, outcomes
     assert forked == [True, True, False, True]
     assert not [each for each in psutil.Process().children() if "harness.launch.zygote" in each.cmdline()]
+
+
+def test_launches_over_several_hosts_have_processes_of_their_own(tmp_path, forking):
+    framework = registry.framework("fake")
+    here = replace(a_launch(tmp_path, devices=2), phase="parity")
+    one, two = Place(hosts=("a",), addresses=("10.0.0.1",)), Place(hosts=("a", "b"), addresses=("10.0.0.1", "10.0.0.2"))
+    assert supervisors.may_fork(here, framework)
+    assert supervisors.may_fork(replace(here, place=one), framework)
+    assert not any(supervisors.may_fork(replace(here, place=replace(two, host=host)), framework) for host in (0, 1))
 
 
 def test_times_that_are_compared_and_other_interpreters_have_processes_of_their_own(tmp_path, forking):

@@ -1,8 +1,8 @@
 """Starts supervisors: as processes of their own, or, without importing the framework again, forked from a zygote.
 
-Forks are for CPU devices under the harness's own interpreter, and for times that are not compared with those of other
-launches. What forks of one zygote have in common (Python's hash seed, the addresses of libraries) would be the same in
-all replicates. On GPUs every launch is measured like that.
+Forks are for CPU devices of one host under the harness's own interpreter, and for times that are not compared with
+those of other launches. What forks of one zygote have in common (Python's hash seed, the addresses of libraries) would
+be the same in all replicates. On GPUs every launch is measured like that.
 """
 
 from __future__ import annotations
@@ -175,8 +175,9 @@ def execute(folder: Path, log: int) -> subprocess.Popen[bytes]:
 def may_fork(launch: Launch, framework: FrameworkSpec) -> bool:
     """Whether the processes of a launch may be forked: see above."""
     on_cpu = launch.spec.platform == "cpu" and sys.platform == "linux"
+    on_one_host = len(launch.place.hosts) == 1
     compared = launch.replicated and launch.phase in TIMED
-    return framework.forks and on_cpu and launch.interpreter == sys.executable and not compared
+    return framework.forks and on_cpu and on_one_host and launch.interpreter == sys.executable and not compared
 
 
 def _callers_places(variables: Mapping[str, str]) -> list[str]:

@@ -104,13 +104,18 @@ GUARANTEES = (
     ),
     Guarantee(
         name="compared-times-started",
-        promise="Ranks are forked on CPU devices only, under the harness's own interpreter, and never where their "
-        "times are compared with those of other launches of the cell.",
+        promise="Ranks are forked on CPU devices of one host only, under the harness's own interpreter, and never "
+        "where their times are compared with those of other launches of the cell.",
         breaks=(
             Break(
                 fault="all launches are forked",
                 edits=((SUPERVISORS, "and not compared", ""),),
                 tests=("test_forks::test_times_that_are_compared_and_other_interpreters_have_processes_of_their_own",),
+            ),
+            Break(
+                fault="launches over several hosts are forked",
+                edits=((SUPERVISORS, "len(launch.place.hosts) == 1", "True"),),
+                tests=("test_forks::test_launches_over_several_hosts_have_processes_of_their_own",),
             ),
         ),
     ),
