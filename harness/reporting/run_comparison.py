@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from harness.reporting.summary import Cell, summarize
 from harness.results.condition_rules import Difference, differences
 from harness.results.rates import launch_throughput
-from harness.results.rounds import launched_in, round_of, speed_ratio
-from harness.spec import FAILURES, TrialResult
+from harness.results.rounds import Launches, comparable, launched_in, speed_ratio
+from harness.spec import TrialResult
 from harness.statistics.intervals import geometric_mean
 from harness.statistics.ratios import Ratio, unpaired
 from harness.statistics.verdicts import Verdict, judge
-
-Launches = Sequence[TrialResult]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class Compared:
     @property
     def left_out(self) -> int:
         """How many timed launches of A and B were not divided, because the other run has none in their hold."""
-        return len(timed(self.before)) + len(timed(self.after)) - sum(map(len, self.divided))
+        return len(self.before.timed) + len(self.after.timed) - sum(map(len, self.divided))
 
     def slower_than(self, bound: float) -> bool:
         """Whether the whole 95% interval of the ratio lies below `bound`. A single launch has no interval."""
@@ -63,12 +61,7 @@ class Comparison:
     @property
     def broken(self) -> tuple[Cell, ...]:
         """The cells of B that failed, or whose losses are wrong, though they have a speed in A."""
-        return tuple(after for before, after in self.speedless if timed(before) and _failed(after))
-
-
-def timed(cell: Cell) -> list[TrialResult]:
-    """The launches of which the cell's speed is made; none where it has no speed."""
-    return [result for result in cell.good if result.block_seconds] if cell.estimate else []
+        return tuple(after for before, after in self.speedless if before.timed and after.failed)
 
 
 def compare(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> Comparison:
@@ -76,22 +69,18 @@ def compare(before: Sequence[TrialResult], after: Sequence[TrialResult]) -> Comp
     ours, theirs = summarize(before), summarize(after)
     names = [{cell.spec.cell for cell in side} for side in (ours, theirs)]
     pairs = [(_most_similar(cell, ours), cell) for cell in theirs if cell.spec.cell in names[0]]
-    both = [(a, b) for a, b in pairs if timed(a) and timed(b)]
-    divided = [_divided(timed(a), timed(b)) for a, b in both]
+    both = [(a, b) for a, b in pairs if a.timed and b.timed]
+    divided = [_divided(a.timed, b.timed) for a, b in both]
     verdicts = judge([_ratio(*each) for each in divided])
     return Comparison(
         cells=tuple(
             _compared(a, b, launches, verdict)
             for (a, b), launches, verdict in zip(both, divided, verdicts, strict=True)
         ),
-        speedless=tuple((a, b) for a, b in pairs if not (timed(a) and timed(b))),
+        speedless=tuple((a, b) for a, b in pairs if not (a.timed and b.timed)),
         only_before=tuple(cell for cell in ours if cell.spec.cell not in names[1]),
         only_after=tuple(cell for cell in theirs if cell.spec.cell not in names[0]),
     )
-
-
-def _failed(cell: Cell) -> bool:
-    return cell.status in (*FAILURES, "disagrees")
 
 
 def _most_similar(cell: Cell, others: Sequence[Cell]) -> Cell:
@@ -101,14 +90,10 @@ def _most_similar(cell: Cell, others: Sequence[Cell]) -> Cell:
 
 
 def _divided(before: Launches, after: Launches) -> tuple[Launches, Launches]:
-    """The launches of two cells whose speeds are divided: those in the same rounds; else those in the same holds; else
-    all, and then the ratio is also one of machines."""
-    for key in (round_of, launched_in):
-        both = {key(result) for result in before} & {key(result) for result in after}
-        if both:
-            ours, theirs = ([result for result in side if key(result) in both] for side in (before, after))
-            return ours, theirs
-    return before, after
+    """The launches of two cells whose speeds are divided: all, if they have no hold in common. Then the ratio is also
+    one of machines."""
+    ours, theirs = comparable(before, after)
+    return (ours, theirs) if ours else (before, after)
 
 
 def _ratio(before: Launches, after: Launches) -> Ratio:

@@ -9,6 +9,8 @@ from harness.results.rates import launch_throughput
 from harness.spec import TrialResult
 from harness.statistics.ratios import Ratio, paired, unpaired
 
+Launches = Sequence[TrialResult]
+
 
 def round_of(result: TrialResult) -> tuple[Hashable, ...]:
     """The round of a launch within a hold: launches that share it were made shortly after each other."""
@@ -20,18 +22,23 @@ def launched_in(result: TrialResult) -> tuple[str, ...]:
     return hold_of(result.conditions.hardware)
 
 
-def speed_ratio(ours: Sequence[TrialResult], theirs: Sequence[TrialResult]) -> Ratio | None:
-    """How many times as fast one cell is as another, from timed launches.
+def comparable(ours: Launches, theirs: Launches) -> tuple[Launches, Launches]:
+    """The launches of two cells whose speeds may be divided: those of rounds that both have; else, as for cells of two
+    runs, those of holds that both have; else none."""
+    for key in (round_of, launched_in):
+        if both := set(map(key, ours)) & set(map(key, theirs)):
+            return [each for each in ours if key(each) in both], [each for each in theirs if key(each) in both]
+    return (), ()
 
-    Within rounds if they have a round in common. Else, as for cells of two runs, from all launches of the holds that
-    both were launched in. None without such a hold.
-    """
-    ratio = paired(
+
+def speed_ratio(ours: Launches, theirs: Launches) -> Ratio | None:
+    """How many times as fast one cell is as another, from timed launches: within rounds, or from all launches of common
+    holds, see `comparable`. None without either."""
+    ours, theirs = comparable(ours, theirs)
+    if not ours:
+        return None
+    within = paired(
         {round_of(result): launch_throughput(result) for result in ours},
         {round_of(result): launch_throughput(result) for result in theirs},
     )
-    if ratio is not None:
-        return ratio
-    both = set(map(launched_in, ours)) & set(map(launched_in, theirs))
-    sides = [[launch_throughput(result) for result in side if launched_in(result) in both] for side in (ours, theirs)]
-    return unpaired(*sides) if all(sides) else None
+    return within or unpaired(*([launch_throughput(result) for result in side] for side in (ours, theirs)))
