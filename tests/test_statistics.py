@@ -97,8 +97,21 @@ def test_the_launches_that_are_said_to_be_needed_suffice():
 def test_the_margin_is_twice_the_floor_and_at_least_one_percent():
     assert verdicts.practical_margin(None) == verdicts.practical_margin(0.001) == 0.01
     assert verdicts.practical_margin(0.02) == pytest.approx(math.expm1(0.04))
-    assert verdicts.floor_of([]) is None
-    assert verdicts.floor_of([0.01, -0.01, 0.01, -0.01]) == pytest.approx(0.01 / 2)  # sd over sqrt(4), around 0
+    assert verdicts.floor_of(unpaired(VALUES, OTHERS)) is None
+    assert floor_of_logs([0.01]) is None
+    assert floor_of_logs([0.01, -0.01, 0.01, -0.01]) == pytest.approx(0.01 / 2)  # sd over sqrt(4), around 0
+
+
+@pytest.mark.parametrize("logs", [[0.01, 0.03], [0.02, 0.02, 0.02], [0.3, -0.1, 0.02, 0.004, -0.2]])
+def test_the_floor_is_the_standard_error_around_a_true_ratio_of_one(logs):
+    assert floor_of_logs(logs) == pytest.approx(math.sqrt(np.mean(np.square(logs)) / len(logs)))
+
+
+def floor_of_logs(logs):
+    """The floor of an A/A pair whose ratios within rounds have these logarithms."""
+    found = paired(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
+    assert found
+    return verdicts.floor_of(found)
 
 
 def test_the_two_levels_of_variance_are_told_apart():

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from harness.reporting import naming
 from harness.reporting.summary import Cell
 from harness.results.launch_kinds import Comparisons
-from harness.results.rates import launch_throughput
-from harness.results.rounds import round_of, speed_ratio
+from harness.results.rounds import speed_ratio
 from harness.spec import TrialSpec
 from harness.statistics.ratios import Ratio
 from harness.statistics.verdicts import Verdict, floor_of, judge, practical_margin
@@ -29,7 +28,6 @@ class Twins:
     one: Cell
     other: Cell
     ratio: Ratio
-    logs: tuple[float, ...]  # of the ratio in each round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +66,14 @@ def _program(cell: Cell) -> str:
 
 
 def _pair(one: Cell, other: Cell) -> Twins | None:
-    ours, theirs = ({round_of(each): launch_throughput(each) for each in cell.timed} for cell in (one, other))
-    logs = tuple(math.log(value / theirs[key]) for key, value in ours.items() if key in theirs)
     ratio = speed_ratio(one.timed, other.timed)
-    return Twins(one=one, other=other, ratio=ratio, logs=logs) if logs and ratio else None
+    return Twins(one=one, other=other, ratio=ratio) if ratio and ratio.pairs else None
 
 
 def margin_of(cells: Sequence[Cell], pairs: Sequence[Twins]) -> float:
     """The margin within which cells of one workload tie: see practical_margin. `pairs`: of the report."""
     workload = _workload(cells[0].spec)
-    floors = [floor_of(pair.logs) for pair in pairs if _workload(pair.one.spec) == workload and len(pair.logs) > 1]
+    floors = [floor_of(pair.ratio) for pair in pairs if _workload(pair.one.spec) == workload]
     return practical_margin(max((floor for floor in floors if floor is not None), default=None))
 
 

@@ -97,9 +97,10 @@ def practical_margin(floor: float | None) -> float:
     return max(LEAST_MARGIN, math.expm1(2 * floor) if floor else 0.0)
 
 
-def floor_of(ratio_logs: Sequence[float]) -> float | None:
-    """The A/A floor: the standard error of the mean of the logarithms of A/A ratios, one per round, around the truth
-    of 0. None without any."""
-    if not ratio_logs:
+def floor_of(ratio: Ratio) -> float | None:
+    """The A/A floor: the standard error of the mean of the logarithms of an A/A pair's ratios within rounds, around the
+    truth of 0. None without two rounds."""
+    if ratio.pairs < 2:
         return None
-    return math.sqrt(sum(value**2 for value in ratio_logs)) / len(ratio_logs)
+    squares = (ratio.pairs - 1) * ratio.deviation**2 + ratio.pairs * ratio.log**2  # of all logarithms, summed
+    return math.sqrt(squares) / ratio.pairs
