@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from statistics import median
 
@@ -56,7 +55,7 @@ def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
         bare = slowest_rank(result.bare_block_seconds)
         own = slowest_rank(result.block_seconds)
         ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
-    return statistics.median(ratios) if ratios else None
+    return median(ratios) if ratios else None
 
 
 def block_step(result: TrialResult) -> float | None:
