@@ -14,6 +14,15 @@ from harness.statistics.intervals import Interval
 from harness.statistics.verdicts import Verdict
 
 TWICE = 2.0  # from this ratio on, "2.75 times as fast" reads better than "175% faster"
+OUTCOMES = {
+    "faster": "is faster than {others}",
+    "slower": "is slower within rounds, although its mean is higher, than {others}",
+    "tie": "ties with {others} within {margin}",
+    "unresolved": "is not resolved against {others}",
+    "unknown": "was faster in one round than {others}, which shows no order",
+    "apart": "was never launched on the same machine as {others}",
+}
+"""What is said of a group's fastest cell and the others, by outcome. "apart": there is no verdict."""
 
 
 def speed(cell: Cell) -> str:
@@ -62,24 +71,31 @@ def _batch(group: Group) -> tuple:
 
 def _parts(group: Group) -> list[str]:
     """What is shown of each kind of outcome: "is faster than B by 3.3% [2.6%, 4.1%]", "ties with C within 1%"."""
-    compared = list(zip(group.cells[1:], group.verdicts, strict=True))
+    others: dict[str, list[str]] = {}
+    for other, verdict in zip(group.cells[1:], group.verdicts, strict=True):
+        outcome, amount = (verdict.outcome, _amount(verdict)) if verdict else ("apart", "")
+        others.setdefault(outcome, []).append(f"{other.title} {amount}".rstrip())
     margin = f"{100 * group.margin:.2g}%"
-    faster = [f"{other.title} {_by(each)}" for other, each in compared if each and each.outcome == "faster"]
-    slower = [f"{other.title} {_by_inverse(each)}" for other, each in compared if each and each.outcome == "slower"]
-    ties = [other.title for other, each in compared if each and each.outcome == "tie"]
-    open_ = [
-        f"{other.title} ({_unresolved(each)})" for other, each in compared if each and each.outcome == "unresolved"
-    ]
-    unknown = [f"{other.title} ({_times(each)})" for other, each in compared if each and each.outcome == "unknown"]
-    apart = [other.title for other, each in compared if each is None]
     return [
-        *([f"is faster than {conjunction(faster)}"] if faster else []),
-        *([f"is slower within rounds, although its mean is higher, than {conjunction(slower)}"] if slower else []),
-        *([f"ties with {conjunction(ties)} within {margin}"] if ties else []),
-        *([f"is not resolved against {conjunction(open_)}"] if open_ else []),
-        *([f"was faster in one round than {conjunction(unknown)}, which shows no order"] if unknown else []),
-        *([f"was never launched on the same machine as {conjunction(apart)}"] if apart else []),
+        words.format(others=conjunction(others[outcome]), margin=margin)
+        for outcome, words in OUTCOMES.items()
+        if outcome in others
     ]
+
+
+def _amount(verdict: Verdict) -> str:
+    """By how much two cells differ, as it is written for such an outcome; "" for a tie."""
+    match verdict.outcome:
+        case "faster":
+            return _by(verdict)
+        case "slower":
+            return _by(replace(verdict, ratio=verdict.ratio.inverse))
+        case "unresolved":
+            return f"({_unresolved(verdict)})"
+        case "unknown":
+            return f"({_times(verdict)})"
+        case "tie":
+            return ""
 
 
 def _by(verdict: Verdict) -> str:
@@ -92,10 +108,6 @@ def _by(verdict: Verdict) -> str:
 def _percent(found: Interval | None) -> Interval | None:
     """The interval of a ratio as percent above 1."""
     return found and Interval(100 * (found.low - 1), 100 * (found.high - 1), found.confidence)
-
-
-def _by_inverse(verdict: Verdict) -> str:
-    return _by(replace(verdict, ratio=verdict.ratio.inverse))
 
 
 def _times(verdict: Verdict) -> str:
