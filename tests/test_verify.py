@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, harness
 from refusals import refused, refused_command
-from scenes import SCENES, cell
+from scenes import SCENES, cell, launches
 
 from harness.reporting import document, markdown, summary
 from harness.reporting.telemetry_section import OF_GPUS
@@ -200,6 +200,27 @@ def test_an_altered_record_is_found(what, published):
         (CHANGES | CHANGES_OF_ALL)[what](row)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert verify(folder)[0].differences
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(1.05, "%"), (2.5, "times")])
+def test_the_cell_with_the_highest_mean_may_be_slower_within_rounds(seconds, shown, tmp_path):
+    """It was the slower one in each round that both had, and then had fast rounds of its own."""
+    noise, gpu = (1.0, 1.001, 0.999, 1.0), {"spec": {"platform": "gpu"}}
+    ours = launches("torch", "single", seconds=(*(seconds * each for each in noise), 0.01, 0.01), **gpu)
+    path = write(tmp_path, [*ours, *launches("jax", "single", seconds=noise[::-1], **gpu)]) / "report.md"
+    assert not verify(tmp_path)[0].differences
+    text = path.read_text("utf-8")
+    (line,) = (line for line in text.splitlines() if "PyTorch single ×1 has" in line)
+    assert "slower" in line
+    after = text.index("JAX single ×1", text.index("slower", text.index(line)))
+    amounts = list(NUMBER.finditer(text, after, text.index("\n", after)))
+    assert shown in text[after : text.index("\n", after)]
+    for amount in amounts[-3:]:
+        path.write_text(with_another_digit(text, amount), encoding="utf-8")
+        (found,) = verify(tmp_path)[0].differences
+        assert "JAX single" in found
+    path.write_text(text.replace("slower", "faster"), encoding="utf-8")
+    assert verify(tmp_path)[0].differences
 
 
 def test_a_missing_row_is_one_line(scene):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,11 @@ class Estimate:
         if not self.error:
             return float(self.value == 1)
         return float(2 * stats.t.sf(abs(math.log(self.value)) / self.error, self.degrees))
+
+    @property
+    def inverse(self) -> Estimate:
+        """Of one divided by the number."""
+        return replace(self, value=1 / self.value)
 
     @property
     def numbers(self) -> tuple[float, ...]:

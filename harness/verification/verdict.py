@@ -16,6 +16,7 @@ from harness.verification.tables import NOISE, needed, over
 NAME = "Verdict"
 OUTCOMES = {
     "is faster than": "faster",
+    "is slower within rounds, although its mean is higher, than": "slower",
     "ties with": "tie",
     "is not resolved against": "unresolved",
     "was faster in one round than": "unknown",
@@ -97,9 +98,10 @@ def _numbers(each: Contrast) -> Expected:
         return []
     if each.ratio.degrees and each.ratio.error < NOISE:
         return None
-    if each.outcome == "faster" and each.ratio.value < 2:
-        return supported([100 * (number - 1) for number in each.ratio.numbers])
-    shown = supported(each.ratio.numbers)
+    ratio = each.ratio.inverse if each.outcome == "slower" else each.ratio
+    if each.outcome in ("faster", "slower") and ratio.value < 2:
+        return supported([100 * (number - 1) for number in ratio.numbers])
+    shown = supported(ratio.numbers)
     if each.outcome == "unresolved":
         log, widest = abs(math.log(each.ratio.value)), math.log1p(each.margin)
         shown += fixed(needed(each.ratio.deviation, log if log > widest else widest - log)) or ()
