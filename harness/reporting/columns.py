@@ -16,7 +16,8 @@ Row = TypeVar("Row")
 class ColumnOf(Generic[Row]):
     """A column over rows of one type, usually cells. `unit`, `meaning` and `shown` may depend on all rows of the table.
 
-    `shown` is whether the table has the column at all; `on_screen` is whether a terminal shows it, too.
+    `shown` is whether the table has the column at all; `if_known`: only where a row has a value. `on_screen` is whether
+    a terminal shows it, too.
     """
 
     name: str
@@ -26,12 +27,17 @@ class ColumnOf(Generic[Row]):
     shown_as: str | Callable[[Sequence[Row]], str] = ""
     meaning: str | Callable[[Sequence[Row]], str] = ""
     shown: Callable[[Sequence[Row]], bool] = lambda rows: True
+    if_known: bool = False
     on_screen: bool = True
+
+    def is_in(self, rows: Sequence[Row]) -> bool:
+        """Whether the table of these rows has the column."""
+        return self.shown(rows) and not (self.if_known and all(self.value(row) is None for row in rows))
 
 
 def make_table(columns: Sequence[ColumnOf[Row]], rows: Sequence[Row]) -> Table:
     """The table of these rows, with the columns that they show."""
-    kept = [column for column in columns if column.shown(rows)]
+    kept = [column for column in columns if column.is_in(rows)]
     return Table(
         tuple(
             Column(

@@ -117,11 +117,6 @@ def _launch_seconds(result: TrialResult) -> float | None:
     return max((each.launch_seconds for each in result.timings if each.launch_seconds is not None), default=None)
 
 
-def _known(value: Callable[[Cell], Value]) -> Callable[[Sequence[Cell]], bool]:
-    """Whether any cell has a value, so that its column is shown."""
-    return lambda cells: any(value(cell) is not None for cell in cells)
-
-
 def _variance(cell: Cell) -> Variance:
     return _components(tuple(map(tuple, cell.blocks)))
 
@@ -149,7 +144,7 @@ def _number(
     name: str, value: Callable[[Cell], Value], *, unit: str = "", meaning: str = "", kind: Kind = Kind.ROUNDED
 ) -> ColumnOf[Cell]:
     """A column of numbers that is left out where no cell has one."""
-    return ColumnOf(name=name, kind=kind, unit=unit, value=value, meaning=meaning, shown=_known(value))
+    return ColumnOf(name=name, kind=kind, unit=unit, value=value, meaning=meaning, if_known=True)
 
 
 OF_SINGLE_STEPS = (
@@ -185,7 +180,7 @@ OF_SINGLE_STEPS = (
         kind=Kind.TEXT,
         value=lambda cell: "host" if bound_by_host(cell) else None,
         meaning=f"host-bound: in most launches, the host's share is at least {100 * HOST_SHARE:.0f}%.",
-        shown=lambda cells: any(map(bound_by_host, cells)),
+        if_known=True,
     ),
     _number(
         "rank skew",

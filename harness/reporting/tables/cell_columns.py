@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.reporting import naming
 from harness.reporting.columns import ColumnOf
@@ -24,6 +24,21 @@ def throughput_unit(cells: Sequence[Cell]) -> str:
 def throughput_heading(cells: Sequence[Cell]) -> str:
     """The unit alone; "throughput" where cells have several."""
     return throughput_unit(cells) or "throughput"
+
+
+def throughput_column(
+    value: Callable[[Cell], Value], *, meaning: str | Callable[[Sequence[Cell]], str] = "", if_known: bool = False
+) -> ColumnOf[Cell]:
+    """The column of the cells' throughputs, whose heading is their unit."""
+    return ColumnOf(
+        name="throughput",
+        kind=Kind.ROUNDED,
+        value=value,
+        unit=throughput_unit,
+        shown_as=throughput_heading,
+        meaning=meaning,
+        if_known=if_known,
+    )
 
 
 def parity(cell: Cell) -> Value:
@@ -60,7 +75,7 @@ IDENTITY = (
         name="options",
         kind=Kind.TEXT,
         value=lambda cell: cell.options or None,
-        shown=lambda cells: any(cell.options for cell in cells),
+        if_known=True,
     ),
     ColumnOf[Cell](name="devices", kind=Kind.COUNT, value=lambda cell: cell.spec.devices),
 )

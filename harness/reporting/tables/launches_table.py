@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.reporting.tables.cell_columns import IDENTITY, STATUS, throughput_heading, throughput_unit
+from harness.reporting.tables.cell_columns import IDENTITY, STATUS, throughput_column
 from harness.reporting.values import Kind, OutOf, Quantity, Value
 
 
@@ -24,12 +24,5 @@ COLUMNS = (
     *IDENTITY,
     ColumnOf[Cell](name="ok", kind=Kind.COUNT, value=lambda cell: OutOf(len(cell.good), len(cell.launches))),
     STATUS,
-    ColumnOf[Cell](
-        name="throughput",
-        kind=Kind.ROUNDED,
-        value=_throughput,
-        unit=throughput_unit,
-        shown_as=throughput_heading,
-        shown=lambda cells: any(cell.throughput is not None for cell in cells),
-    ),
+    throughput_column(_throughput, if_known=True),
 )

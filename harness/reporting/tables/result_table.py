@@ -13,7 +13,7 @@ from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
+from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_column, throughput_unit
 from harness.reporting.values import ByCache, IntervalOf, Kind, Measured, Missing, OutOf, Quantity, Value
 from harness.results.rates import counted_seconds
 from harness.spec import TrialResult
@@ -161,21 +161,14 @@ COLUMNS = (
         shown=lambda cells: any(cell.first.described.normalizes for cell in cells),
         meaning="which samples share BatchNorm statistics.",
     ),
-    ColumnOf[Cell](
-        name="throughput",
-        kind=Kind.ROUNDED,
-        value=_throughput,
-        unit=throughput_unit,
-        shown_as=throughput_heading,
-        meaning=_throughput_meaning,
-    ),
+    throughput_column(_throughput, meaning=_throughput_meaning),
     ColumnOf[Cell](
         name="interval",
         kind=Kind.ROUNDED,
         value=_interval,
         unit=throughput_unit,
         shown_as="95% interval",
-        shown=lambda cells: any(_interval(cell) is not None for cell in cells),
+        if_known=True,
         on_screen=False,
         meaning="Student's t interval of the logarithms of the launches. A single launch has none.",
     ),
@@ -197,7 +190,7 @@ COLUMNS = (
         name="efficiency",
         kind=Kind.PERCENT,
         value=_efficiency,
-        shown=lambda cells: any(_efficiency(cell) is not None for cell in cells),
+        if_known=True,
         meaning="scaling divided by the number of devices. 100% is ideal.",
         on_screen=False,
     ),
@@ -220,7 +213,7 @@ COLUMNS = (
         name="over bare",
         kind=Kind.HUNDREDTHS,
         value=lambda cell: cell.over_bare,
-        shown=lambda cells: any(cell.over_bare is not None for cell in cells),
+        if_known=True,
         meaning=(
             "step time of the suite divided by that of a minimal hand-written loop over the same model (PyTorch) or "
             "the same compiled step (other frameworks), timed beside it. 1.00 means that the suite's own Python costs "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_heading, throughput_unit
+from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_column
 from harness.reporting.training import share, throughput, to_target
 from harness.reporting.values import Kind, OutOf, Quantity, Value
 from harness.spec import TrainingSpec, TrialResult
@@ -163,12 +163,8 @@ COLUMNS = (
             "from order statistics, which assume no distribution."
         ),
     ),
-    ColumnOf[Cell](
-        name="throughput",
-        kind=Kind.ROUNDED,
-        value=_rate,
-        unit=throughput_unit,
-        shown_as=throughput_heading,
+    throughput_column(
+        _rate,
         meaning="median over seeds. Epochs in which a process started do not count, because it compiled then.",
     ),
     ColumnOf[Cell](
