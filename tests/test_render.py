@@ -49,7 +49,6 @@ from harness.reporting.values import (
     ParityError,
     PerStage,
     Quantity,
-    Range,
 )
 from harness.results import store
 from harness.statistics.intervals import Interval
@@ -169,7 +168,6 @@ def test_every_kind_of_value_and_column_is_written():
         (Kind.GROUPED, 12345.6, "12,346"),
         (Kind.UNTIL, math.inf, "never"),
         (Kind.UNTIL, Interval(4.0, math.inf, 0.75), "4 – never (75%)"),
-        (Kind.FOUR_DIGITS, Range(1.0, 2.34567), "1 – 2.346"),
         (Kind.PERCENT, 12.6, "13%"),
         (Kind.COUNT, OutOf(3, 5), "3/5"),
         (Kind.THREE_DIGITS, Measured(1.2345, None, condition="split 20"), "1.23 (split 20)"),

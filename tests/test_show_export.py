@@ -22,9 +22,10 @@ from harness.cli import terminal
 from harness.cli.commands import export, show
 from harness.reporting import latex
 from harness.reporting.model import Column, Table
-from harness.reporting.values import Kind, Quantity, Range
+from harness.reporting.values import IntervalOf, Kind, Quantity
 from harness.results import store
 from harness.results.tidy_columns import LAUNCH_COLUMNS
+from harness.statistics.intervals import Interval
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 
@@ -145,7 +146,7 @@ def test_latex_numbers_have_room_and_ranges_are_text():
             Column(name="error", kind=Kind.ERROR),
         ),
         (
-            ("a_b", Quantity(12922.0, "images/s"), Range(1.0, 2000.0), 1.25e-10),
+            ("a_b", Quantity(12922.0, "images/s"), IntervalOf(1000.0, Interval(1.0, 2000.0, 0.95)), 1.25e-10),
             ("c", Quantity(3.14, "images/s"), None, None),
             ("d", Quantity(7.0, "samples/s"), None, -2e-3),
         ),

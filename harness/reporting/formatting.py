@@ -20,7 +20,6 @@ from harness.reporting.values import (
     ParityError,
     PerStage,
     Quantity,
-    Range,
     Value,
 )
 from harness.statistics.intervals import Interval
@@ -102,7 +101,6 @@ DIGITS: dict[Kind, Callable[[float], str]] = {
     Kind.ROUNDED: number,
     Kind.UNTIL: lambda value: "never" if value == math.inf else number(value),
     Kind.THREE_DIGITS: "{:.3g}".format,
-    Kind.FOUR_DIGITS: "{:.4g}".format,
     Kind.HUNDREDTHS: "{:.2f}".format,
     Kind.PERCENT: "{:.0f}%".format,
     Kind.SHORTEST: "{:g}".format,
@@ -122,8 +120,6 @@ def written(value: Value, column: Column, *, brief: bool = False) -> str:
             return value
         case int() | float():
             return digits(value)
-        case Range():
-            return f"{digits(value.low)} – {digits(value.high)}"
         case Interval():
             return f"{digits(value.low)} – {digits(value.high)} ({100 * value.confidence:.0f}%)"
         case IntervalOf():

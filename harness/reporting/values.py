@@ -22,7 +22,6 @@ class Kind(Enum):
     ROUNDED = "three significant digits, or all digits before the point, with thousands separated"
     UNTIL = "as ROUNDED, for what may never happen: infinity is written as never"
     THREE_DIGITS = "three significant digits"
-    FOUR_DIGITS = "four significant digits"
     HUNDREDTHS = "two digits after the point"
     PERCENT = "whole percent, with the sign"
     SHORTEST = "no more digits than it needs"
@@ -33,14 +32,6 @@ class Kind(Enum):
     def numeric(self) -> bool:
         """Whether the column holds numbers alone, which a terminal aligns to the right."""
         return self not in (Kind.TEXT, Kind.LABEL, Kind.PARITY)
-
-
-@dataclass(frozen=True)
-class Range:
-    """From the lowest to the highest value."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -136,8 +127,7 @@ class Missing:
 
 
 Composite = (
-    Range
-    | Interval
+    Interval
     | IntervalOf
     | OutOf
     | Measured
