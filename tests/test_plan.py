@@ -97,6 +97,14 @@ def test_presets_that_measure_well_measure_one_cell_twice_in_every_round(machine
     assert not twins(Request(strategies=("ddp",), **known | {"frameworks": ("torch",), "devices": (1,)}), machine)
 
 
+def test_a_cell_that_is_one_program_on_both_tracks_is_twin_enough():
+    known = {"preset": "standard", "strategies": ("single",), "tracks": ("defaults", "tuned"), "precision": "bf16"}
+    for frameworks, expected in ((("torch",), 1), (("jax",), 0), (("torch", "jax"), 0)):
+        found = make_plan(Request(frameworks=frameworks, **known), make_machine(gpus=1)).trials
+        assert len({trial.spec.cell for trial in found if trial.spec.twin}) == expected
+        assert len({trial.spec.cell for trial in found}) == 2 * len(frameworks) + expected
+
+
 def test_trainings_sweeps_and_quick_looks_have_no_twin(machine):
     known = {"frameworks": ("torch",), "strategies": ("single", "pipeline")}
     assert not twins(Request(preset="smoke", **known), machine)

@@ -72,8 +72,11 @@ def _launches(request: Request, preset: str) -> int:
 
 
 def _twin(cells: Sequence[Planned]) -> list[Planned]:
-    """A second cell that is the same as the first runnable `single`, or without one as the first runnable cell."""
+    """A second cell that is the same as the first runnable `single`, or without one as the first runnable cell. None if
+    two of the cells are one program anyway, as those of a cell whose settings are the same on both tracks."""
     runnable = [cell for cell in cells if cell.status == "planned"]
+    if len({cell.spec.program for cell in runnable}) < len(runnable):
+        return []
     singles = [cell for cell in runnable if cell.spec.strategy == "single"]
     return [replace(cell, spec=replace(cell.spec, twin=True)) for cell in (*singles, *runnable)[:1]]
 

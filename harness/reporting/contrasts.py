@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from harness.reporting import naming
 from harness.reporting.summary import Cell
@@ -49,20 +49,13 @@ class Group:
 
 
 def twins(cells: Sequence[Cell]) -> list[Twins]:
-    """All A/A pairs of a report: the planned twin with its original, and cells whose settings are the same on both
-    tracks."""
+    """All A/A pairs of a report: cells that are one program (TrialSpec.program) and ran under the same conditions."""
     programs: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.estimate is not None:
-            programs.setdefault(_program(cell), []).append(cell)
+            programs.setdefault(repr((cell.spec.program, cell.conditions)), []).append(cell)
     pairs = (pair for alike in programs.values() for pair in itertools.combinations(alike, 2))
     return [found for one, other in pairs if (found := _pair(one, other))]
-
-
-def _program(cell: Cell) -> str:
-    """All of a cell's spec that changes what runs, as text, because mappings have no hash."""
-    neutral = replace(cell.spec, track="defaults", variant="", chosen_settings={}, twin=False, launch=0, seed=0)
-    return repr((neutral, cell.conditions))
 
 
 def _pair(one: Cell, other: Cell) -> Twins | None:

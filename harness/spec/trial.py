@@ -167,6 +167,12 @@ class TrialSpec(RunOptions):
         return f"{self.computation}{protocol}{'-twin' if self.twin else ''}"
 
     @property
+    def program(self) -> str:
+        """All that changes what runs, as text, because mappings have no hash. Cells that share it are one program under
+        two names: a twin and its original, or both tracks of a cell that has the same settings on both."""
+        return repr(replace(self, track="defaults", variant="", chosen_settings={}, twin=False, launch=0, seed=0))
+
+    @property
     def protocol_name(self) -> str:
         """The protocol with its version, of which the first is not named: "resident", "from_host", "from_host-2"."""
         return self.protocol if self.protocol_version == 1 else f"{self.protocol}-{self.protocol_version}"
