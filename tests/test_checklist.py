@@ -39,7 +39,7 @@ from harness.cli.commands import check as command
 from harness.planning import launch_order
 from harness.reporting import summary
 from harness.reporting.checklist import requirements
-from harness.reporting.checklist.answers import judged
+from harness.reporting.checklist.answers import judged, not_applicable
 from harness.reporting.checklist.requirements import REQUIREMENTS
 from harness.results import store
 from harness.spec import (
@@ -180,25 +180,20 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
 
 UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
     (1, each(rank(compile_cache=""))),
-    (4, only(of("torch", "single"))),
     (5, each(timing(block_starts=()))),
-    (5, only(of("torch", "single"))),
     (5, only(lambda row: row.spec.launch == 0)),
     (6, each(timing(losses=()))),
     (8, each(timing(checks=()))),
     (8, each(timing(step_seconds=(), call_seconds=()), of(stop=1))),
     (9, each(timing(block_starts=()))),
-    (9, only(lambda row: row.spec.devices == 1)),
     (10, each(lambda row: replace(row, telemetry=None), of(stop=1))),
     (10, each(rank(build_seconds=None), of())),
     (10, each(rank(compile_cache=""), of())),
-    (11, lambda results: [row for row in results if is_timed(row)]),
     (13, each(timing(formats=None), of())),
     (13, each(timing(formats=NumberFormats(products={"bfloat16": "conv1"}, unread="the optimizer")), of())),
     (13, each(conditions(environment={}))),
     (13, each(spec(track="tuned"))),
     (14, each(timing(crossed=None))),
-    (14, only(lambda row: row.spec.devices == 1)),
     (16, each(timing(step_seconds=(), call_seconds=()))),
     (17, lambda results: results),
     (18, lambda results: results),
@@ -208,6 +203,20 @@ UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
     (20, each(conditions(interpreter=""), of(stop=1))),
     (20, each(conditions(lock=""))),
     (20, each(conditions(lock=None))),
+]
+
+
+def timed_alone(results: Results) -> Results:
+    return [row for row in results if is_timed(row)]
+
+
+DOES_NOT_APPLY: list[tuple[int, Callable[[Results], Results]]] = [
+    (4, only(of("torch", "single"))),
+    (5, only(of("torch", "single"))),
+    (9, only(lambda row: row.spec.devices == 1)),
+    (11, timed_alone),
+    (14, only(lambda row: row.spec.devices == 1)),
+    (14, each(spec(algorithm="local"), lambda row: row.spec.devices > 1)),  # which is never divided by one device
 ]
 
 
@@ -234,6 +243,20 @@ def test_a_record_that_shows_the_opposite_fails(number, change, record):
 @pytest.mark.parametrize(("number", "change"), named(UNKNOWN))
 def test_what_is_not_recorded_is_not_known(number, change, record):
     assert outcome(number, change(record)) == "not known"
+
+
+@pytest.mark.parametrize(("number", "change"), named(DOES_NOT_APPLY))
+def test_what_the_report_claims_nothing_about_does_not_apply(number, change, record):
+    assert outcome(number, record) == "pass"
+    answer = answers(change(record))[number]
+    assert answer.outcome == "does not apply"
+    assert answer.figures
+
+
+def test_a_subject_that_is_there_applies_even_if_all_of_it_failed(record):
+    """A training that failed is still a claim about trainings: the requirement must not go away with it."""
+    failed = [row if is_timed(row) else replace(row, status="crashed", reason="planted", ranks=()) for row in record]
+    assert outcome(11, failed) == "not known"
 
 
 def test_a_speed_that_is_not_that_of_its_blocks_fails(record):
@@ -267,7 +290,7 @@ def test_every_requirement_has_a_record_that_fails():
 def test_a_record_without_speeds_knows_of_nothing_but_its_rows():
     rows = [make_result(status="crashed", reason="planted", block_seconds=(), run=RUN | {"planned": 1})]
     found = answers(rows)
-    assert {number for number, answer in found.items() if answer.outcome != "not known"} == {19}
+    assert {number for number, answer in found.items() if answer.outcome != "not known"} == {11, 19}
 
 
 def test_what_a_twin_adds_is_told_and_breaks_no_round(record):
@@ -328,3 +351,9 @@ def test_the_command_ends_with_0_if_all_pass(record, tmp_path, monkeypatch, caps
     monkeypatch.setattr(requirements, "REQUIREMENTS", [replace(kept[0], rule=lambda record: judged(False, "3 of 5"))])
     assert command.check(tmp_path) == 5
     assert "3 of 5" in capsys.readouterr().out
+    out = [replace(kept[0], rule=lambda record: not_applicable("none")), *kept[1:]]
+    monkeypatch.setattr(requirements, "REQUIREMENTS", out)
+    assert command.check(tmp_path) == 0
+    assert re.findall(r"\d+", capsys.readouterr().out.splitlines()[-1])[:3] == [f"{len(out)}", *[f"{len(out) - 1}"] * 2]
+    monkeypatch.setattr(requirements, "REQUIREMENTS", out[:1])  # nothing was asked, so nothing was met
+    assert command.check(tmp_path) == 5

@@ -26,10 +26,17 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many requirements have which outcome, as a sentence."""
+    """How many requirements have which outcome, in a sentence. Only those that apply count."""
     found = Counter(row.answer.outcome for row in rows)
+    applying = len(rows) - found["does not apply"]
     outcomes = ", ".join(f"{found[outcome]} {outcome}" for outcome in ("pass", "fail", "not known"))
-    return f"Of {len(rows)} requirements: {outcomes}."
+    return f"Of {len(rows)} requirements, {applying} apply to this report: {outcomes}."
+
+
+def met(rows: Sequence[Row]) -> bool:
+    """Whether all requirements that apply pass, and at least one does."""
+    outcomes = {row.answer.outcome for row in rows} - {"does not apply"}
+    return outcomes == {"pass"}
 
 
 def section(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[Section]:

@@ -9,15 +9,15 @@ from typing import Literal
 from harness.reporting.formatting import count
 from harness.reporting.summary import Cell
 
-Outcome = Literal["pass", "fail", "not known"]
-WORST_FIRST: tuple[Outcome, ...] = ("fail", "not known", "pass")
+Outcome = Literal["pass", "fail", "not known", "does not apply"]
+WORST_FIRST: tuple[Outcome, ...] = ("fail", "not known", "pass", "does not apply")
 NAMED = 3  # so many cells are named; the others are counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """ "fail": the record shows that the requirement is not met. "not known": the record does not hold what would show
-    it."""
+    it. "does not apply": the report makes no claim that the requirement is about."""
 
     outcome: Outcome
     figures: str
@@ -31,6 +31,11 @@ def judged(passed: bool, figures: str) -> Answer:
 def unknown(reason: str) -> Answer:
     """What the record does not hold."""
     return Answer(outcome="not known", figures=reason)
+
+
+def not_applicable(reason: str) -> Answer:
+    """What the report claims nothing about."""
+    return Answer(outcome="does not apply", figures=reason)
 
 
 def together(*parts: Answer) -> Answer:

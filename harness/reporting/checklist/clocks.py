@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.reporting import repeatability
-from harness.reporting.checklist.answers import Answer, judged, names, of_cells, recorded, together, unknown
+from harness.reporting.checklist.answers import (
+    Answer,
+    judged,
+    names,
+    not_applicable,
+    of_cells,
+    recorded,
+    together,
+    unknown,
+)
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import count, from_to
 from harness.reporting.summary import Cell
@@ -96,10 +105,11 @@ def _checks(result: TrialResult, quantity: str) -> list[Check]:
 
 def ranks(record: Record) -> Answer:
     """9. In cells with several processes, each block has the time of each rank, and counts as long as its slowest. The
-    barrier before a block works: by the host's clock, all ranks begin it within 1% of its time."""
+    barrier before a block works: by the host's clock, all ranks begin it within 1% of its time. A process that is alone
+    is its own slowest."""
     several = [result for result in record.launches if len(result.ranks) > 1]
     if not several:
-        return unknown("every launch is one process")
+        return not_applicable("every launch is one process")
     untimed = record.cells_with([result for result in several if len(result.block_seconds) < len(result.ranks)])
     cells = record.cells_with(several)
     timed = of_cells(untimed, cells, "times of every rank")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from harness.planning.presets import COLD_SHARE, PRESETS
-from harness.reporting.checklist.answers import Answer, judged, names, of_cells, together, unknown
+from harness.reporting.checklist.answers import Answer, judged, names, not_applicable, of_cells, together, unknown
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import count, from_to
 from harness.reporting.summary import Cell
@@ -107,12 +107,13 @@ def _best_blocks(cell: Cell, found: Variance) -> int | None:
 def comparisons(record: Record) -> Answer:
     """4. Every comparison of the verdict and every scaling is a ratio within at least two rounds, with an interval of
     its logarithm. p is adjusted by Holm's method over all pairs that could have been compared. An order is claimed
-    beyond the margin alone, and a tie within it: 1%, or twice the A/A floor."""
+    beyond the margin alone, and a tie within it: 1%, or twice the A/A floor. A report that compares no speeds claims
+    nothing of the kind."""
     verdicts = [verdict for _, _, verdict in record.comparisons]
     scalings = [cell for cell in record.timed if cell.spec.devices > 1 and (cell.over_single or cell.apart_from_base)]
     ratios = [verdict and verdict.ratio for verdict in verdicts] + [cell.over_single for cell in scalings]
     if not ratios:
-        return unknown("no cell is compared with another")
+        return not_applicable("no cell is compared with another")
     never = sum(ratio is None for ratio in ratios)
     unpaired = sum(ratio is not None and not ratio.pairs for ratio in ratios)
     single = sum(ratio is not None and ratio.pairs == 1 for ratio in ratios)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Hashable, Sequence
 from itertools import accumulate, pairwise
 
-from harness.reporting.checklist.answers import Answer, judged, together, unknown
+from harness.reporting.checklist.answers import Answer, judged, not_applicable, together, unknown
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import count
 from harness.results.holds import hold_of
@@ -18,14 +18,14 @@ NOT_LAUNCHED = ("skipped", "pending")
 def order(record: Record) -> Answer:
     """5. Rows stand in the order of their launches: all of one round before any of the next. No round is split over
     machines or uses of a machine. The orders of all whole rounds are the ones that the run's seed gives. Where rows
-    tell when their blocks began, the clock confirms their order."""
+    tell when their blocks began, the clock confirms their order. A single cell has no order."""
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
     launched = [[row for row in rows if row.status != "skipped"] for rows in runs.values()]
     of_several = [rows for rows in launched if len({row.spec.cell for row in rows}) > 1]
     if not of_several:
-        return unknown("one cell alone has no order")
+        return not_applicable("one cell alone has no order")
     return together(*map(_of_run, of_several))
 
 

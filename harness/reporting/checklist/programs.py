@@ -7,7 +7,16 @@ from collections.abc import Hashable
 from itertools import pairwise
 
 from harness.reporting import loss_agreement, naming
-from harness.reporting.checklist.answers import Answer, judged, names, of_cells, recorded, together, unknown
+from harness.reporting.checklist.answers import (
+    Answer,
+    judged,
+    names,
+    not_applicable,
+    of_cells,
+    recorded,
+    together,
+    unknown,
+)
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import at_most, conjunction, count
 from harness.reporting.summary import Cell
@@ -22,11 +31,11 @@ OF_MEANS = 1e-3  # by which a ratio may differ from that of the two means beside
 
 
 def time_to_target(record: Record) -> Answer:
-    """11. There are trainings. All cells of a workload have the same target and the same number of samples between
-    evaluations, which are on a clock of their own. A training that misses the target, or fails, takes infinitely long
-    and stays in the record."""
+    """11. All trainings of a workload have the same target and the same number of samples between evaluations, which
+    are on a clock of their own. A training that misses the target, or fails, takes infinitely long and stays in the
+    record. A report without trainings says nothing about the time to a target."""
     if not record.trained:
-        return unknown("the record has no training")
+        return not_applicable("no training: nothing is claimed about the time to a target")
     trained = [result for cell in record.trained for result in cell.launches if result.status != "skipped"]
     rules: dict[Hashable, set[Hashable]] = {}
     for result in trained:
@@ -101,10 +110,10 @@ def settings(record: Record) -> Answer:
 def base_case(record: Record) -> Answer:
     """14. Every cell on several devices that trains like one device is divided by `single` of its own framework and by
     the fastest `single` of all, both with speeds of their own. Strong and weak scaling stand apart. The bytes that
-    cross devices in a step are recorded."""
+    cross devices in a step are recorded. Without such cells nothing is claimed about scaling."""
     several = [cell for cell in record.timed if cell.spec.devices > 1 and naming.same_training(cell.spec)]
     if not several:
-        return unknown("no cell with a speed has several devices")
+        return not_applicable("no cell on several devices trains like one: nothing is claimed about scaling")
     own = of_cells([cell for cell in several if cell.over_single is None], several, "a base in the same framework")
     best = of_cells([cell for cell in several if cell.over_best is None], several, "the fastest base of all")
     unread = [cell for cell in several if not any(t.crossed is not None for r in cell.timed for t in r.timings)]
