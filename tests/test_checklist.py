@@ -45,12 +45,13 @@ from harness.results import store
 from harness.spec import (
     Check,
     Disturbance,
+    GpuErrors,
     NumberFormats,
     RankResult,
     TrialResult,
 )
 
-NEVER_PASSES = {17, 18}  # bandwidths, and errors of ECC and Xid, are in no record
+NEVER_PASSES = {17}  # bandwidths are in no record
 
 
 def answers(results: Results) -> dict[int, Any]:
@@ -122,6 +123,16 @@ def apart(row: TrialResult) -> TrialResult:
     return replace(row, ranks=tuple(replace(r, timing=t) for r, t in zip(row.ranks, late, strict=True)))
 
 
+def gpu_errors(*errors: GpuErrors):
+    """What was seen of the GPUs' errors in a launch."""
+
+    def change(row: TrialResult) -> TrialResult:
+        assert row.telemetry is not None
+        return replace(row, telemetry=replace(row.telemetry, errors=errors))
+
+    return change
+
+
 def another_training(**known: Any):
     """The trainings of a second cell beside those of the first."""
     run = RUN | FACTS | {"started": "2026-01-02", "planned": 5}
@@ -172,6 +183,9 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (17, each(check_of(MATRIX_RATE, 1.5), of(stop=1))),
     (18, each(conditions(disturbances=(Disturbance(kind="compute", device="GPU-a", pid=1),)), of(stop=1))),
     (18, each(conditions(disturbances=(Disturbance(kind="throttled", device="GPU-a"),)), of(stop=1))),
+    (18, each(conditions(disturbances=(Disturbance(kind="xid", device="GPU-a", xid=79),)), of(stop=1))),
+    (18, each(gpu_errors(GpuErrors(uuid="GPU-a", corrected=0, uncorrected=1, xids=())), of(stop=1))),
+    (18, each(gpu_errors(GpuErrors(uuid="GPU-a", xids=(48,))), of(stop=1))),
     (19, only(lambda row: not of(stop=1)(row))),
     (19, each(lambda row: replace(row, status="pending", reason="later"), of(stop=1))),
     (19, each(lambda row: replace(row, status="crashed"), of(stop=1))),  # without a reason
@@ -196,8 +210,10 @@ UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
     (14, each(timing(crossed=None))),
     (16, each(timing(step_seconds=(), call_seconds=()))),
     (17, lambda results: results),
-    (18, lambda results: results),
     (18, each(lambda row: replace(row, telemetry=None))),
+    (18, each(gpu_errors(), of(stop=1))),  # of an earlier version
+    (18, each(gpu_errors(GpuErrors(uuid="GPU-a", xids_unknown="Not Supported")), of(stop=1))),
+    (18, each(gpu_errors(GpuErrors(uuid="GPU-a", xids=(), xids_unknown="Unknown Error")), of(stop=1))),
     (18, each(facts(device_guard="off"))),
     (19, lambda results: [facts(planned=0)(row) for row in results]),
     (20, each(conditions(interpreter=""), of(stop=1))),
@@ -271,6 +287,20 @@ def without_heat(row: TrialResult) -> TrialResult:
     assert row.telemetry is not None
     gpus = tuple(replace(gpu, thermal_violation_ms=()) for gpu in row.telemetry.gpus)
     return replace(row, telemetry=replace(row.telemetry, gpus=gpus))
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({"corrected": 2, "uncorrected": 0, "xids_unknown": "Not Supported"}, ["Xid", "Not Supported", "40 memory"]),
+        ({"xids": ()}, ["ECC"]),
+        ({"corrected": 0, "uncorrected": 0, "xids": ()}, []),
+    ],
+)
+def test_one_of_two_sources_of_errors_suffices_and_the_other_is_told_to_be_missing(record, known, told):
+    answer = answers(each(gpu_errors(GpuErrors(uuid="GPU-a", **known)))(record))[18]
+    assert answer.outcome == "pass"
+    assert {fact for fact in ("Xid", "Not Supported", "40 memory", "ECC") if fact in answer.figures} == {*told}
 
 
 def test_what_is_missing_of_telemetry_is_told_beside_what_no_record_has(record):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 from conftest import harness
@@ -26,7 +26,7 @@ from harness.results import store
 from harness.session import device_guard
 from harness.session.device_guard import DeviceGuard, Watch
 from harness.spec import Cause, Disturbance, Gpu, GuardMode
-from harness.spec.disturbances import in_words
+from harness.spec.disturbances import DisturbanceKind, in_words
 from harness.spec.errors import MachineUnfit
 
 GPUS = tuple(Gpu(token=str(index), name="NVIDIA H200", memory_bytes=2**37, uuid=f"GPU-{index}a") for index in range(2))
@@ -282,8 +282,9 @@ def test_a_lost_gpu_ends_the_launch_at_once(readings):
 
 
 def test_words_name_the_device_as_cuda_does():
-    for kind in ("session", "compute", "graphics", "memory", "throttled"):
+    for kind in get_args(DisturbanceKind):
         names(in_words(Disturbance(kind=kind, device="GPU-1a", pid=7), GPUS), "GPU 1")
+    names(in_words(Disturbance(kind="xid", device="GPU-1a", xid=79), GPUS), "79")
     names(in_words(Disturbance(kind="compute", device="GPU-9", pid=7, name="x"), GPUS), "GPU-9", "7", "x")
 
 

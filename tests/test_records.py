@@ -38,6 +38,7 @@ from harness.spec import (
     Execution,
     FrameworkSpec,
     Gpu,
+    GpuErrors,
     GpuTelemetry,
     Hardware,
     HostLoad,
@@ -568,7 +569,7 @@ def test_the_schema_changes_with_its_version_alone():
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
     kinds += [Timing, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause, Described]
-    kinds += [DescribedSetting, Disturbance, Execution, Telemetry, GpuTelemetry, HostLoad]
+    kinds += [DescribedSetting, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors, HostLoad]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

@@ -19,12 +19,13 @@ from fake_gpus import FakeGpus, arguments
 from refusals import refused, refused_command
 
 from harness.machine import devices, nvml, telemetry
+from harness.machine.gpu_errors import ErrorWatch
 from harness.machine.nvml import Sample
 from harness.machine.telemetry import Recorder
 from harness.results import store
 from harness.session import device_guard
 from harness.session.device_guard import DeviceGuard
-from harness.spec import Gpu, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing, TrialResult
+from harness.spec import Disturbance, Gpu, GpuErrors, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing, TrialResult
 
 
 @pytest.fixture
@@ -59,6 +60,7 @@ def test_all_that_a_gpu_says_is_sampled_in_its_unit(fake):
     assert nvml.sample("GPU-1a").sm_clock_mhz == 345  # by UUID
 
 
+ANSWERED_TWICE = {"capped": "capped_field", "hot": "hot_field"}  # violation times have two places
 QUESTIONS = {
     "sm": "sm_clock_mhz",
     "hbm": "memory_clock_mhz",
@@ -74,7 +76,7 @@ QUESTIONS = {
 @pytest.mark.parametrize("error", ["NotSupported", "FunctionNotFound", "NoPermission", "Unknown"])
 @pytest.mark.parametrize(("question", "field"), QUESTIONS.items())
 def test_what_a_gpu_or_a_driver_cannot_say_is_none_and_no_error(fake, question, field, error):
-    fake({question: error})
+    fake({question: error, ANSWERED_TWICE.get(question, question): error})
     found = vars(nvml.sample("GPU-0a"))
     assert [name for name, value in found.items() if value is None] == [field]
 
@@ -85,6 +87,57 @@ def test_a_driver_without_instant_power_says_its_mean(fake, instant):
     assert nvml.sample("GPU-0a").power_watts == 612.4
     gpus.change(0, drawn="NotSupported")
     assert nvml.sample("GPU-0a").power_watts is None
+
+
+@pytest.mark.parametrize("error", ["NotSupported", "FunctionNotFound"])
+def test_a_driver_without_violation_times_tells_them_as_fields(fake, error):
+    gpus = fake({"capped": error, "hot": error, "capped_field": 5, "hot_field": 6})
+    found = nvml.sample("GPU-0a")
+    assert (found.power_violation_ns, found.thermal_violation_ns) == (5, 6)
+    gpus.change(0, hot_field=None)
+    found = nvml.sample("GPU-0a")
+    assert (found.power_violation_ns, found.thermal_violation_ns) == (5, None)
+
+
+# Errors of GPUs
+
+
+def test_errors_of_a_launch_are_those_that_came_while_it_ran(fake):
+    gpus = fake({"corrected": 3, "uncorrected": 1, "xids": [13]}, {})
+    watch = ErrorWatch(["GPU-0a", "GPU-1a"])
+    gpus.change(0, corrected=5, uncorrected=2, xids=[13, 48, 79])
+    assert watch.end() == (
+        GpuErrors(uuid="GPU-0a", corrected=2, uncorrected=1, xids=(48, 79)),
+        GpuErrors(uuid="GPU-1a", corrected=0, uncorrected=0, xids=()),
+    )
+
+
+@pytest.mark.parametrize("question", ["events", "wait"])
+@pytest.mark.parametrize(("error", "words"), [("NotSupported", "Not Supported"), ("NoPermission", "Permissions")])
+def test_a_driver_that_reports_no_xid_errors_says_why(fake, question, error, words):
+    fake({question: error})
+    (found,) = ErrorWatch(["GPU-0a"]).end()
+    assert (found.uncorrected, found.xids) == (0, None)
+    assert words in found.xids_unknown
+
+
+@pytest.mark.parametrize("after", ["NotSupported", 2])  # or a reset of the GPU, which sets the count back
+def test_a_memory_that_counts_no_errors_is_not_one_without_errors(fake, after):
+    gpus = fake({"corrected": "NotSupported"})
+    watch = ErrorWatch(["GPU-0a"])
+    gpus.change(0, uncorrected=after)
+    assert watch.end() == (GpuErrors(uuid="GPU-0a", uncorrected=2 if after == 2 else None, xids=()),)
+    gpus.change(0, uncorrected=3)
+    watch = ErrorWatch(["GPU-0a"])
+    gpus.change(0, uncorrected=0)
+    assert watch.end()[0].uncorrected is None
+
+
+def test_a_gpu_that_is_lost_is_not_one_without_errors(fake):
+    fake({"lost": "GpuIsLost"})
+    (found,) = ErrorWatch(["GPU-0a"]).end()
+    assert (found.corrected, found.uncorrected, found.xids) == (None, None, None)
+    assert found.xids_unknown
 
 
 @pytest.mark.parametrize("error", ["GpuIsLost", "Unknown"])
@@ -236,6 +289,27 @@ def test_a_launch_is_sampled_on_its_own_gpus_whatever_the_guard_does(fake, tmp_p
     assert len(found.host) == 2
 
 
+def test_a_launch_with_an_error_of_a_gpu_is_a_disturbed_one(fake, tmp_path, monkeypatch):
+    gpus = fake({}, {})
+    monkeypatch.setenv("LIKEFORLIKE_LOCKS", str(tmp_path))
+    guard = DeviceGuard(GPUS, mode="refuse", telemetry=True, folder=tmp_path, display=Display())
+    with guard.held():
+        with guard.watching(2, threading.Event()) as watch:
+            gpus.change(0, uncorrected=2, xids=[48, 79, 48])
+            gpus.change(1, corrected=9)  # these cost nothing
+        found = watch.telemetry([])
+        assert found is not None
+        assert [(each.uncorrected, each.xids) for each in found.errors] == [(2, (48, 79, 48)), (0, ())]
+        assert set(watch.found) == {
+            Disturbance(kind="ecc", device="GPU-0a"),
+            Disturbance(kind="xid", device="GPU-0a", xid=48),
+            Disturbance(kind="xid", device="GPU-0a", xid=79),
+        }
+        with guard.watching(2, threading.Event()) as watch:  # the next launch is clean
+            pass
+        assert watch.found == ()
+
+
 def test_nothing_is_sampled_if_telemetry_is_off(fake, tmp_path, monkeypatch):
     fake({}, {})
     monkeypatch.setattr(nvml, "sample", lambda uuid: pytest.fail("sampled"))
@@ -321,6 +395,7 @@ def test_a_row_with_telemetry_is_read_back(tmp_path):
         ({"gpus": (GpuTelemetry(uuid="GPU-a", power_watts=(1.0,)),)}, "column"),
         ({"gpus": (GpuTelemetry(uuid="GPU-a", power_watts=(1.0, float("nan"))),)}, "number"),
         ({"host": (replace(LOADS[0], load=float("nan")),)}, "number"),
+        ({"errors": (GpuErrors(uuid="GPU-a", uncorrected=-1),)}, "errors"),
     ],
 )
 def test_telemetry_that_no_launch_can_have_is_refused(tmp_path, changed: dict[str, Any], fact):

@@ -15,6 +15,7 @@ from harness.reporting import document, summary
 from harness.reporting.model import Section, Table, walk
 from harness.spec import (
     Check,
+    GpuErrors,
     GpuTelemetry,
     HostLoad,
     NumberFormats,
@@ -80,7 +81,8 @@ def sampled(found: list[Timing]) -> Telemetry:
     columns: Any = dict.fromkeys(names, column)
     gpu = GpuTelemetry(uuid="GPU-a", **columns)
     load = (HostLoad(load=1.5, cpu_seconds=1.0, steal_seconds=0.0),)
-    return Telemetry(zero=zero, seconds=seconds, gpus=(gpu,), host=load)
+    errors = (GpuErrors(uuid="GPU-a", corrected=1, uncorrected=0, xids=()),)
+    return Telemetry(zero=zero, seconds=seconds, gpus=(gpu,), errors=errors, host=load)
 
 
 def launch(spec: TrialSpec, place: int, noise: random.Random) -> TrialResult:

@@ -22,6 +22,11 @@ TOO_HOT = (
 )
 """Reasons for lower clocks that are a fault of the machine. To reach the power limit is normal under load."""
 
+VIOLATION_FIELDS = {
+    pynvml.NVML_PERF_POLICY_POWER: pynvml.NVML_FI_DEV_PERF_POLICY_POWER,
+    pynvml.NVML_PERF_POLICY_THERMAL: pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoundGpu:
@@ -77,9 +82,9 @@ def find_gpus() -> tuple[list[FoundGpu], str, str]:
             driver = pynvml.nvmlSystemGetDriverVersion()
             return [_find(index) for index in range(pynvml.nvmlDeviceGetCount())], driver, ""
     except pynvml.NVMLError as error:
-        if _code(error) in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
+        if code(error) in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
             return [], "", ""
-        if _code(error) == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        if code(error) == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             return [], "", "Driver/library version mismatch: the NVIDIA driver was updated; restart the machine"
         return [], "", str(error)
 
@@ -91,7 +96,7 @@ def read(uuid: str) -> Reading:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             return Reading(processes=_processes(handle), memory_used=_memory_used(handle), throttled=_throttled(handle))
     except pynvml.NVMLError as error:
-        return Reading(lost=_code(error) == pynvml.NVML_ERROR_GPU_IS_LOST)
+        return Reading(lost=code(error) == pynvml.NVML_ERROR_GPU_IS_LOST)
 
 
 def sample(uuid: str) -> Sample:
@@ -100,21 +105,22 @@ def sample(uuid: str) -> Sample:
         with opened():
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             return Sample(
-                sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
-                memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
+                sm_clock_mhz=ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
+                memory_clock_mhz=ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM),
                 power_watts=_watts(_milliwatts_now(handle)),
-                power_limit_watts=_watts(_ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
-                temperature_celsius=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+                power_limit_watts=_watts(ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+                temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
                 clock_reasons=_clock_reasons(handle),
                 power_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_POWER),
                 thermal_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_THERMAL),
-                energy_millijoules=_ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+                energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
             )
     except pynvml.NVMLError:
         return Sample()
 
 
-def _code(error: pynvml.NVMLError) -> int:
+def code(error: pynvml.NVMLError) -> int:
+    """The number of an error: pynvml.NVML_ERROR_..."""
     return getattr(error, "value")  # noqa: B009 -- pynvml sets it where no type checker sees it
 
 
@@ -139,13 +145,13 @@ def _describe(index: int, handle: Any) -> FoundGpu:
     gpu = Gpu(
         token=str(index),
         name=pynvml.nvmlDeviceGetName(handle),
-        memory_bytes=_ask(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) or 0,
+        memory_bytes=ask(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) or 0,
         uuid=pynvml.nvmlDeviceGetUUID(handle),
-        power_limit_watts=(_ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) or 0) / 1000,
-        max_clock_mhz=_ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0,
+        power_limit_watts=(ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) or 0) / 1000,
+        max_clock_mhz=ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0,
     )
-    in_instances, _ = _ask(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
-    mode = _ask(pynvml.nvmlDeviceGetComputeMode, handle)
+    in_instances, _ = ask(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
+    mode = ask(pynvml.nvmlDeviceGetComputeMode, handle)
     problem = ""
     if in_instances:
         problem = f"it is in MIG mode, which is not supported; turn that off with nvidia-smi -i {index} -mig 0"
@@ -156,8 +162,8 @@ def _describe(index: int, handle: Any) -> FoundGpu:
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:
     """A process that computes and draws counts as one that computes."""
-    computing = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
-    drawing = _ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)
+    computing = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    drawing = ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)
     if computing is None:
         return None
     found = {each.pid: GpuProcess(pid=each.pid, kind="graphics", memory_bytes=_memory(each)) for each in drawing or ()}
@@ -172,8 +178,8 @@ def _memory(process: Any) -> int | None:
 
 def _memory_used(handle: Any) -> int | None:
     # The second version leaves out what the driver reserves for itself: hundreds of megabytes on some GPUs.
-    found = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    found = found or _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    found = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    found = found or ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     return int(found.used) if found else None
 
 
@@ -182,14 +188,14 @@ def _throttled(handle: Any) -> bool:
 
 
 def _clock_reasons(handle: Any) -> int | None:
-    return _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
 
 
 def _milliwatts_now(handle: Any) -> int | None:
     # By NVML's documentation, nvmlDeviceGetPowerUsage gives the mean of a second on Ampere (except GA100) and later.
-    fields = _ask(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
+    fields = ask(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
     instant = int(fields[0].value.uiVal) if fields and fields[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
-    return instant or _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
+    return instant or ask(pynvml.nvmlDeviceGetPowerUsage, handle)
 
 
 def _watts(milliwatts: int | None) -> float | None:
@@ -197,15 +203,19 @@ def _watts(milliwatts: int | None) -> float | None:
 
 
 def _violation_ns(handle: Any, policy: int) -> int | None:
-    found = _ask(pynvml.nvmlDeviceGetViolationStatus, handle, policy)
-    return None if found is None else int(found.violationTime)
+    found = ask(pynvml.nvmlDeviceGetViolationStatus, handle, policy)
+    if found is not None:
+        return int(found.violationTime)
+    counter = VIOLATION_FIELDS[policy]  # the same time, which some drivers tell in this way alone
+    fields = ask(pynvml.nvmlDeviceGetFieldValues, handle, [counter])
+    return int(fields[0].value.ullVal) if fields and fields[0].nvmlReturn == pynvml.NVML_SUCCESS else None
 
 
-def _ask(question: Callable[..., Any], *about: Any) -> Any:
+def ask(question: Callable[..., Any], *about: Any) -> Any:
     """The answer; None if this GPU or this driver cannot say. Raises NVMLError for a GPU that is lost."""
     try:
         return question(*about)
     except pynvml.NVMLError as error:
-        if _code(error) == pynvml.NVML_ERROR_GPU_IS_LOST:
+        if code(error) == pynvml.NVML_ERROR_GPU_IS_LOST:
             raise
         return None

@@ -1,4 +1,5 @@
-"""Samples clocks, power and temperature of the GPUs of a launch, from the parent: workers know nothing of it.
+"""Samples clocks, power and temperature of the GPUs of a launch, and their errors, from the parent: workers know
+nothing of it.
 
 The rate is the same for all launches of a run, and once a second, because sampling is not free: a tool that polled ten
 times a second was suspected of slowing down cells whose host sets the pace. NVML takes about a millisecond to read one
@@ -15,9 +16,11 @@ from dataclasses import fields
 import psutil
 
 from harness.machine import nvml
+from harness.machine.gpu_errors import ErrorWatch, disturbances
 from harness.machine.nvml import Sample
+from harness.spec.disturbances import Disturbance
 from harness.spec.measured import Timing
-from harness.spec.telemetry import GpuTelemetry, HostLoad, Telemetry, timed_blocks
+from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry, timed_blocks
 
 MOST_SAMPLES = 3600
 """Of a launch: an hour. After that every second one is dropped, and half as many are taken, and so on."""
@@ -41,6 +44,8 @@ class Recorder:
         self._samples: list[tuple[Sample, ...]] = []  # of all GPUs
         self._every, self._calls = 1, 0
         self._host = [host_load()]
+        self._error_watch = ErrorWatch(self.uuids)
+        self._errors: tuple[GpuErrors, ...] = ()
         self._take()
 
     def sample(self) -> None:
@@ -49,10 +54,12 @@ class Recorder:
         if self._calls % self._every == 0:
             self._take()
 
-    def end(self) -> None:
-        """Take the last sample."""
+    def end(self) -> list[Disturbance]:
+        """Take the last sample. Returns the errors of GPUs that disturbed the launch."""
         self._take()
         self._host.append(host_load())
+        self._errors = self._error_watch.end()
+        return disturbances(self._errors)
 
     def _take(self) -> None:
         if not self.uuids:
@@ -80,6 +87,7 @@ class Recorder:
             zero=zero,
             seconds=tuple(round(self._seconds[number] - zero, 3) for number in kept),
             gpus=tuple(self._columns(gpu, kept) for gpu in range(len(self.uuids))),
+            errors=self._errors,
             host=tuple(load for load in self._host if load is not None),
         )
 

@@ -1,4 +1,4 @@
-"""What a report says of launches that shared their devices with others, or ran with lowered clocks."""
+"""What a report says of launches that shared their devices with others, ran with lowered clocks, or saw errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sentence(results: Sequence[TrialResult]) -> list[str]:
     were = "was" if disturbed == 1 else "were"
     return [
         f"{count(disturbed, 'launch', 'launches')} of {len(results)} {were} disturbed, by other processes on the "
-        f'devices or by lowered clocks. Times may be too long: see "{TITLE}".'
+        f'devices, lowered clocks or errors of a GPU. Times may be too long: see "{TITLE}".'
     ]
 
 

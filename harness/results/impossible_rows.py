@@ -149,6 +149,9 @@ def _telemetry(telemetry: Telemetry) -> str:
     columns = [column for gpu in telemetry.gpus for name, column in vars(gpu).items() if name != "uuid"]
     if any(len(column) not in (0, len(telemetry.seconds)) for column in columns):
         return "telemetry.gpus: each column must have as many entries as telemetry.seconds, or none"
+    counts = [each for gpu in telemetry.errors for each in (gpu.corrected, gpu.uncorrected, *(gpu.xids or ()))]
+    if any(each is not None and each < 0 for each in counts):
+        return "telemetry.errors: counts and numbers of errors must be at least 0"
     numbers = [number for each in (*columns, *(vars(load).values() for load in telemetry.host)) for number in each]
     if any(number is not None and not abs(number) < MOST_SAMPLED for number in numbers):
         return f"telemetry: each number must be below {MOST_SAMPLED:g}"

@@ -205,7 +205,7 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
     Column("cpu", str, "", "processor", lambda at: at.result.conditions.hardware.cpu),
     Column("cores", int, "", "CPU cores that the run may use", lambda at: at.result.conditions.hardware.cores),
     Column(
-        "disturbances", int, "", "other processes or lowered clocks that were seen",
+        "disturbances", int, "", "other processes, lowered clocks and errors of GPUs that were seen",
         lambda at: len(at.result.conditions.disturbances),
     ),
     Column("versions", dict, "JSON", "versions of the packages", lambda at: at.result.conditions.versions),

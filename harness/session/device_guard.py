@@ -103,8 +103,8 @@ class DeviceGuard:
         finally:
             ended.set()
             thread.join()
-            if recorder:
-                recorder.end()
+            for each in recorder.end() if recorder else ():
+                watch.add(each)
         watch.look(launched=False, after=True)
         if watch.lost:
             self.require_devices()
@@ -164,7 +164,7 @@ class Watch:
         self.lost = False
         self._gpus, self._recorder = gpus, recorder
         self._ours = {os.getpid()}  # and the processes below it that were seen
-        self._found: dict[tuple[str, str, int], Disturbance] = {}
+        self._found: dict[tuple[str, str, int, int], Disturbance] = {}
 
     @property
     def found(self) -> tuple[Disturbance, ...]:
@@ -240,8 +240,8 @@ class Watch:
         return found
 
 
-def _key(disturbance: Disturbance) -> tuple[str, str, int]:
-    return disturbance.device, disturbance.kind, disturbance.pid
+def _key(disturbance: Disturbance) -> tuple[str, str, int, int]:
+    return disturbance.device, disturbance.kind, disturbance.pid, disturbance.xid
 
 
 def _is_anonymous(disturbance: Disturbance) -> bool:

@@ -46,7 +46,7 @@ from harness.spec.result import (
 )
 from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
-from harness.spec.telemetry import GpuTelemetry, HostLoad, Telemetry
+from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "Execution",
     "FrameworkSpec",
     "Gpu",
+    "GpuErrors",
     "GpuTelemetry",
     "GuardMode",
     "Hardware",

@@ -1,4 +1,4 @@
-"""What may have slowed a launch down: other processes on its devices, and clocks that were lowered."""
+"""What may have slowed a launch down: other processes on its devices, lowered clocks, and errors of a GPU."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ DisturbanceKind = Literal[
     "graphics",  # a process draws with the GPU
     "memory",  # memory of the GPU is in use, but its user cannot be seen from here, as in a container
     "throttled",  # the clocks were lowered by heat or a lack of power
+    "ecc",  # the GPU's memory had an error that could not be corrected
+    "xid",  # the driver reported a critical error of the GPU
 ]
 
 
@@ -26,6 +28,7 @@ class Disturbance:
     pid: int = 0  # 0: it belongs to no process, or to one that cannot be seen
     name: str = ""  # of the process; "" if it cannot be read
     memory_bytes: int | None = None  # that it uses on the device; None: unknown
+    xid: int = 0  # the number of an error that the driver reported
 
 
 def in_words(found: Disturbance, gpus: Sequence[Gpu]) -> str:
@@ -41,4 +44,6 @@ def in_words(found: Disturbance, gpus: Sequence[Gpu]) -> str:
         "graphics": f"process {found.pid}{name}{memory}, which draws with {device}",
         "memory": f"a process that cannot be seen from here{memory} on {device}",
         "throttled": f"the clocks of {device} were lowered by heat or a lack of power",
+        "ecc": f"the memory of {device} had an error that could not be corrected",
+        "xid": f"the driver reported an error of {device}: Xid {found.xid}",
     }[found.kind]

@@ -29,6 +29,22 @@ class GpuTelemetry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuErrors:
+    """The errors of one GPU from the beginning to the end of a launch. None: not known.
+
+    `corrected`, `uncorrected`: of its memory, if it counts them (ECC).
+    `xids`: the numbers of errors that the driver reported as critical, NVIDIA's Xid. `xids_unknown`: why it did not, or
+    not all of them.
+    """
+
+    uuid: str
+    corrected: int | None = None
+    uncorrected: int | None = None
+    xids: tuple[int, ...] | None = None
+    xids_unknown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostLoad:
     """The load of the host at one moment. Seconds are summed over all cores, since the host started."""
 
@@ -48,6 +64,7 @@ class Telemetry:
     zero: float
     seconds: tuple[float, ...] = ()
     gpus: tuple[GpuTelemetry, ...] = ()
+    errors: tuple[GpuErrors, ...] = ()  # one for each GPU; empty in rows of earlier versions
     host: tuple[HostLoad, ...] = ()  # at the beginning and at the end of the launch
 
 

@@ -19,6 +19,7 @@ import pytest
 from conftest import QUICK, ROOT, TESTS, command_of, python
 
 from harness.machine import devices, nvml
+from harness.machine.gpu_errors import ErrorWatch
 from harness.results import store
 from harness.spec import TrialResult, registry
 
@@ -63,6 +64,13 @@ def test_a_gpu_of_a_data_centre_says_what_is_sampled():
         assert later["power_limit_watts"] == gpu.power_limit_watts
         assert 0 < later["sm_clock_mhz"] <= gpu.max_clock_mhz
         assert 0 < later["temperature_celsius"] < 120
+
+
+def test_a_gpu_of_a_data_centre_counts_errors_of_its_memory():
+    gpus = [gpu.uuid for gpu in devices.machine().gpus]
+    for found in ErrorWatch(gpus).end():
+        assert found.uncorrected == 0
+        assert (found.xids == ()) != bool(found.xids_unknown)  # what a container does not hear of has a reason
 
 
 TUNED = ("single", "data_parallel", "ddp", "average_gradients", "pmap", "jit_sharding", "mirrored")

@@ -10,7 +10,7 @@ from harness.reporting.checklist.answers import Answer, judged, names, recorded,
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import conjunction, count
 from harness.results.telemetry_summary import InBlocks, share_at_power_limit, summarize
-from harness.spec import TrialResult
+from harness.spec import GpuErrors, TrialResult
 
 HARMLESS = ("graphics",)  # a display on the GPU, which is told and is no other work
 SAMPLED: dict[str, Callable[[InBlocks], object]] = {
@@ -63,8 +63,9 @@ def bounds(record: Record) -> Answer:
 def telemetry(record: Record) -> Answer:
     """18. In the timed blocks of every launch, each GPU's clocks, power, temperature, reasons for lower clocks and the
     time lost to them are known, and somebody watched for other programs on the GPUs. No launch with a speed was beside
-    another program, or slowed down by heat or a lack of power: one that was must be repeated. ECC and Xid errors are
-    not recorded, so this is not known at best."""
+    another program, slowed down by heat or a lack of power, or had an error of a GPU: one that had must be repeated.
+    Errors are known if each GPU counts those of its memory that could not be corrected (ECC), or the driver reports
+    critical ones (Xid), as it does not in every container. The figures say which of the two is missing, and why."""
     unwatched = [result for result in record.launches if result.run.device_guard in ("", "off")]
     watched = recorded(record.cells_with(unwatched), record.timed, "a watch for other programs")
     disturbed = [r for r in record.launches if any(d.kind not in HARMLESS for d in r.conditions.disturbances)]
@@ -78,7 +79,32 @@ def telemetry(record: Record) -> Answer:
     columns = unknown(f"not every GPU told its {conjunction(silent)}") if silent else judged(True, _hottest(gpus))
     share = share_at_power_limit([found for _, found in summaries if found is not None])
     limited = judged(True, "" if share is None else f"at the power limit in {100 * share:.0f}% of readings")
-    return together(alone, watched, sampled, columns, limited, unknown("ECC and Xid errors are not recorded"))
+    return together(alone, watched, sampled, columns, limited, _errors(record))
+
+
+def _errors(record: Record) -> Answer:
+    """Whether errors of the GPUs are known of every launch, and that there were none."""
+    silent = [r for r in record.launches if not (errors := _errors_of(r)) or not all(map(_is_known, errors))]
+    if silent:
+        return recorded(record.cells_with(silent), record.timed, "errors of the GPUs (ECC or Xid)")
+    gpus = [gpu for result in record.launches for gpu in _errors_of(result)]
+    wrong = sum(gpu.uncorrected or 0 for gpu in gpus) + sum(len(gpu.xids or ()) for gpu in gpus)
+    figures = [count(wrong, "uncorrected or critical error")]
+    corrected = sum(gpu.corrected or 0 for gpu in gpus)
+    figures += [f"{count(corrected, 'memory error')} corrected"] if corrected else []
+    if any(gpu.uncorrected is None for gpu in gpus):
+        figures.append("not every GPU counts errors of its memory (ECC)")
+    if reasons := dict.fromkeys(gpu.xids_unknown for gpu in gpus if gpu.xids_unknown):
+        figures.append(f"Xid errors not known for every launch ({conjunction(list(reasons))})")
+    return judged(not wrong, "; ".join(figures))
+
+
+def _errors_of(result: TrialResult) -> tuple[GpuErrors, ...]:
+    return result.telemetry.errors if result.telemetry is not None else ()
+
+
+def _is_known(gpu: GpuErrors) -> bool:
+    return gpu.uncorrected is not None or (gpu.xids is not None and not gpu.xids_unknown)
 
 
 def _hottest(gpus: list[InBlocks]) -> str:

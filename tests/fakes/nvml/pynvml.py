@@ -36,7 +36,8 @@ GPU = {
     "name": "NVIDIA H200", "memory": 150_754_820_096, "used": 0, "power": 700_000, "clock": 1980,
     "mig": "NotSupported", "mode": 0, "compute": [], "graphics": [], "reasons": 0,
     "sm": 1755, "hbm": 3201, "drawn": 612_400, "instant": 645_300, "celsius": 61, "energy": 5_000_000,
-    "capped": 7_000_000_000, "hot": 0,
+    "capped": 7_000_000_000, "hot": 0, "capped_field": 0, "hot_field": 0,
+    "corrected": 3, "uncorrected": 0, "events": "", "xids": [], "wait": "",
 }  # fmt: skip
 
 
@@ -134,11 +135,15 @@ def nvmlDeviceGetPowerUsage(handle):
 
 def nvmlDeviceGetFieldValues(handle, fields):
     """The library as a whole may not know the question: {"instant": "FunctionNotFound"}. Or the GPU does not know the
-    field, which its value says: {"instant": null}."""
-    assert fields == [REAL.NVML_FI_DEV_POWER_INSTANT]
-    found = about(handle, "instant")
+    field, which its value says: {"instant": null}. Each field has its value where its type has it."""
+    key, kind = {
+        REAL.NVML_FI_DEV_POWER_INSTANT: ("instant", "uiVal"),
+        REAL.NVML_FI_DEV_PERF_POLICY_POWER: ("capped_field", "ullVal"),
+        REAL.NVML_FI_DEV_PERF_POLICY_THERMAL: ("hot_field", "ullVal"),
+    }[fields[0]]
+    found = about(handle, key)
     code = REAL.NVML_ERROR_NOT_SUPPORTED if found is None else REAL.NVML_SUCCESS
-    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=found or 0))]
+    return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(**{kind: found or 0}))]
 
 
 def nvmlDeviceGetTemperature(handle, sensor):
@@ -153,3 +158,42 @@ def nvmlDeviceGetViolationStatus(handle, policy):
 
 def nvmlDeviceGetTotalEnergyConsumption(handle):
     return about(handle, "energy")
+
+
+def nvmlDeviceGetTotalEccErrors(handle, kind, counter):
+    assert counter == REAL.NVML_VOLATILE_ECC
+    corrected = kind == REAL.NVML_MEMORY_ERROR_TYPE_CORRECTED
+    return about(handle, "corrected" if corrected else "uncorrected")
+
+
+class EventSet:
+    """Keeps the Xid errors that come after its registration: {"xids": [79]}. {"events": "NotSupported"}: a GPU cannot
+    be registered. {"wait": "NoPermission"}: nothing is given out. An error while it is used after it was freed."""
+
+    handle = None
+    freed = False
+
+
+def nvmlEventSetCreate():
+    return EventSet()
+
+
+def nvmlDeviceRegisterEvents(handle, kinds, events):
+    assert kinds == REAL.nvmlEventTypeXidCriticalError
+    answer(about(handle, "events"))
+    events.handle, events.given = handle, len(about(handle, "xids"))
+
+
+def nvmlEventSetWait_v2(events, milliseconds):
+    assert (milliseconds, events.freed) == (0, False)
+    answer(about(events.handle, "wait"))
+    xids = about(events.handle, "xids")
+    if events.given == len(xids):
+        raise REAL.NVMLError_Timeout
+    events.given += 1
+    return SimpleNamespace(eventType=REAL.nvmlEventTypeXidCriticalError, eventData=xids[events.given - 1])
+
+
+def nvmlEventSetFree(events):
+    assert not events.freed
+    events.freed = True
