@@ -39,7 +39,7 @@ class LocalLauncher:
         """Start a phase: write what its processes read, and start their supervisor."""
         spec, folder = launch.spec, launch.folder
         framework = registry.framework(spec.framework)
-        processes = spec.devices if framework.strategy(spec.strategy).processes == "per_device" else 1
+        processes = framework.strategy(spec.strategy).process_count(devices=spec.devices, hosts=spec.hosts)
         ranks, devices = launch.place.ranks(processes), spec.devices // len(launch.place.hosts)  # of this host
         shares = core_shares(self._machine.cores, len(ranks), devices, launch.devices_in_plan, spec.platform)
         folder.mkdir(parents=True)

@@ -60,10 +60,10 @@ def _spread(cell: Planned, strategy: StrategySpec, hosts: int) -> Planned:
 
 
 def _why_one_host(cell: Planned, strategy: StrategySpec, hosts: int) -> str:
-    if strategy.processes == "one":
-        return f"one process drives all devices of {strategy.name}, so they must be on one host"
     if strategy.one_host:
         return strategy.one_host
+    if strategy.processes == "one" and not strategy.spreads:
+        return f"one process drives all devices of {strategy.name}, so they must be on one host"
     if cell.spec.devices % hosts:
         return f"{cell.spec.devices} devices cannot be spread evenly over {hosts} hosts"
     return ""

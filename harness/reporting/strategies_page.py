@@ -168,6 +168,12 @@ def _with_formula(row: _Row) -> Value:
     return Formula(sent, traffic.FORMULAS[row.strategy.traffic][0]) if sent else 0
 
 
+def _processes(row: _Row) -> str:
+    if row.strategy.processes == "per_device":
+        return "one per device"
+    return "one; over hosts, one per device" if row.strategy.spreads else "one"
+
+
 def _normalized(row: _Row) -> str:
     """The default first, then what --batch-norm can choose."""
     others = row.strategy.other_normalizations.items()
@@ -213,7 +219,7 @@ PROPERTIES = (
     ColumnOf[_Row](
         name="processes",
         kind=Kind.TEXT,
-        value=lambda row: {"one": "one", "per_device": "one per device"}[row.strategy.processes],
+        value=_processes,
     ),
     ColumnOf[_Row](name="same training", kind=Kind.TEXT, value=lambda row: SAME_TRAINING[row.strategy.algorithm]),
     ColumnOf[_Row](name="BatchNorm over", kind=Kind.TEXT, value=_normalized),

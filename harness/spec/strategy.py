@@ -67,6 +67,7 @@ class StrategySpec:
     """What the planner must know about a parallel strategy without importing its framework.
 
     `processes`: "one" process drives all devices, or each device has its own ("per_device").
+    `spreads`: over several hosts each device has its own process, although there is one for all devices of one host.
     `normalization`: which samples share BatchNorm statistics. `other_normalizations`: what --batch-norm may choose
     instead; each has the reason why it needs GPUs, or "".
     `one_host`: why its ranks must all be on one host, or "" if they need not.
@@ -92,6 +93,7 @@ class StrategySpec:
     summary: str
     processes: Processes
     parallelism: Literal["none", "data", "model", "pipeline"] = "data"
+    spreads: bool = False
     min_devices: int = 1
     one_host: str = ""
     needs_gpu: str = ""  # why it cannot run on CPU devices; empty where it can
@@ -125,6 +127,10 @@ class StrategySpec:
                 raise ValueError(
                     f"strategy {self.name}: option {option.name} replaces {option.replaces!r}, which it does not have"
                 )
+
+    def process_count(self, *, devices: int, hosts: int) -> int:
+        """How many processes a cell on so many devices has."""
+        return devices if self.processes == "per_device" or (self.spreads and hosts > 1) else 1
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from jax_impl import models, optim, per_device, placement, weights
+from jax_impl import global_arrays, models, optim, per_device, placement, weights
 from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
@@ -111,13 +111,16 @@ class FSDP(SeveralSteps):
         self.evaluation = jax.jit(evaluate, out_shardings=replicated)
 
     def spread(self, whole: TrainState) -> TrainState:
-        return jax.device_put(whole, self.shardings)
+        return global_arrays.spread(whole, self.shardings)
+
+    def whole(self) -> TrainState:
+        return global_arrays.gathered(self.held)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        return jax.device_put(placement.parts(batch, self.job), self.by_sample)
+        return global_arrays.joined(placement.parts(batch, self.job), self.by_sample)
 
     def export(self) -> list[Arrays]:
-        return weights.of_each_device(self.held.params, self.mesh.size)
+        return weights.of_each_device(global_arrays.gathered(self.held.params), self.job.world.local_devices)
 
 
 def build(job: Job) -> FSDP:

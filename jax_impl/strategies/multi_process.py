@@ -19,12 +19,9 @@ each has the host's cores near its GPU. It is also how a program uses several ho
 from __future__ import annotations
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
 
 from harness.contract import Arrays, Job
-from jax_impl import placement, weights
+from jax_impl import global_arrays, placement, weights
 from jax_impl.strategies.shard_map import ShardMap
 from jax_impl.train_state import TrainState
 
@@ -32,24 +29,15 @@ from jax_impl.train_state import TrainState
 class MultiProcess(ShardMap):
     def spread(self, whole: TrainState) -> TrainState:
         """The global state. Each process has all of it on the host, and copies the parts of its own device."""
-
-        def of_field(tree: TrainState, sharding: NamedSharding) -> TrainState:
-            return jax.tree.map(lambda a: jax.make_array_from_callback(a.shape, sharding, lambda index: a[index]), tree)
-
-        return TrainState(*map(of_field, whole, self.shardings))
+        return global_arrays.spread(whole, self.shardings)
 
     def whole(self) -> TrainState:
         """The devices' own running statistics are brought to every process. A collective."""
-        gathered = multihost_utils.process_allgather(self.held.batch_stats, tiled=True)
-        return self.held._replace(batch_stats=gathered)
+        return global_arrays.gathered(self.held)
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
-        x, y = placement.parts(batch, self.job)
-        return self.joined(x), self.joined(y)
-
-    def joined(self, own: np.ndarray) -> jax.Array:
-        """The global array of which this process has its own rows."""
-        return jax.make_array_from_process_local_data(self.by_sample, own)
+        """The global batch, of which this process has its own rows."""
+        return global_arrays.joined(placement.parts(batch, self.job), self.by_sample)
 
     def export(self) -> list[Arrays]:
         return weights.of_each_device(self.held.params, self.job.world.local_devices)
