@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -40,10 +41,10 @@ class Clock:
 
 
 class Host:
-    """A host that takes part. `lost` says why it no longer does, or is ""."""
+    """A host that takes part. `lost` says why it no longer does, or is ""; `lost_at` is when that was noticed."""
 
     def __init__(self, connection: Wire, facts: HostFacts, clock: Clock) -> None:
-        self.facts, self.clock, self.lost = facts, clock, ""
+        self.facts, self.clock, self.lost, self.lost_at = facts, clock, "", math.inf
         self._wire, self._parts, self._sent = connection, {}, set()
         self._ports: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
         self._asking = threading.Lock()
@@ -95,11 +96,13 @@ class Host:
         try:
             self._wire.send(kind, content, **says)
         except Lost as error:
-            self._lose(error)
+            self.lose(error)
             raise
 
-    def _lose(self, error: Exception) -> None:
-        self.lost = self.lost or str(error)
+    def lose(self, why: Exception | str) -> None:
+        """Take no further part of it, for this reason, unless it was lost before."""
+        if not self.lost:
+            self.lost_at, self.lost = time.monotonic(), str(why)
         self._wire.close()
 
     def _beat(self) -> None:
@@ -126,7 +129,7 @@ class Host:
                     part.ended = time.monotonic()
                     part.outcome = self._on_our_clock(codec.decode(Outcome, frame.says["outcome"]))
         except (Lost, Refused, KeyError, TypeError, ValueError) as error:
-            self._lose(error)
+            self.lose(error)
 
     def _on_our_clock(self, outcome: Outcome) -> Outcome:
         """An outcome whose times are on this machine's monotonic clock, in place of the host's."""

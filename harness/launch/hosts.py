@@ -40,8 +40,9 @@ class HostsLauncher:
     def start(self, launch: Launch) -> HostsRun:
         """Start a phase on as many hosts as it needs. Raises MachineUnfit if one of them is lost."""
         hosts = self._hosts[: launch.spec.hosts]
-        if lost := [host for host in hosts if host.lost]:
-            raise MachineUnfit(f"host {lost[0].name} is lost ({lost[0].lost}): mend it, and go on with run --resume")
+        if any(host.lost for host in hosts):
+            lost = _first_lost(hosts)
+            raise MachineUnfit(f"host {lost.name} is lost ({lost.lost}): mend it, and go on with run --resume")
         launch.folder.mkdir(parents=True)
         run = HostsRun(next(self._numbers), hosts, launch)
         with contextlib.suppress(Lost):  # `run` sees which host it is
@@ -110,8 +111,7 @@ class HostsRun:
         for host in self._hosts:
             while not (host.lost or host.part(self.number).outcome):
                 if time.monotonic() > deadline:
-                    host.lost = f"it did not end its part within {STOP_SECONDS:g} s"
-                    host.leave()
+                    host.lose(f"it did not end its part within {STOP_SECONDS:g} s")
                 time.sleep(0.02)
 
     def collect(self) -> Outcome:
@@ -130,11 +130,14 @@ class HostsRun:
         return replace(self._ending(parts), answers=tuple(answers), cores=cores)
 
     def _ending(self, parts: dict[Host, Part]) -> Outcome:
-        """A lost host counts first: the others fail because of it. Then the first failure, and last an interruption."""
-        for host in self._hosts:
-            if host.lost:
-                cause = Cause(kind="host_lost", data={"host": host.name})
-                return Outcome(status="killed", reason=f"host {host.name} was lost: {host.lost}", cause=cause)
+        """The first lost host counts first: the others fail because of it, and an adapter may end their agents.
+
+        Then comes the first failure, and last an interruption.
+        """
+        if any(host.lost for host in self._hosts):
+            host = _first_lost(self._hosts)
+            cause = Cause(kind="host_lost", data={"host": host.name})
+            return Outcome(status="killed", reason=f"host {host.name} was lost: {host.lost}", cause=cause)
         if self._failure:
             return Outcome(status="timeout", reason=self._failure, cause=Cause(kind="time_limit"))
         failed = [
@@ -146,6 +149,10 @@ class HostsRun:
             return Outcome(status="ok")
         _, name, first = min(failed, key=lambda entry: entry[0])
         return replace(first, reason=f"host {name}: {first.reason}" if len(self._hosts) > 1 else first.reason)
+
+
+def _first_lost(hosts: Sequence[Host]) -> Host:
+    return min(hosts, key=lambda host: host.lost_at)
 
 
 def _failed_at(outcome: Outcome, *, heard: float) -> tuple[bool, float]:

@@ -18,7 +18,7 @@ from harness.launch.launchers import Agents, Starter
 from harness.spec.errors import MachineUnfit
 
 READY_SECONDS = 60.0
-STOP_SECONDS = 3.0
+STOP_SECONDS = 2.0
 
 
 class Ray:

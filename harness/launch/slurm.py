@@ -20,7 +20,8 @@ from harness.launch.launchers import Agents, Starter
 from harness.launch.logs import last_line
 from harness.spec.errors import MachineUnfit
 
-STOP_SECONDS = 3.0
+STOP_SECONDS = {0: 2.0, signal.SIGTERM: 1.0, signal.SIGKILL: 1.0}
+"""Time for srun to end after each signal, or, at first, by itself. It waits longer for a node that is gone."""
 
 
 class Slurm:
@@ -61,11 +62,11 @@ class Slurm:
 
     def stop(self) -> None:
         """End srun, if the agents have not ended by themselves; a job that was allocated for it goes with it."""
-        for number in (0, signal.SIGTERM, signal.SIGKILL):
+        for number, seconds in STOP_SECONDS.items():
             if self._process is not None and self._process.poll() is None:
                 self._process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(STOP_SECONDS)
+                    self._process.wait(seconds)
 
 
 def _srun(agents: Agents) -> list[str]:
