@@ -38,12 +38,14 @@ class TwoHosts:
     def __init__(self, place: Path, *arguments: str) -> None:
         self.place, self.out, self.agents = place, place / "run", {}
         self.errors = place / "errors"
-        self.run = self.start(
-            "head",
-            [sys.executable, "-m", "harness", "run", "--platform", "cpu", "--workload", "toy", "--out", str(self.out),
-             "--launcher", "manual", "--hosts", ",".join(HOSTS), "--head", "127.0.0.1", *arguments],
-            log=self.errors,
+        self.begin(
+            "--platform", "cpu", "--workload", "toy", "--out", str(self.out),
+            "--launcher", "manual", "--hosts", ",".join(HOSTS), "--head", "127.0.0.1", *arguments,
         )  # fmt: skip
+
+    def begin(self, *arguments: str) -> None:
+        """Start the harness, and wait until it has printed a command for each host."""
+        self.run = self.start("head", [sys.executable, "-m", "harness", "run", *arguments], log=self.errors)
         assert wait_for(lambda: len(self.commands) == 2 or self.run.poll() is not None, SECONDS)
 
     @property
@@ -188,6 +190,25 @@ def test_a_host_that_is_lost_is_named_in_its_row_and_the_run_can_go_on(two_hosts
     lost = [row for row in rows.values() if row.cause == Cause(kind="host_lost", data={"host": "n2"})]
     assert lost and {row.status for row in rows.values()} <= {"killed", "ok"}
     names(lost[0].reason, "n2")
+    assert not hosts.left()
+
+
+def test_a_run_that_has_lost_a_host_goes_on_with_resume(two_hosts):
+    """With new agents on both hosts. The launch that was lost is made again."""
+    hosts = two_hosts("--framework", "fake", "--strategy", "hang_rank1,replicated", "--devices", "2", "--timeout", "40")
+    for host in HOSTS:
+        hosts.join(host)
+    assert wait_for(lambda: any("hang_rank1" in path.read_text() for path in orders(hosts, "n2")), SECONDS)
+    hosts.agents["n2"].kill()
+    assert hosts.end() == 3
+    assert hosts.rows()["hang_rank1"].cause == Cause(kind="host_lost", data={"host": "n2"})
+    hosts.begin("--resume", str(hosts.out))
+    for host in HOSTS:
+        hosts.join(host)
+    assert hosts.end() == 1, hosts.errors.read_text()
+    rows = hosts.rows()
+    assert {name: row.status for name, row in rows.items()} == {"hang_rank1": "hung", "replicated": "ok"}
+    assert [rank.host for rank in rows["replicated"].ranks] == ["n1", "n2"]
     assert not hosts.left()
 
 
