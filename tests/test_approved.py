@@ -20,7 +20,7 @@ from rich.console import Console
 from scenes import SCENES
 
 from harness import reporting
-from harness.cli import app, terminal
+from harness.cli import app, tables
 from harness.cli.commands import plan
 from harness.cli.screen import show
 from harness.reporting.plots import style
@@ -43,7 +43,7 @@ WIDTH = 120
 @pytest.fixture
 def screen(monkeypatch, capsys):
     """Make standard output a terminal of WIDTH characters without colours; returns a function that reads its text."""
-    monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=WIDTH, color_system=None, force_terminal=False))
     return lambda: "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
 
 
@@ -66,6 +66,14 @@ def test_reports_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     listed = ["\n    ".join([name, *said]) for name, said in pictures.items()]
     (folder / "pictures.txt").write_text("\n\n".join(listed or ["none"]) + "\n")
     approval.hold(folder, APPROVED / name)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_no_table_is_wider_than_a_narrow_terminal(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=80))
+    show(SCENES[name](), tmp_path)
+    lines = capsys.readouterr().out.partition("\n- ")[0].splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def words(figure: Figure) -> Iterator[str]:

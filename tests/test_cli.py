@@ -19,9 +19,12 @@ from typing import Any
 import pytest
 from conftest import FAKES, ROOT, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
+from rich.console import Console
 
+from harness.cli import tables
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
+from harness.cli.commands.listings import LISTINGS, list_choices, option_rows, strategy_rows
 from harness.cli.output import fail
 from harness.cli.terminal import LastingDisplay
 from harness.launch import scratch
@@ -45,7 +48,7 @@ from harness.spec.errors import Interrupted, MachineUnfit, UsageError
         (["run", "extra"], ["extra"]),
         (["fly"], ["fly"]),
         (["list", "cats"], ["cats", "frameworks"]),
-        (["list"], ["list ''", "frameworks, workloads, strategies, settings"]),
+        (["list", "cells"], ["list 'cells'", "strategies, options, settings"]),
         (["run", "--size", ""], ["--size"]),
         (["plan", "--batch-norm", ""], ["--batch-norm"]),
         (["reproduce", "tutorial", "--values", ","], ["--values"]),
@@ -286,6 +289,37 @@ def test_lists(what):
     assert done.returncode == 0
     assert {"frameworks": "PyTorch", "workloads": "mnist_cnn", "strategies": "pmap"}[what] in done.stdout
     assert json.loads(harness("list", what, "--json").stdout)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("what", LISTINGS)
+def test_lists_are_whole_on_a_narrow_terminal(what, width, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=width))
+    assert list_choices(what) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= width or len(line.split()) == 1 for line in shown.splitlines())  # a long address
+    words = " ".join(shown.split())
+    for row in LISTINGS[what]():
+        for value in row.values():
+            texts = [value] if isinstance(value, str) else [option["values"] for option in value]
+            assert all(" ".join(text.split()) in words for text in texts), row
+
+
+def test_a_list_of_everything_names_what_can_be_listed(capsys):
+    assert list_choices(as_json=True) == 0
+    names = json.loads(capsys.readouterr().out)
+    assert set(names) == set(LISTINGS)
+    assert {"ddp", "pmap", "mirrored"} < set(names["strategies"])
+    assert "pipeline parallelism" not in names["strategies"]  # which one framework does not offer
+
+
+def test_options_of_strategies_are_in_the_lists():
+    (row,) = [row for row in strategy_rows() if (row["framework"], row["name"]) == ("torch", "pipeline")]
+    options = {option["name"]: option for option in row["options"] if isinstance(option, dict)}
+    assert options["micro_batches"] | {"default": 4, "least": 1, "type": "int"} == options["micro_batches"]
+    assert options["cut"]["default"] is None
+    (shared,) = [row for row in option_rows() if (row["framework"], row["option"]) == ("torch", "bucket_cap_mb")]
+    assert shared["strategies"] == "average_gradients, ddp"
 
 
 def test_help_shows_examples_and_exit_codes():

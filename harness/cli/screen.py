@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.output import write
-from harness.cli.terminal import print_table
+from harness.cli.tables import print_sentence, print_table
 from harness.reporting import summary, training, verdict
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
@@ -28,7 +28,7 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     if trained:
         print_report_table("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
-        write(f"- {line}")
+        print_sentence(f"- {line}")
     print_reasons(cells)
     if any(result.status == "pending" for result in results) and (folder / store.RUN).exists():
         write(f"- Go on with: {shlex.join(['python', '-m', 'harness', 'run', '--resume', str(folder)])}")
@@ -42,7 +42,7 @@ def print_reasons(cells: Sequence[summary.Cell]) -> None:
         write("Why cells failed:")
     for cell in failed[:MOST_ROWS]:
         reason = next(result.reason for result in cell.launches if result.status == cell.status)
-        write(f"  {cell.title}, {cell.status}: {' '.join(reason.split())}")
+        print_sentence(f"  {cell.title}, {cell.status}: {' '.join(reason.split())}")
     if len(failed) > MOST_ROWS:
         write(f"  {len(failed) - MOST_ROWS} more reasons are in the report alone.")
 
@@ -52,6 +52,7 @@ def print_report_table(title: str, table: Table) -> None:
     shown = [(index, column) for index, column in enumerate(table.columns) if column.on_screen]
     rows = [[written(row[index], column, brief=True) for index, column in shown] for row in table.rows[:MOST_ROWS]]
     right = {place for place, (_, column) in enumerate(shown) if column.kind.numeric}
-    print_table(title, [column.heading for _, column in shown], rows, right=right)
+    header = [column.heading for _, column in shown]
+    print_table(title, header, rows, right=right, below=("figures",), elsewhere="; the report has them")
     if len(table.rows) > MOST_ROWS:
         write(f"{len(table.rows) - MOST_ROWS} more rows are in the report alone.")

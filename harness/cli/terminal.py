@@ -1,4 +1,4 @@
-"""Progress on standard error, as one live line or as plain lines, and tables on standard output."""
+"""Progress on standard error, as one live line or as plain lines."""
 
 from __future__ import annotations
 
@@ -6,28 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from harness.spec.progress import Display
 from harness.spec.text import visible
 
-FOLDED = {
-    "reason": 30, "what": 30, "source": 20, "options": 14, "training": 14, "track": 12, "planned on devices": 18,
-    "cell": 20, "verdict": 12, "figures": 30,
-}  # fmt: skip
-"""Columns whose text may wrap, and how narrow they may get."""
-DISPENSABLE = (
-    *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
-    *("strong scaling", "weak scaling", "training", "options", "A", "B"),
-)
-"""Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
-IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "devices")
-"""Columns that distinguish rows. One is left out only if all rows differ without it."""
 QUIET_SECONDS = 30.0  # how often a long phase reports its progress in a log file
 STYLES = {"ok": "green", "skipped": "dim"}
 
@@ -135,45 +121,3 @@ class LastingDisplay:
 def make_display() -> Display:
     """A live display if standard error is a terminal, a plain one if it is a file or a pipe."""
     return LastingDisplay(LiveDisplay(Console(stderr=True)) if sys.stderr.isatty() else PlainDisplay())
-
-
-def print_table(
-    title: str, header: list[str], rows: list[list[str]], *, right: frozenset[int] | set[int] = frozenset()
-) -> None:
-    """Print a table. If standard output is not a terminal, it is as wide as it needs. Numbers are never cut."""
-    rows = [[visible(text) for text in row] for row in rows]
-    console = Console(width=None if sys.stdout.isatty() else 300)
-    kept = fitting(header, rows, console.width)
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for index in kept:
-        name = header[index]
-        least = None if name in FOLDED else _width(header, rows, index)
-        align = "right" if index in right else "left"
-        table.add_column(name, justify=align, no_wrap=name not in FOLDED, min_width=least, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(row[index]) for index in kept))
-    console.print(table)
-
-
-def fitting(header: list[str], rows: list[list[str]], width: int) -> list[int]:
-    """The columns that fit into a line of `width` characters: all, or all except some of DISPENSABLE."""
-
-    def needs(index: int) -> int:
-        room = _width(header, rows, index)
-        return 2 + min(room, FOLDED.get(header[index], room))  # two characters separate columns
-
-    def distinct_rows(indices: list[int]) -> int:
-        return len({tuple(row[index] for index in indices if header[index] in IDENTIFYING) for row in rows})
-
-    kept = list(range(len(header)))
-    for name in DISPENSABLE:
-        if 2 + sum(map(needs, kept)) <= width:
-            break
-        fewer = [index for index in kept if header[index] != name]
-        if distinct_rows(fewer) == distinct_rows(kept):
-            kept = fewer
-    return kept
-
-
-def _width(header: list[str], rows: list[list[str]], index: int) -> int:
-    return max(len(line[index]) for line in [header, *rows])

@@ -13,12 +13,11 @@ from harness.reporting import not_offered
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Code, Inline, Link, Paragraph, Report, Section, SoftBreak, Strong, Table, paragraph
 from harness.reporting.values import Formula, Kind, Value
-from harness.spec import FrameworkSpec, Option, StrategySpec, Traffic, registry
+from harness.spec import FrameworkSpec, StrategySpec, Traffic, registry
 from harness.workloads import Workload
 
 EXAMPLES, DEVICES = (("mnist_cnn", "base"), ("resnet50", "imagenet")), 2  # in the columns of bytes
 SAME_TRAINING = {"synchronous": "yes", "local": "no: local", "asynchronous": "no: asynchronous"}
-SET_BY_WORKLOAD = ("cut", "micro_batch_size")  # the roles of options with no default of their own
 NORMALIZED = {"global": "the batch", "per_device": "each device's share", "per_microbatch": "each micro-batch"}
 BREAK = SoftBreak()
 
@@ -182,16 +181,7 @@ def _normalized(row: _Row) -> str:
 
 
 def _options(row: _Row) -> Value:
-    return "; ".join(map(_option, row.strategy.options)) or None
-
-
-def _option(option: Option) -> str:
-    """ "split_size (int, set by the workload)", "compression (none, bf16)": the first choice is the default."""
-    if option.choices:
-        return f"{option.name} ({', '.join(option.choices)})"
-    by_workload = option.role in SET_BY_WORKLOAD and not option.default
-    default = "set by the workload" if by_workload else str(option.default).lower()
-    return f"{option.name} ({option.kind.__name__}, {default})"
+    return "; ".join(option.values_in_words for option in row.strategy.options) or None
 
 
 NAMES = (

@@ -10,6 +10,7 @@ from typing import Any
 from harness.spec.kinds import Role, ToleranceSet
 
 COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval")  # roles of whole numbers
+SET_BY_WORKLOAD: tuple[Role, ...] = ("cut", "micro_batch_size")  # roles of options with no default of their own
 AVERAGINGS_IN_PARITY = 2  # local training averages at least this often in the parity phase
 
 
@@ -113,6 +114,34 @@ class Option:
     def is_free_text(self) -> bool:
         """Whether it takes any text, so that its values cannot be listed."""
         return self.kind is str and not self.choices
+
+    @property
+    def values_in_words(self) -> str:
+        """The name and the values: "split_size (int, set by the workload)", "compression (none, bf16)".
+
+        Of choices, the first one is the default.
+        """
+        if self.choices:
+            return f"{self.name} ({', '.join(self.choices)})"
+        default = "set by the workload" if self.is_set_by_workload else str(self.default).lower()
+        return f"{self.name} ({self.kind.__name__}, {default})"
+
+    @property
+    def is_set_by_workload(self) -> bool:
+        """Whether the workload gives the value where the user gives none."""
+        return self.role in SET_BY_WORKLOAD and not self.default
+
+    def described(self) -> dict[str, Any]:
+        """What a user must know of it, as plain data. A default of None: the workload gives one."""
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "type": self.kind.__name__,
+            "default": None if self.is_set_by_workload else self.default,
+            "choices": list(self.choices),
+            "least": self.least,
+            "values": self.values_in_words,
+        }
 
 
 CUT = Option(

@@ -96,7 +96,7 @@ def exit_code(found: Comparison, bound: float | None) -> int:
 def show(a: Path, b: Path, found: Comparison) -> None:
     """Print the comparison."""
     from harness.cli import comparison_text
-    from harness.cli.terminal import print_table
+    from harness.cli.tables import print_table
 
     write(f"A: {a}\nB: {b}")
     print_table(comparison_text.title(found), comparison_text.HEADER, comparison_text.rows(found), right={1, 2, 3})

@@ -43,7 +43,7 @@ def check_folder(
     if as_json:
         write_json(rows)
     else:
-        from harness.cli.terminal import print_table
+        from harness.cli.tables import print_table
 
         header = ["data set", "split", "shape", "classes", "whole"]
         print_table(str(folder), header, [[*list(row.values())[:4], "NO" if row["problem"] else "yes"] for row in rows])

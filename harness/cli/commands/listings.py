@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Annotated
+from importlib import metadata
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,7 +14,10 @@ from harness.cli.output import write, write_json
 from harness.spec import FrameworkSpec, registry
 from harness.spec.errors import UsageError, check_name
 
-Row = dict[str, str]
+Value = str | list[dict[str, Any]]
+Row = dict[str, Value]
+SENTENCES = ("summary", "what", "values", "strategies", "options", "source", "names", "available")
+"""The columns that a narrow terminal shows below each row."""
 
 
 def list_choices(
@@ -27,23 +32,52 @@ def list_choices(
     Parameters
     ----------
     what
-        frameworks, workloads, strategies or settings (what the tracks set differently).
+        frameworks, workloads, strategies, options (of strategies) or settings (what the tracks set differently).
+        Default: the names of all of them.
     as_json
         Print one JSON document.
     markdown
         Only for strategies: print docs/strategies.md, with what each strategy holds, sends and waits for.
     """
-    check_name("list", what, LISTINGS)
+    if what:
+        check_name("list", what, LISTINGS)
     if markdown:
         return _write_strategies_page(what, as_json=as_json)
+    if not what:
+        return _write_names(as_json=as_json)
     rows = LISTINGS[what]()
     if as_json:
         write_json(rows)
         return 0
-    from harness.cli.terminal import print_table
+    from harness.cli.tables import print_table
 
-    print_table(what.capitalize(), list(rows[0]), [list(row.values()) for row in rows])
+    cells = [[_written(value) for value in row.values()] for row in rows]
+    print_table(what.capitalize(), list(rows[0]), cells, below=SENTENCES)
     return 0
+
+
+def _write_names(*, as_json: bool) -> int:
+    """The names of all that can be listed, without what they mean."""
+    names = {what: list(dict.fromkeys(_names(what))) for what in LISTINGS}
+    if as_json:
+        write_json(names)
+        return 0
+    from harness.cli.tables import print_table
+
+    rows = [[what, ", ".join(found)] for what, found in names.items()]
+    print_table("What there is to choose from", ["list", "names"], rows, below=SENTENCES)
+    return 0
+
+
+def _names(what: str) -> list[str]:
+    """The names in a list, without those of techniques that a framework does not offer."""
+    rows = [row for row in LISTINGS[what]() if row.get("processes") != "-"]
+    return [str(row.get("option", row.get("name"))) for row in rows]
+
+
+def _written(value: Value) -> str:
+    """A value of a row as text. Options are written with their values, not with what they mean."""
+    return value if isinstance(value, str) else "; ".join(option["values"] for option in value) or "-"
 
 
 def _write_strategies_page(what: str, *, as_json: bool) -> int:
@@ -63,9 +97,20 @@ def framework_rows() -> list[Row]:
     """All frameworks, and whether each can be used here."""
     rows = []
     for framework in _frameworks():
-        missing = registry.missing(framework, registry.default_interpreter(framework))
-        rows.append({"name": framework.name, "title": framework.title, "available": missing or "yes"})
+        interpreter = registry.default_interpreter(framework)
+        missing = registry.missing(framework, interpreter)
+        version = "-" if missing or interpreter != sys.executable else _version(framework)
+        known: Row = {"name": framework.name, "title": framework.title, "version": version}
+        rows.append(known | {"available": missing or "yes"})
     return rows
+
+
+def _version(framework: FrameworkSpec) -> str:
+    """The version of the framework's own package, as its metadata says."""
+    try:
+        return metadata.version(framework.distributions[0])
+    except (IndexError, metadata.PackageNotFoundError):
+        return "-"
 
 
 def workload_rows() -> list[Row]:
@@ -93,15 +138,31 @@ def strategy_rows() -> list[Row]:
     for framework in _frameworks():
         for strategy in framework.strategies:
             devices = "1" if strategy.parallelism == "none" else f"{strategy.min_devices}+"
-            rows.append(_strategy_row(framework, strategy.name, strategy.processes, devices, strategy.summary))
+            row = _strategy_row(framework, strategy.name, strategy.processes, devices, strategy.summary)
+            rows.append(row | {"options": [option.described() for option in strategy.options]})
         for technique, reason in framework.not_offered.items():
             rows.append(_strategy_row(framework, technique, "-", "-", f"not offered: {reason}"))
     return rows
 
 
 def _strategy_row(framework: FrameworkSpec, name: str, processes: str, devices: str, summary: str) -> Row:
-    known = {"framework": framework.name, "name": name}
-    return known | {"processes": processes, "devices": devices, "summary": summary}
+    known: Row = {"framework": framework.name, "name": name}
+    return known | {"processes": processes, "devices": devices, "summary": summary, "options": []}
+
+
+def option_rows() -> list[Row]:
+    """All options of all strategies. Strategies of a framework that share an option share its row."""
+    rows: dict[tuple[str, ...], Row] = {}
+    for framework in _frameworks():
+        for strategy in framework.strategies:
+            for option in strategy.options:
+                key = (framework.name, option.values_in_words, option.summary)
+                values = option.values_in_words.removeprefix(f"{option.name} ").strip("()")
+                known: Row = {"framework": framework.name, "option": option.name, "strategies": strategy.name}
+                row = rows.setdefault(key, known | {"values": values, "summary": option.summary})
+                if strategy.name not in str(row["strategies"]).split(", "):
+                    row["strategies"] = f"{row['strategies']}, {strategy.name}"
+    return list(rows.values())
 
 
 def setting_rows() -> list[Row]:
@@ -128,5 +189,6 @@ LISTINGS: dict[str, Callable[[], list[Row]]] = {
     "frameworks": framework_rows,
     "workloads": workload_rows,
     "strategies": strategy_rows,
+    "options": option_rows,
     "settings": setting_rows,
 }

@@ -64,15 +64,16 @@ def plan(
     if as_json:
         write_parts(document(made))
         return 0
-    from harness.cli.terminal import print_table
+    from harness.cli.tables import print_table
 
     title = f"Plan: {made.platform} devices, preset {made.preset}"
     if len(made.trials) <= MOST_ROWS:
-        print_table(title, HEADER, table_rows(made), right=NUMBERS)
+        print_table(title, HEADER, table_rows(made), right=NUMBERS, below=("reason",), elsewhere="; --json has them")
         return 0
     title += f", {made.launches} launches of each cell"
     print_table(title, SUMMARY, summary_rows(made), right=SUMMARY_NUMBERS)
-    print_table("Cells that will not run", ["cells", "status", "reason"], reason_rows(made), right={0})
+    reasons = reason_rows(made)
+    print_table("Cells that will not run", ["cells", "status", "reason"], reasons, right={0}, below=("reason",))
     write(
         f"{len(made.trials)} cells are too many to list here; --json lists them all. Narrow the request, e.g. by "
         "--framework, --workload, --strategy or --devices, to see each with its reason."
