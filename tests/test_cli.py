@@ -24,7 +24,9 @@ from rich.console import Console
 from harness.cli import tables
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
+from harness.cli.arguments import GROUPS
 from harness.cli.commands.listings import LISTINGS, list_choices, option_rows, strategy_rows
+from harness.cli.habits import INSTEAD
 from harness.cli.output import fail
 from harness.cli.terminal import LastingDisplay
 from harness.launch import scratch
@@ -320,6 +322,43 @@ def test_options_of_strategies_are_in_the_lists():
     assert options["cut"]["default"] is None
     (shared,) = [row for row in option_rows() if (row["framework"], row["option"]) == ("torch", "bucket_cap_mb")]
     assert shared["strategies"] == "average_gradients, ddp"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["run", "--lr", "0.1"], ["--lr", "--optimizer", "learning_rate="]),
+        (["plan", "--batch_size=3"], ["--batch_size", "--global-batch"]),
+        (["run", "--epochs", "3"], ["--epochs", "train"]),
+        (["train", "--log-interval", "3"], ["--log-interval", "accuracy"]),
+        (["train", "--save-model"], ["--save-model", "--save-every"]),
+        (["sweep", "split_size", "--values", "1,2", "--world-size", "2"], ["--world-size", "--devices"]),
+        (["run", "--target-accuracy", "0.9"], ["--target-accuracy", "train"]),
+    ],
+)
+def test_flags_of_other_programs_are_answered_with_ours(arguments, facts, tmp_path):
+    refused_command(harness(*arguments, cwd=tmp_path), *facts)
+
+
+def test_a_flag_of_another_program_in_a_file_is_answered_as_well(tmp_path):
+    path = tmp_path / "flags.toml"
+    path.write_text("batch_size = 3")
+    refused_command(harness("plan", "-c", str(path)), "'batch_size'", "--global-batch")
+
+
+def test_no_flag_of_ours_is_taken_for_one_of_another_program():
+    for command in ("run", "train", "sweep", "plan", "reproduce"):
+        text = harness(command, "--help").stdout
+        ours = set(re.findall(r"(?<![\w`])--([a-z-]+)", text)) & set(INSTEAD)
+        assert ours <= {"num-workers", "epochs"}  # which only `train` has
+        assert command == "train" or not re.search(r"^\W*--(num-workers|epochs) ", text, re.MULTILINE)
+
+
+def test_help_has_headings_and_every_flag_under_one(monkeypatch):
+    shown = harness("train", "--help", env={"COLUMNS": "80"}).stdout
+    titles = re.findall(r"╭─ (.+?) ─", shown)
+    assert titles == [group.name for group in (*GROUPS,)]
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_help_shows_examples_and_exit_codes():

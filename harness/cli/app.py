@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, UnknownOptionError
 from cyclopts.config import Env
 
 import harness
 from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
+from harness.cli.arguments import FILES
 from harness.cli.commands import check, compare, data, export, listings, plan, report, run, show, verify
+from harness.cli.habits import instead_of
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -37,7 +39,7 @@ def shown_default(value: Any) -> str | None:
     """A flag's default as --help shows it. The texts of flags without names as their default explain it in words."""
     if isinstance(value, tuple):
         names = [item for item in value if isinstance(item, str)]
-        return str(names) if names else None
+        return ",".join(names) or None
     return None if value in (None, "", {}) else str(value)
 
 
@@ -64,16 +66,18 @@ app.command(verify.verify)
 app.command(check.check)
 app.command(data.app)
 
+CONFIG = Parameter(name=["--config", "-c"], env_var=f"{PREFIX}CONFIG", show_env_var=False, group=FILES)
+
 
 @app.meta.default
 def configured(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    config: Annotated[Path | None, Parameter(name=["--config", "-c"], env_var=f"{PREFIX}CONFIG")] = None,
+    config: Annotated[Path | None, CONFIG] = None,
 ) -> int:
     """Parameters
     ----------
     config
-        A TOML file with any of the flags, e.g. global_batch = 128.
+        A TOML file with any of the flags, e.g. global_batch = 128. HARNESS_CONFIG names one as well.
     """
     check_environment(os.environ)
     sources: list = [Env(PREFIX, command=False)]
@@ -97,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def exit_code(error: BaseException) -> int:
     """Say in one line what ended a command, and return its exit code. An unexpected error shows its traceback, too."""
     match error:
+        case UnknownOptionError(token=Token(keyword=str(flag))) if instead := instead_of(flag):
+            return fail(f"{flag}: there is no such flag here; {instead} (see --help)", 2)
         case CycloptsError():
             refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
             return fail(error.__cause__ if refused else f"{error} (see --help)", 2)

@@ -13,6 +13,7 @@ from cyclopts import App
 from cyclopts.config import Dict
 
 from harness.cli.arguments import RunArguments, TrainArguments, flag_of
+from harness.cli.habits import instead_of
 from harness.spec.errors import UsageError, check_name
 
 PREFIX = "HARNESS_"
@@ -49,7 +50,10 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise UsageError(
                 f"--config {path}: {key} = {value}: must be one value or a list of values; or leave it out"
             )
-        check_name(f"--config {path}: the flag", key, [name for name in (*SHARED, *OF_ONE_COMMAND) if name != "config"])
+        known = [name for name in (*SHARED, *OF_ONE_COMMAND) if name != "config"]
+        if key not in known and (instead := instead_of(key)):
+            raise UsageError(f"--config {path}: there is no flag {key!r}; {instead}")
+        check_name(f"--config {path}: the flag", key, known)
     return found
 
 

