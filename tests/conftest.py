@@ -22,9 +22,13 @@ import psutil
 import pytest
 from approval import Approval
 
+from harness.cli.terminal import PlainDisplay
+from harness.launch.local import LocalLauncher
 from harness.machine import worker_variables
 from harness.machine.devices import Machine, cores
+from harness.results.store import Intent
 from harness.session import conditions
+from harness.session.measuring import Session
 from harness.spec import (
     Check,
     Conditions,
@@ -187,6 +191,14 @@ def make_machine(gpus: int = 0) -> Machine:
 @pytest.fixture
 def machine() -> Machine:
     return make_machine()
+
+
+def make_session(
+    intent: Intent, folder: Path, on: Machine | None = None, *, display: PlainDisplay | None = None, **known
+) -> Session:
+    """A session whose cells run on this machine, and which says on the screen what it does."""
+    on = on or make_machine()
+    return Session(intent, on, folder, launcher=LocalLauncher(on), display=display or PlainDisplay(), **known)
 
 
 def make_spec(**known) -> TrialSpec:

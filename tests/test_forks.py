@@ -23,12 +23,13 @@ from test_launch import start_hanging, wait_for
 from test_processes import at_work, left, running_still
 
 from harness.cli.terminal import PlainDisplay
-from harness.launch import supervisors
+from harness.launch import launchers, supervisors
 from harness.launch.group import IMPORTS, SUPERVISOR
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.local import LocalLauncher, end_orphans
 from harness.launch.place import Place
 from harness.launch.supervisors import ForkedSupervisor, Zygote
+from harness.planning.plan import HostsRequest
 from harness.results import store
 from harness.session.references import References
 from harness.spec import registry
@@ -336,6 +337,18 @@ def test_a_zygote_that_has_died_is_replaced(tmp_path, forking):
     assert [each.status for each in outcomes] == ["ok"] * 4, outcomes
     assert forked == [True, True, False, True]
     assert not [each for each in psutil.Process().children() if "harness.launch.zygote" in each.cmdline()]
+
+
+def test_a_run_ends_its_zygotes(tmp_path, forking):
+    def zygotes() -> list[psutil.Process]:
+        return [each for each in psutil.Process().children() if "harness.launch.zygote" in each.cmdline()]
+
+    with launchers.opened(HostsRequest(), make_machine(), frameworks=["fake"]) as launcher:
+        running = launcher.start(a_launch(tmp_path))
+        assert wait_for(running.poll, SECONDS)
+        running.stop()
+        assert zygotes()
+    assert not zygotes()
 
 
 def test_launches_over_several_hosts_have_processes_of_their_own(tmp_path, forking):

@@ -13,16 +13,14 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import TESTS, harness, python
+from conftest import TESTS, harness, make_session, python
 
 from harness import workloads
-from harness.cli.terminal import PlainDisplay
 from harness.machine.devices import machine
 from harness.planning.matrix import PRESETS, make_plan
 from harness.planning.run_request import Request
 from harness.reference import loops
 from harness.results import store
-from harness.session.measuring import Session
 from harness.spec import TrialResult, optimizers, registry
 
 pytestmark = pytest.mark.frameworks
@@ -141,7 +139,7 @@ def prove(tmp_path, forked, **known) -> dict[str, TrialResult]:
     request = Request(platform="cpu", interpreters={name: forked(name) for name in names}, **known)
     plan = make_plan(request, machine())
     intent = store.Intent(plan=plan, command="", started="")
-    this = Session(intent, machine(), tmp_path, display=PlainDisplay())
+    this = make_session(intent, tmp_path, machine())
     try:
         for spec in plan.runnable():
             this.references.prepare(spec)

@@ -23,17 +23,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FAKES, ROOT, make_machine, processes_started_here
+from conftest import FAKES, ROOT, make_machine, make_session, processes_started_here
 from refusals import names, refused
 from test_launch import wait_for
 
-from harness.cli.terminal import PlainDisplay
 from harness.launch import golden_pool, logs, scratch
 from harness.launch.supervisor import PAUSE_SECONDS
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
-from harness.session import measuring
 
 SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
 SLEEP = ["sleep", "3605"]
@@ -402,7 +400,7 @@ def test_nothing_is_left_of_a_golden_run_that_is_killed(tmp_path, fakes, monkeyp
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=make_plan(request, make_machine()), command="", started="")
-    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+    results = make_session(intent, tmp_path).measure_all()
     assert [result.status for result in results] == ["killed"]
     assert "cannot be computed: ended by SIGKILL" in results[0].reason
     assert started and all(process.returncode == -signal.SIGKILL for process in started)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from conftest import make_machine, make_spec, processes_started_here
+from conftest import make_machine, make_session, make_spec, processes_started_here
 from refusals import names
 
 from harness.cli.terminal import PlainDisplay
@@ -101,9 +101,7 @@ def session(tmp_path, fakes, monkeypatch):
         plan = make_plan(
             Request(frameworks=("fake",), workloads=("toy",), strategies=strategies, preset="smoke"), machine
         )
-        run = measuring.Session(
-            store.Intent(plan=plan, command="", started=""), machine, tmp_path, display=PlainDisplay()
-        )
+        run = make_session(store.Intent(plan=plan, command="", started=""), tmp_path, machine, display=PlainDisplay())
         return {result.spec.strategy: result for result in run.measure_all()}, launches
 
     return run_session

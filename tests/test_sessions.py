@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import FAKES, ROOT, harness, make_machine, make_result, make_spec
+from conftest import FAKES, ROOT, harness, make_machine, make_result, make_session, make_spec
 from refusals import names, refused, refused_command
 
 from harness import reporting, workloads
@@ -314,7 +314,7 @@ def session(tmp_path, fakes, monkeypatch):
         done.clear()
         monkeypatch.setattr(proofs, "code_digest", lambda framework: code)
         monkeypatch.setattr(references, "digest", lambda arrays: str(samples))
-        results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+        results = make_session(intent, tmp_path).measure_all()
         assert [result.status for result in results] == ["ok"]
         return list(done)
 
@@ -331,7 +331,7 @@ def test_a_twin_shares_the_proof_and_has_rows_of_its_own(tmp_path, fakes, monkey
     monkeypatch.setattr(
         phase_launches, "launch", lambda order, *a, **k: (phases.append(order.phase), local(order, *a, **k))[1]
     )
-    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+    results = make_session(intent, tmp_path).measure_all()
     assert [result.status for result in results] == ["ok"] * 4
     assert phases == ["parity", *["timing"] * 4]
     reporting.write(tmp_path, store.read(tmp_path))
@@ -355,7 +355,7 @@ def test_a_wrong_result_counts_for_all_launches_though_a_signal_comes(tmp_path, 
     restore = install_signal_handlers()
     try:
         with pytest.raises(Interrupted):
-            measuring.Session(intent, make_machine(), tmp_path, display=Terminating()).measure_all()
+            make_session(intent, tmp_path, display=Terminating()).measure_all()
     finally:
         restore()
     assert [result.status for result in store.read(tmp_path)] == ["parity_failed"] * 3
@@ -385,7 +385,7 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     monkeypatch.setattr(phase_launches, "launch", last)
     set_clock(monkeypatch, lambda: now[0])
     intent = store.Intent(plan=plan, command="", started="")
-    run = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=seconds)
+    run = make_session(intent, tmp_path, budget_seconds=seconds)
     (result,) = run.measure_all()
     assert begun == phases
     assert result.status == ("ok" if "timing" in phases else "pending")
@@ -406,9 +406,7 @@ def test_a_round_begins_if_it_fits_and_one_that_never_fits_goes_cell_by_cell(tmp
 
     def measured(seconds, finished=()):
         """The rows of a session of so many seconds that were measured, and the seconds that each of them took."""
-        run = measuring.Session(
-            intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=seconds, finished=finished
-        )
+        run = make_session(intent, tmp_path, budget_seconds=seconds, finished=finished)
         rows = [row for row in run.measure_all() if row.status == "ok"]
         return rows, {(row.spec.strategy, row.spec.launch): row.wall_seconds for row in rows}
 
@@ -488,9 +486,7 @@ def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes,
     plan = next(plan for plan in plans if [trial.spec.strategy for trial in plan.trials[:2]] == ["single", strategy])
     intent = store.Intent(plan=plan, command="", started="")
     store.write_intent(tmp_path, intent)
-    results = measuring.Session(
-        intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=15
-    ).measure_all()
+    results = make_session(intent, tmp_path, budget_seconds=15).measure_all()
     found = {(result.spec.strategy, result.spec.launch): (result.status, result.cause) for result in results}
     assert found["single", 0] == ("ok", None)
     assert found[strategy, 0] == ("pending", Cause(kind="cut_short"))
@@ -514,9 +510,7 @@ def test_golden_runs_are_ended_when_the_time_is_over(tmp_path, fakes, monkeypatc
     monkeypatch.setattr(golden_pool, "start", start)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = measuring.Session(
-        intent, make_machine(), tmp_path, display=PlainDisplay(), budget_seconds=1
-    ).measure_all()
+    results = make_session(intent, tmp_path, budget_seconds=1).measure_all()
     assert begun
     assert [(result.status, result.cause) for result in results] == [("pending", Cause(kind="not_begun"))] * 2
 
@@ -589,7 +583,7 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
     monkeypatch.setattr(golden_pool, "start", killed)
     monkeypatch.setattr(golden_pool, "LONG_FLOPS", 0)
     intent = store.Intent(plan=plan, command="", started="")
-    results = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+    results = make_session(intent, tmp_path).measure_all()
     assert len(results) == 4
     assert {(result.spec.workload, result.status) for result in results} == {("toy", "killed"), ("classifier", "ok")}
     for result in results:
@@ -627,7 +621,7 @@ def test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same(tmp_path, f
         with monkeypatch.context() as patched:
             patched.setitem(toy, "base", replace(own, load=load))
             intent = store.Intent(plan=plan, command="", started="")
-            (result,) = measuring.Session(intent, make_machine(), tmp_path, display=PlainDisplay()).measure_all()
+            (result,) = make_session(intent, tmp_path).measure_all()
         assert result.status == "ok"
         done = list(phases)
         phases.clear()

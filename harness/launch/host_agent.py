@@ -69,6 +69,7 @@ class Agent:
         finally:
             for _, run in self._running.values():
                 run.stop()
+            self._launcher.close()
 
     def _receive(self) -> None:
         try:

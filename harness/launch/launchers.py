@@ -101,12 +101,14 @@ def opened(
     frameworks: Iterable[str],
     say: Callable[[str], None] = to_the_user,
 ) -> Iterator[Launcher]:
-    """The launcher of a run. With hosts, all have connected and are alike; afterwards nothing is left on any of them.
+    """The launcher of a run, closed afterwards: nothing is left on this machine or any of the hosts. With hosts, all
+    have connected and are alike.
 
     Raises MachineUnfit for hosts that differ or do not come.
     """
     if not request.hosts:
-        yield LocalLauncher(machine)
+        with contextlib.closing(LocalLauncher(machine)) as launcher:
+            yield launcher
         return
     sought = gathering.wanted(request.hosts, frameworks)
     adapter, token = starter(request.launcher), secrets.token_urlsafe(24)

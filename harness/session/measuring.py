@@ -14,7 +14,6 @@ from harness.gate.runs import Phase, check_init_from
 from harness.launch import pool
 from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Launcher, Outcome
-from harness.launch.local import LocalLauncher
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
@@ -45,16 +44,17 @@ class Session:
         machine: Machine,
         folder: Path,
         *,
+        launcher: Launcher,
         display: Display,
         finished: Sequence[TrialResult] = (),
         aside: holds.SetAside | None = None,
         budget_seconds: float = math.inf,
         guard: DeviceGuard | None = None,
-        launcher: Launcher | None = None,
     ) -> None:
-        """`finished`: rows of earlier sessions in the same folder, which are not measured again.
+        """`launcher`: of this machine or its hosts; whoever made it closes it.
+        `finished`: rows of earlier sessions in the same folder, which are not measured again.
         `aside`: earlier rows that do not count, because their trials are.
-        `guard`: of the devices, if they are to be kept from others. `launcher`: by default, that of this machine.
+        `guard`: of the devices, if they are to be kept from others.
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
         self.plan, self.machine, self.display = intent.plan, machine, display
@@ -74,10 +74,9 @@ class Session:
             display=display,
         )
         self.proofs = Proofs(folder, self.references)
-        self.launcher = launcher or LocalLauncher(machine)
         self.launches = PhaseLaunches(
             self.plan,
-            launcher=self.launcher,
+            launcher=launcher,
             run_folder=folder,
             work=self.scratch.folder,
             references=self.references,
@@ -102,8 +101,6 @@ class Session:
             raise
         finally:
             self.display.close()
-            if isinstance(self.launcher, LocalLauncher):
-                self.launcher.close()
             self.scratch.remove()
         return self.rows.results
 
