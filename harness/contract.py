@@ -3,9 +3,9 @@
 A strategy is one function, `build(job) -> Program`, in `<package>/strategies/<name>.py`. Beside it, the harness calls
 only these modules of a package:
 
-- `runtime.py`: start, barrier, peak_bytes, versions; probe, matrix_rate, launch_seconds, idle_setting and stop, if they
-  exist
+- `runtime.py`: start, barrier, peak_bytes, versions; probe, launch_seconds, idle_setting and stop, if they exist
 - `bare.py`: LOOPS, if it exists
+- `bounds.py`, if it exists: matrix_rate, memory_rate, link_rate
 - `formats.py`: read and MAKES_STEPS, if it exists
 - `ledger.py`: execution, if it exists
 - `holdings.py`, if it exists: parameters, observe

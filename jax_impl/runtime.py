@@ -91,19 +91,6 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
     return precision_probe.errors(*(np.asarray(each, a.dtype) for each in (product, found)))
 
 
-def matrix_rate(world: World, precision: Precision) -> float:
-    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
-    a = jax.device_put(np.ones((size, size), COMPUTE_DTYPES[precision]), devices(world)[0])
-    product = jax.jit(jnp.matmul)
-    last: list[jax.Array] = []
-
-    def multiply() -> None:
-        last[:] = [product(a, a)]
-
-    return precision_probe.rate(multiply, lambda: jax.block_until_ready(last), size=size)
-
-
 def launch_seconds(world: World) -> float:
     """Seconds that the host takes to launch a compiled addition to a single number on one of the devices."""
     number = jax.device_put(np.zeros(1, np.float32), devices(world)[0])

@@ -15,6 +15,7 @@ from harness.results import merging
 from harness.spec import (
     CUT_SHORT,
     OUT_OF_TIME,
+    Bounds,
     Check,
     DeviceShare,
     Disturbance,
@@ -22,6 +23,7 @@ from harness.spec import (
     Execution,
     GpuTelemetry,
     HostLoad,
+    LinkRate,
     OptimizerSpec,
     Parity,
     Span,
@@ -180,6 +182,10 @@ def with_telemetry(result: TrialResult) -> TrialResult:
     host = tuple(HostLoad(load=1.5 + at, cpu_seconds=5000.0 * at, steal_seconds=7.5 * at) for at in (1, 2))
     steps = tuple(2.0 + 0.001 * (at % 50) for at in range(120))
     series: Any = {"step_seconds": steps, "call_seconds": (1.95 if two else 0.2,) * 120, "launch_seconds": 1.2e-5}
+    links = LinkRate(bytes_per_second=3.57e11, measured_by="all-reduce") if two else None
+    found = Bounds(matrix_flops_per_second=7.1e14, memory_bytes_per_second=4.3e12 + 1e10 * spec.launch, links=links)
+    reached = Check(quantity="share of the matrix rate", error=0.23 - 0.01 * spec.launch, tolerance=1.5, worst="")
+    series |= {"bounds": found, "checks": (reached,)}
     ranks = tuple(
         replace(rank, timing=replace(rank.timing, block_starts=starts, block_seconds=(4.0,) * 8, **series))
         for rank in result.ranks

@@ -26,6 +26,7 @@ from harness.results.condition_rules import differences
 from harness.session import command, conditions
 from harness.spec import (
     SCHEMA_VERSION,
+    Bounds,
     Cause,
     Check,
     CompileCache,
@@ -42,6 +43,7 @@ from harness.spec import (
     GpuTelemetry,
     Hardware,
     HostLoad,
+    LinkRate,
     NumberFormats,
     OptimizerSpec,
     Parity,
@@ -568,8 +570,8 @@ def test_the_schema_changes_with_its_version_alone():
     """If this fails, this program no longer reads what others of the same version wrote. Raise SCHEMA_VERSION, teach
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
-    kinds += [Timing, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause, Described]
-    kinds += [DescribedSetting, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors, HostLoad]
+    kinds += [Timing, Bounds, LinkRate, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause]
+    kinds += [Described, DescribedSetting, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors, HostLoad]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))
@@ -621,6 +623,9 @@ HOSTILE: list[tuple[str, Any]] = [
     ("ranks.0.timing.call_seconds", [1.0]),
     ("ranks.0.timing.launch_seconds", -1.0),
     ("ranks.0.timing.launch_seconds", "Infinity"),
+    ("ranks.0.timing.bounds", {"memory_bytes_per_second": 0.0}),
+    ("ranks.0.timing.bounds", {"links": {"bytes_per_second": "Infinity", "measured_by": "copy"}}),
+    ("ranks.0.timing.bounds", {"links": {"bytes_per_second": 1.0, "measured_by": "guess"}}),
     ("ranks.0.timing.steps_per_block", 0),
     ("ranks.1.timing.steps_per_block", 99),
 ]

@@ -14,10 +14,12 @@ from harness.planning import launch_order
 from harness.reporting import document, summary
 from harness.reporting.model import Section, Table, walk
 from harness.spec import (
+    Bounds,
     Check,
     GpuErrors,
     GpuTelemetry,
     HostLoad,
+    LinkRate,
     NumberFormats,
     RankResult,
     Telemetry,
@@ -43,6 +45,12 @@ def specs() -> list[TrialSpec]:
     return [make_spec(framework=name, strategy=strategy, devices=n, **known) for name, strategy, n in names]
 
 
+def bounds(spec: TrialSpec) -> Bounds:
+    """Of an H200, as rank 0 measured it."""
+    links = LinkRate(bytes_per_second=3.5e11, measured_by="all-reduce") if spec.devices > 1 else None
+    return Bounds(matrix_flops_per_second=7e14, memory_bytes_per_second=4.3e12, links=links)
+
+
 def timings(spec: TrialSpec, start: float, factor: float, noise: random.Random) -> list[Timing]:
     """What the ranks of a launch measured: 20 steps of about 50 ms in each block."""
     blocks = [factor * (1 + noise.gauss(0, 0.001)) for _ in range(BLOCKS)]
@@ -64,6 +72,7 @@ def timings(spec: TrialSpec, start: float, factor: float, noise: random.Random) 
                 step_seconds=steps,
                 call_seconds=tuple(each / 10 for each in steps),
                 launch_seconds=1e-5,
+                bounds=bounds(spec) if rank == 0 else None,
                 formats=NumberFormats(products={"bfloat16": "conv1"}),
                 crossed={},
             )

@@ -114,16 +114,6 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
         return precision_probe.errors(*found)
 
 
-def matrix_rate(world: World, precision: Precision) -> float:
-    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
-    names = devices(world)[:1]
-    with tf.device(names[0]):
-        a = tf.ones((size, size), "bfloat16" if precision == "bf16" else DTYPES[precision])
-        product = tf.function(tf.linalg.matmul)
-        return precision_probe.rate(lambda: product(a, a), lambda: sync(names), size=size)
-
-
 def launch_seconds(world: World) -> float:
     """Seconds that the host takes to launch an eager addition to a single number on one of the devices."""
     names = devices(world)[:1]

@@ -105,14 +105,6 @@ def probe(world: World, precision: Precision, settings: Mapping[str, bool]) -> d
     return precision_probe.errors(product.to(a.dtype).cpu().numpy(), found.to(a.dtype).cpu().numpy())
 
 
-def matrix_rate(world: World, precision: Precision) -> float:
-    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
-    a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
-    with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        return precision_probe.rate(lambda: functional.linear(a, a), lambda: sync(world), size=size)
-
-
 def launch_seconds(world: World) -> float:
     """Seconds that the host takes to launch an addition to a single number on one of the devices."""
     number = torch.zeros(1, device=device(world))

@@ -8,9 +8,7 @@ layers in the same context, because these do the casts.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -22,7 +20,6 @@ ROUGH = 1e-5
 """Separates float32 from TF32. Relative to the largest value, products of 256 numbers are off by about 1e-7 in float32
 (24 bits), and by 3e-4 in TF32 (11 bits; NVIDIA A100 Tensor Core GPU Architecture, 2020)."""
 COARSE = 1e-3  # separates TF32 from bfloat16 (8 bits), with errors of about 3e-3
-TRIES = 4
 FINE = 1e-12  # separates float64 from float32
 
 
@@ -42,22 +39,6 @@ def errors(product: np.ndarray, convolution: np.ndarray) -> dict[str, float]:
         "convolution": (convolution, Conv2D("c", 3, 32, 32, bias=False).forward(kernels, given["x"])[0]),
     }
     return {name: float(np.abs(found - value).max() / np.abs(value).max()) for name, (found, value) in right.items()}
-
-
-def rate(multiply: Callable[[], object], wait: Callable[[], object], *, size: int) -> float:
-    """Floating-point operations per second of `multiply`, a product of square matrices of this size.
-
-    The best of several tries: it is a bound of what a program can do, and interruptions only lower it. `wait` waits for
-    the products that are under way.
-    """
-    best = math.inf
-    for number in range(TRIES + 1):
-        start = time.perf_counter()
-        multiply()
-        wait()
-        if number:  # the first one chooses a kernel
-            best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
 
 
 def wrong(found: Mapping[str, float], precision: Precision) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.reporting import (
+    bounds_section,
     checklist_section,
     definitions,
     descriptions,
@@ -77,6 +78,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += execution_section.section(cells)
     body += _placement(cells)
     body.append(parity_section.section(cells))
+    body += bounds_section.section(cells)
     body += telemetry_section.section(cells)
     body += disturbed_launches.section(cells)
     body += _problems(cells)

@@ -103,6 +103,8 @@ def _timings(result: TrialResult) -> str:
     others += [result.wall_seconds, *(rank.build_seconds for rank in result.ranks)]
     if any(each is not None and not 0 <= each <= SECONDS[1] for each in others):
         return "first_step_seconds, launch_seconds, build_seconds and wall_seconds must be at least 0, and finite"
+    if any(not 0 < rate < math.inf for timing in timings for rate in _rates(timing)):
+        return "bounds: each rate must be greater than 0, and finite"
     for span in (span for timing in timings for span in timing.spans):
         if not 0 <= span.start <= span.end <= SECONDS[1] or span.stage < 0 or span.micro_batch < 0:
             return "spans: each must end after its start, and nothing in it may be below 0"
@@ -124,6 +126,15 @@ def _timings(result: TrialResult) -> str:
     if timings[0].steps_per_block < 1:
         return "steps_per_block must be at least 1"
     return ""
+
+
+def _rates(timing: Timing) -> list[float]:
+    """What was measured of the devices."""
+    if (found := timing.bounds) is None:
+        return []
+    rates = (found.matrix_flops_per_second, found.memory_bytes_per_second)
+    rates += (found.links.bytes_per_second,) if found.links else ()
+    return [rate for rate in rates if rate is not None]
 
 
 def _are_starts(timing: Timing) -> bool:

@@ -100,6 +100,14 @@ def _at_power_limit(launch: Launch) -> float | None:
     return share_at_power_limit([launch.gpus_in_blocks])
 
 
+def _bound(name: str) -> Callable[[Launch], Any]:
+    return lambda at: getattr(at.result.bounds, name, None)
+
+
+def _links(name: str, otherwise: Any = None) -> Callable[[Launch], Any]:
+    return lambda at: getattr(_bound("links")(at), name, otherwise)
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
@@ -173,6 +181,10 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
         "host_launch_seconds", float, "s", "the host launching one tiny operation, slowest rank",
         lambda at: max((each.launch_seconds for each in at.result.timings if each.launch_seconds), default=None),
     ),
+    Column("matrix_flops_per_second", float, "FLOP/s", "products on one device", _bound("matrix_flops_per_second")),
+    Column("memory_bytes_per_second", float, "bytes/s", "memory of one device", _bound("memory_bytes_per_second")),
+    Column("link_bytes_per_second", float, "bytes/s", "between devices", _links("bytes_per_second")),
+    Column("links_measured_by", str, "", "all-reduce (its bus bandwidth) or copy", _links("measured_by", "")),
     Column("telemetry", str, "", "on, off; empty: not recorded", lambda at: at.result.run.telemetry),
     Column("sm_clock_mhz", float, "MHz", "of a GPU in the timed blocks, mean of all samples", _sm_clock),
     Column("power_watts", float, "W", "of a GPU in the timed blocks, mean of all samples", _power),

@@ -33,7 +33,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
-from harness.spec.measured import DeviceShare, Epoch, Execution, RankResult, Span, Timing, Training
+from harness.spec.measured import Bounds, DeviceShare, Epoch, Execution, LinkRate, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, SPLIT_SIZE, CellShape, Option, ParityPhase
 from harness.spec.result import (
@@ -63,6 +63,7 @@ __all__ = [
     "SPLIT_SIZE",
     "Algorithm",
     "BatchGrowth",
+    "Bounds",
     "Cause",
     "CauseKind",
     "CellShape",
@@ -86,6 +87,7 @@ __all__ = [
     "HostLoad",
     "Input",
     "LastBatch",
+    "LinkRate",
     "Normalization",
     "NumberFormats",
     "OptimizerSpec",

@@ -73,6 +73,27 @@ class Epoch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkRate:
+    """The bandwidth between the devices of a launch. Of an all-reduce it is the bus bandwidth that NCCL's tests define,
+    of a copy that from one device to another: harness/gate/bounds.py."""
+
+    bytes_per_second: float
+    measured_by: Literal["all-reduce", "copy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What the devices of a launch can do at most, measured after its timed blocks. None: not measured.
+
+    The first two are of one device. `links`: None as well in a launch on one device.
+    """
+
+    matrix_flops_per_second: float | None = None  # in the launch's precision
+    memory_bytes_per_second: float | None = None  # read and written, in sum
+    links: LinkRate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """What the timing phase measured on one rank.
 
@@ -90,6 +111,7 @@ class Timing:
     step_seconds: tuple[float, ...] = ()
     call_seconds: tuple[float, ...] = ()  # the part of each until its call returned
     launch_seconds: float | None = None  # that the host takes to launch one tiny operation; None: not measured
+    bounds: Bounds | None = None  # of the devices, on rank 0; None: not measured
     bare_block_seconds: tuple[float, ...] = ()  # the same for a loop without the suite's code: <package>/bare.py
     spans: tuple[Span, ...] = ()  # of one traced step, if the strategy has stages
     formats: NumberFormats | None = None  # of the timed program; None: not asked for

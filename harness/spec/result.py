@@ -10,7 +10,7 @@ from harness.spec.causes import Cause
 from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, RunFacts
 from harness.spec.kinds import CompileCache, CurveReference, Status, ToleranceSet
-from harness.spec.measured import Epoch, RankResult, Span, Timing
+from harness.spec.measured import Bounds, Epoch, RankResult, Span, Timing
 from harness.spec.telemetry import Telemetry
 from harness.spec.trial import TrialSpec
 
@@ -83,6 +83,11 @@ class TrialResult:
     def bare_block_seconds(self) -> tuple[tuple[float, ...], ...]:
         """The same for a loop without the suite's code."""
         return tuple(timing.bare_block_seconds for timing in self.timings)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What the devices can do at most, as rank 0 measured it for all."""
+        return self.timings[0].bounds if self.timings else None
 
     @property
     def spans(self) -> tuple[Span, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.spec.errors import UsageError
-from harness.verification import matching, sweeps, tables, telemetry, trainings, verdict
+from harness.verification import bounds, matching, sweeps, tables, telemetry, trainings, verdict
 from harness.verification.record import Cell, Record, read
 from harness.verification.report_text import Findings, Section, parse
 
@@ -68,6 +68,7 @@ def _tables(found: Findings, record: Record, sections: list[Section]) -> None:
         ("Variance and steadiness", varied, tables.VARIANCE),
         ("Parity", judged, tables.gate_columns(judged)),
         (clocks, sampled, telemetry.TELEMETRY),
+        (bounds.TITLE, bounds.measured(record.timed), bounds.BOUNDS),
     ):
         if table := matching.table_of(found, sections, title, cells):
             rows = list(matching.by_title(found, title, table, cells, parts=record.split))

@@ -20,6 +20,7 @@ from harness.reference import loops
 from harness.spec import Check
 from harness.spec.arrays import Arrays
 from harness.worker import timing
+from harness.worker.bounds import bandwidths, speed
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
@@ -49,24 +50,6 @@ def inspect(context: Context, resident: Sequence[Any], watched: WatchedBlock) ->
 
 def _replayed_block(watched: WatchedBlock, context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     return replayed_block(context, watched, resident)
-
-
-def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Can the devices be as fast as the blocks say? Rank 0 answers for all: other ranks may only serve it.
-
-    A rate that seems too low for the blocks is measured again, because an interruption lowers it as well.
-    """
-    spec = context.spec
-    if context.draft.rank or not hasattr(context.runtime, "matrix_rate"):
-        return
-    reached = spec.global_batch * context.job.workload.flops_per_unit() / _block_step(context)
-    possible = 0.0
-    for _ in range(timed_program.ATTEMPTS):
-        of_device = context.runtime.matrix_rate(context.job.world, spec.precision)
-        possible = max(possible, of_device * spec.devices)
-        if timed_program.matrix_rate(spec.precision, reached=reached, possible=possible).passed:
-            break
-    yield timed_program.matrix_rate(spec.precision, reached=reached, possible=possible)
 
 
 def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -190,6 +173,7 @@ def _block_step(context: Context) -> float:
 
 INSPECTIONS: tuple[Inspection, ...] = (
     speed,
+    bandwidths,
     number_formats,
     exported_parameters,
     replicas,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from harness.reporting import descriptions
 from harness.reporting.checklist.answers import Answer, judged, names, recorded, together, unknown
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import conjunction, count
+from harness.results.bounds import share_of_matrix_rate
+from harness.results.holds import hold_of
 from harness.results.telemetry_summary import InBlocks, share_at_power_limit, summarize
 from harness.spec import GpuErrors, TrialResult
 
@@ -43,21 +45,45 @@ CHANGED = "+changes"  # of a commit: the files were not as committed
 
 
 def bounds(record: Record) -> Answer:
-    """17. Beside each speed stands what the same machine can do at most: the rate of matrix products, with the share of
-    it that a step reaches by an analytic count of operations; the bandwidth of memory; that of the links between GPUs.
-    The last two are not measured yet, so this is not known at best. A share above 100% fails: the bound is none."""
-    shares = {
-        id(result): check.error
-        for result in record.launches
-        for timing in result.timings
-        for check in timing.checks
-        if check.quantity == "share of the matrix rate"
-    }
-    without = [result for result in record.launches if id(result) not in shares]
+    """17. In every launch with a speed, it was measured what the same devices can do at most: the rate of matrix
+    products, with the share of it that a step reaches by an analytic count of operations, and the bandwidth of memory.
+    For cells on several devices, that of the links between them was measured in the same use of the machine, by this
+    cell or by another one on as many devices. A share above 100% fails: the bound is none."""
+    shares = [share_of_matrix_rate(result) for result in record.launches]
+    without = [result for result, share in zip(record.launches, shares, strict=True) if share is None]
     matrix = recorded(record.cells_with(without), record.timed, "a measured rate of matrix products")
-    highest = max(shares.values(), default=0.0)
-    reached = judged(highest <= 1, f"steps reach up to {100 * highest:.0f}% of it" if shares else "")
-    return together(matrix, reached, unknown("bandwidths of memory and of links are not measured"))
+    highest = max((share for share in shares if share is not None), default=None)
+    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of it"
+    reached = judged(highest is None or highest <= 1, told)
+    bounds = [result.bounds for result in record.launches]
+    rates = [each.memory_bytes_per_second for each in bounds if each and each.memory_bytes_per_second]
+    silent = [r for r in record.launches if not (r.bounds and r.bounds.memory_bytes_per_second)]
+    memory = recorded(
+        record.cells_with(silent),
+        record.timed,
+        f"bandwidth of memory{f', up to {max(rates) / 1e9:,.0f} GB/s,' if rates else ''}",
+    )
+    return together(matrix, reached, memory, _links(record))
+
+
+def _links(record: Record) -> Answer:
+    """The bandwidth between devices, for cells on several."""
+    rates: dict[Hashable, float] = {}
+    for result in record.launches:
+        if result.bounds and result.bounds.links:
+            rate = result.bounds.links.bytes_per_second
+            rates[_place(result)] = max(rate, rates.get(_place(result), 0.0))
+    several = [cell for cell in record.timed if cell.spec.devices > 1]
+    if not several:
+        return judged(True, "")
+    silent = [r for r in record.launches if r.spec.devices > 1 and _place(r) not in rates]
+    told = f", up to {max(rates.values()) / 1e9:,.3g} GB/s," if rates else ""
+    return recorded(record.cells_with(silent), several, f"bandwidth between devices{told}")
+
+
+def _place(result: TrialResult) -> Hashable:
+    """Which machine a launch ran on, in which use of it, and on how many of its devices."""
+    return hold_of(result.conditions.hardware), result.spec.devices, result.spec.hosts
 
 
 def telemetry(record: Record) -> Answer:

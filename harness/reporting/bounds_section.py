@@ -1,0 +1,25 @@
+"""What a report says of the bounds of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reporting.columns import meanings
+from harness.reporting.model import Section, paragraph
+from harness.reporting.summary import Cell
+from harness.reporting.tables import bounds_table
+
+TITLE = "Bounds of the devices"
+NOTE = (
+    "What the devices can do at most, measured after the timed blocks of each launch, by the cell's framework. Each "
+    "number is the highest of a cell's launches."
+)
+
+
+def section(cells: Sequence[Cell]) -> list[Section]:
+    """The table of the bounds; nothing if none was measured on a GPU."""
+    rows = bounds_table.measured(cells)
+    if not rows:
+        return []
+    table = bounds_table.table(rows)
+    return [Section(TITLE, (paragraph(NOTE), table, paragraph("What the columns mean:"), meanings(table)))]

@@ -1,0 +1,82 @@
+"""The table of what the devices can do at most, beside what the steps of each cell reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.model import Table
+from harness.reporting.summary import Cell
+from harness.reporting.values import Kind, Value
+from harness.results.bounds import share_of_matrix_rate
+from harness.spec import Bounds
+
+
+def measured(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells on GPUs in whose successful launches bounds were measured."""
+    return [cell for cell in cells if cell.spec.platform == "gpu" and _bounds(cell)]
+
+
+def _bounds(cell: Cell) -> list[Bounds]:
+    return [result.bounds for result in cell.good if result.bounds is not None]
+
+
+def _highest(of: Callable[[Bounds], float | None], per: float) -> Callable[[Cell], Value]:
+    """The highest rate over a cell's launches: interruptions only lower it."""
+
+    def value(cell: Cell) -> Value:
+        rates = [rate for each in _bounds(cell) if (rate := of(each)) is not None]
+        return max(rates) / per if rates else None
+
+    return value
+
+
+def _reached(cell: Cell) -> Value:
+    shares = [share for result in cell.good if (share := share_of_matrix_rate(result)) is not None]
+    return 100 * max(shares) if shares else None
+
+
+def _measured_by(cell: Cell) -> Value:
+    return next((each.links.measured_by for each in _bounds(cell) if each.links is not None), None)
+
+
+COLUMNS = (
+    ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
+    ColumnOf[Cell](
+        name="matrix products",
+        kind=Kind.THREE_DIGITS,
+        value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
+        unit="TFLOP/s",
+        meaning="a product of large square matrices on one device, in the cell's precision.",
+    ),
+    ColumnOf[Cell](
+        name="reached",
+        kind=Kind.THREE_DIGITS,
+        value=_reached,
+        unit="%",
+        meaning="the share of that rate, on all devices, in the fastest block, by a count of the network's products.",
+    ),
+    ColumnOf[Cell](
+        name="memory",
+        kind=Kind.GROUPED,
+        value=_highest(lambda each: each.memory_bytes_per_second, 1e9),
+        unit="GB/s",
+        meaning="read and written, in sum, by one device that doubles a large array.",
+    ),
+    ColumnOf[Cell](
+        name="links",
+        kind=Kind.THREE_DIGITS,
+        value=_highest(lambda each: each.links.bytes_per_second if each.links else None, 1e9),
+        unit="GB/s",
+        meaning=(
+            "between devices: the bus bandwidth of an all-reduce, as NCCL's tests define it, or what a copy from one "
+            "device to another reaches."
+        ),
+    ),
+    ColumnOf[Cell](name="links by", kind=Kind.TEXT, value=_measured_by),
+)
+
+
+def table(cells: Sequence[Cell]) -> Table:
+    """One row per cell."""
+    return make_table(COLUMNS, cells)

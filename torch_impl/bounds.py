@@ -1,0 +1,47 @@
+"""What this process's devices can do at most: matrix products, memory, and the links between devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from harness.contract import World
+from harness.gate import bounds
+from harness.spec import LinkRate, Precision
+from torch_impl.runtime import DTYPES, device, sync
+
+
+def matrix_rate(world: World, precision: Precision) -> float:
+    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
+    size = 8192 if world.platform == "gpu" else 1024
+    a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
+    with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), size=size)
+
+
+def memory_rate(world: World) -> float:
+    """Bytes per second that the memory of one of the devices reads and writes."""
+    numbers = torch.ones(bounds.NUMBERS[world.platform], device=device(world))
+    doubled = torch.empty_like(numbers)
+    return bounds.memory(lambda: torch.mul(numbers, 2, out=doubled), lambda: sync(world), world.platform)
+
+
+def link_rate(world: World, program: Any) -> LinkRate | None:
+    """The bandwidth between the trial's devices; None if there is one. A collective.
+
+    Between processes it is that of an all-reduce; one process copies from its first device to its second.
+    """
+    if world.devices == 1:
+        return None
+    numbers = torch.ones(bounds.LINK_NUMBERS[world.platform], device=device(world))
+    if world.processes > 1:
+        rate = bounds.all_reduce(
+            lambda: dist.all_reduce(numbers), lambda: sync(world), world.platform, devices=world.devices
+        )
+        return LinkRate(bytes_per_second=rate, measured_by="all-reduce")
+    there = torch.empty_like(numbers, device=device(world, 1))
+    rate = bounds.copy(lambda: there.copy_(numbers), lambda: sync(world), world.platform)
+    return LinkRate(bytes_per_second=rate, measured_by="copy")
