@@ -1,6 +1,16 @@
 """What JAX offers here. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, MICRO_BATCHES, SPLIT_SIZE, FrameworkSpec, Option, Platform, Setting, StrategySpec
+from harness.spec import (
+    CUT,
+    MICRO_BATCHES,
+    SPLIT_SIZE,
+    FrameworkSpec,
+    Option,
+    Platform,
+    Setting,
+    StrategySpec,
+    TuningEffort,
+)
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
 PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "gpu": {"JAX_PLATFORMS": "cuda,cpu"}}
@@ -27,6 +37,16 @@ FRAMEWORK = FrameworkSpec(
             environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
             needs_gpu=True,
         ),
+    ),
+    tuning=TuningEffort(
+        budget_seconds=345.0,
+        spent_seconds=340.6,
+        device="NVIDIA H200",
+        workload="ResNet-50, 224 x 224, batch 256, bf16",
+        date="2026-11-22",
+        versions={"jax": "0.11.2", "jaxlib": "0.11.2"},
+        probe="reports/probes/rungs/jax.json",
+        tried=("jit", "no_command_buffers", "scan_4", "optimization_O3", "norm_float32", "pgle", "autotune_0"),
     ),
     strategies=(
         StrategySpec(

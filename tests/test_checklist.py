@@ -19,6 +19,7 @@ from whole_record import (
     MATRIX_RATE,
     ROUNDS,
     THERE,
+    TUNING,
     Results,
     conditions,
     each,
@@ -132,6 +133,12 @@ def gpu_errors(*errors: GpuErrors):
     return change
 
 
+def tuning(budget: float | None):
+    """How many seconds a framework's tuning was given; None: not recorded."""
+    effort = None if budget is None else replace(TUNING, budget_seconds=budget)
+    return lambda row: replace(row, described=replace(row.described, tuning=effort))
+
+
 def another_training(**known: Any):
     """The trainings of a second cell beside those of the first."""
     run = RUN | FACTS | {"started": "2026-01-02", "planned": 5}
@@ -175,6 +182,7 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (12, each(lambda row: replace(row, status="diverged"), of(stop=1))),
     (12, each(check_of("replicas", 2.0), of(stop=1))),
     (13, each(timing(formats=NumberFormats(products={"float32": "conv1"})), of())),
+    (13, lambda results: each(tuning(345.0), of())(each(spec(track="tuned"))(results))),
     (14, only(lambda row: not of("jax", "single")(row))),
     (14, each(elsewhere, of())),  # the fastest base of all is on another machine
     (15, lambda results: each(slower(1.2), of(start=4))(each(elsewhere, of(start=4))(results))),
@@ -206,7 +214,7 @@ UNKNOWN: list[tuple[int, Callable[[Results], Results]]] = [
     (13, each(timing(formats=None), of())),
     (13, each(timing(formats=NumberFormats(products={"bfloat16": "conv1"}, unread="the optimizer")), of())),
     (13, each(conditions(environment={}))),
-    (13, each(spec(track="tuned"))),
+    (13, lambda results: each(tuning(None), of())(each(spec(track="tuned"))(results))),
     (14, each(timing(crossed=None))),
     (16, each(timing(step_seconds=(), call_seconds=()))),
     (17, each(timing(bounds=None), of(stop=1))),
@@ -314,6 +322,14 @@ def test_what_is_missing_of_telemetry_is_told_beside_what_no_record_has(record):
     assert "heat" in figures(without_heat)
     whole = figures(lambda row: row)
     assert "heat" not in whole and "0 of 4 cells" not in whole
+
+
+def test_budgets_of_tuning_matter_to_tuned_cells_alone_and_must_be_equal(record):
+    unequal = each(tuning(345.0), of())(record)
+    assert outcome(13, unequal) == "pass"
+    answer = answers(each(spec(track="tuned"), of())(unequal))[13]
+    assert (answer.outcome, "345" in answer.figures, "400" in answer.figures) == ("pass", True, False)
+    assert outcome(13, each(spec(track="tuned"))(record)) == "pass"
 
 
 def test_links_that_one_cell_cannot_measure_are_those_that_another_one_measured(record):

@@ -56,6 +56,7 @@ from harness.spec import (
     TrainingSpec,
     TrialResult,
     TrialSpec,
+    TuningEffort,
     registry,
 )
 from harness.statistics.intervals import Interval
@@ -571,7 +572,8 @@ def test_the_schema_changes_with_its_version_alone():
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
     kinds += [Timing, Bounds, LinkRate, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause]
-    kinds += [Described, DescribedSetting, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors, HostLoad]
+    kinds += [Described, DescribedSetting, TuningEffort, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors]
+    kinds += [HostLoad]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

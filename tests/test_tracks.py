@@ -201,6 +201,31 @@ def test_the_page_on_tracks_has_every_setting():
     assert set(re.findall(r"^\| \w* ?\| `(\w+)` \|", text, re.MULTILINE)) == names
 
 
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_the_tuning_that_a_manifest_declares_is_that_of_the_published_probe(name):
+    """Measured again, the declaration and the page must be changed as well."""
+    declared = registry.framework(name).tuning
+    assert declared is not None
+    found = json.loads((ROOT / declared.probe).read_text("utf-8"))
+    base = found["rungs"][found["base"]]
+    assert found["framework"] == name
+    assert f"--budget-seconds {declared.budget_seconds:g}" in found["command"]
+    assert (declared.spent_seconds, declared.date) == (found["seconds"], found["started"][:10])
+    assert [declared.device] == [device["name"] for device in found["devices"]]
+    assert declared.versions.items() <= base["versions"].items()
+    assert set(declared.tried) == found["rungs"].keys() - {f"{found['base']} again"}
+    assert f"{declared.budget_seconds:g} s for" in (ROOT / "docs" / "tracks.md").read_text("utf-8")
+
+
+def test_a_tuned_row_records_how_its_settings_were_found():
+    def tuning_of(track):
+        spec = make_spec(track=track, platform="gpu", strategy="single", precision="bf16")
+        return conditions.described(spec, data_given=False).tuning
+
+    assert tuning_of("tuned") == registry.framework("torch").tuning
+    assert tuning_of("defaults") is None
+
+
 def test_settings_are_listed():
     assert "torch" in harness("list", "settings").stdout  # the long columns give way
     rows = json.loads(harness("list", "settings", "--json").stdout)

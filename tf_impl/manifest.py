@@ -1,6 +1,6 @@
 """What the suite offers for TensorFlow. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, FrameworkSpec, Option, Setting, StrategySpec
+from harness.spec import CUT, FrameworkSpec, Option, Setting, StrategySpec, TuningEffort
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only: notices at start-up would bury the rest of the log
@@ -61,6 +61,16 @@ FRAMEWORK = FrameworkSpec(
             environment={"TF_GPU_THREAD_MODE": "gpu_private"},
             needs_gpu=True,
         ),
+    ),
+    tuning=TuningEffort(
+        budget_seconds=285.0,
+        spent_seconds=247.2,
+        device="NVIDIA H200",
+        workload="ResNet-50, 224 x 224, batch 256, bf16",
+        date="2026-11-22",
+        versions={"tensorflow": "2.21.0", "keras": "3.15.1"},
+        probe="reports/probes/rungs/tf.json",
+        tried=("graph", "keras_auto", "xla_gradients", "xla_step", "xla_steps_4"),
     ),
     strategies=(
         StrategySpec(

@@ -10,6 +10,7 @@ from harness.spec import (
     Setting,
     SettingCell,
     StrategySpec,
+    TuningEffort,
     optimizers,
 )
 
@@ -116,6 +117,26 @@ FRAMEWORK = FrameworkSpec(
     untuned="eager, NCHW",
     settings=SETTINGS,
     compile_cache="TORCHINDUCTOR_CACHE_DIR",
+    tuning=TuningEffort(
+        budget_seconds=420.0,
+        spent_seconds=411.9,
+        device="NVIDIA H200",
+        workload="ResNet-50, 224 x 224, batch 256, bf16",
+        date="2026-11-22",
+        versions={"torch": "2.11.0", "triton": "3.6.0"},
+        probe="reports/probes/rungs/torch.json",
+        tried=(
+            "eager",
+            "channels_last",
+            "compile_loss",
+            "compile_step",
+            "graph_4",
+            "cudnn_benchmark",
+            "graph_1",
+            "fused_optimizer",
+            "graph_eager",
+        ),
+    ),
     strategies=(
         StrategySpec(
             name="single",

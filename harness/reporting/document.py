@@ -140,7 +140,8 @@ def _settings(cells: Sequence[Cell]) -> list[Node]:
     settings = tuned_settings.table(cells)
     if settings is None:
         return []
-    return [Section("Settings of the tuned track", (settings, List(tuple(tuned_settings.exceptions(cells)))))]
+    lines = (*tuned_settings.exceptions(cells), *tuned_settings.efforts(cells))
+    return [Section("Settings of the tuned track", (settings, List(lines)))]
 
 
 def _timelines(cells: Sequence[Cell]) -> list[Node]:

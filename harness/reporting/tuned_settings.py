@@ -62,5 +62,21 @@ def exceptions(cells: Sequence[Cell]) -> list[str]:
     return list(lines)
 
 
+def efforts(cells: Sequence[Cell]) -> list[str]:
+    """How the settings of each framework with a tuned cell were found."""
+    tuned = [cell for cell in cells if cell.spec.track == "tuned"]
+    lines = {}
+    for cell in tuned:
+        title, found = naming.framework(cell.first), cell.first.described.tuning
+        if found is not None:
+            versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+            lines[
+                f"{title}'s settings were found on {found.date} with a budget of {found.budget_seconds:g} s, of which "
+                f"{found.spent_seconds:g} s were used, on one {found.device} ({found.workload}; {versions}). Tried: "
+                f"{', '.join(found.tried)}. Data: {found.probe} of the suite."
+            ] = None
+    return list(lines)
+
+
 def _word(value: object) -> str:
     return ("off", "on")[value] if isinstance(value, bool) else str(value)

@@ -112,6 +112,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
             DescribedSetting(name=setting.name, summary=setting.summary, source=setting.source)
             for setting in framework.settings
         ),
+        tuning=framework.tuning,
         tuned=strategy.tuned,
         tuned_because=strategy.tuned_because,
         tuned_source=strategy.tuned_source,

@@ -48,6 +48,7 @@ from harness.spec.run_options import RunOptions
 from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
 from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
+from harness.spec.tuning import TuningEffort
 
 __all__ = [
     "AVERAGINGS_IN_PARITY",
@@ -120,5 +121,6 @@ __all__ = [
     "TrainingSpec",
     "TrialResult",
     "TrialSpec",
+    "TuningEffort",
     "obstacle_in",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.spec.disturbances import Disturbance
 from harness.spec.hardware import Hardware
+from harness.spec.tuning import TuningEffort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class Described:
     execution: str = ""  # how it executes steps
     untuned: str = ""  # what the track "defaults" runs
     settings: tuple[DescribedSetting, ...] = ()
+    tuning: TuningEffort | None = None  # how these settings were found; None: not recorded
     tuned: dict[str, Any] = field(default_factory=dict)  # what this strategy sets differently from the others
     tuned_because: str = ""
     tuned_source: str = ""

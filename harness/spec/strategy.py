@@ -9,6 +9,7 @@ from typing import Any, Literal
 from harness.spec.kinds import Algorithm, Holding, Normalization, Platform, Precision, Processes, Role, Traffic
 from harness.spec.option import Option
 from harness.spec.trial import OptimizerSpec
+from harness.spec.tuning import TuningEffort
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +175,7 @@ class FrameworkSpec:
     execution: str  # how steps are executed in both tracks, in words
     untuned: str = ""  # what the "defaults" track runs, as reports name it
     settings: tuple[Setting, ...] = ()  # what the tracks set differently
+    tuning: TuningEffort | None = None  # how those of the tuned track were found; None: not known
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
     strategies: tuple[StrategySpec, ...]

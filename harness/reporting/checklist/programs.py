@@ -84,8 +84,9 @@ def _proved(result: TrialResult) -> bool:
 
 def settings(record: Record) -> Answer:
     """13. The environment of the workers and the number formats of the running program are recorded for every launch,
-    and all cells of a workload in one precision have matrix products in the same formats. On the tuned track, the
-    effort that each framework's tuning took would have to be recorded as well, which it is not."""
+    and all cells of a workload in one precision have matrix products in the same formats. For each framework with a
+    tuned cell it is recorded what was tried to find the settings, and the search had the same budget of seconds in
+    all of these frameworks."""
     bare = [result for result in record.launches if not result.conditions.environment]
     environment = recorded(record.cells_with(bare), record.timed, "variables of the workers")
     unread = [r for r in record.launches if any(t.formats is None or t.formats.unread for t in r.timings)]
@@ -102,9 +103,22 @@ def settings(record: Record) -> Answer:
         for of_task in mixed or kinds.values()
         for words, cells in of_task.items()
     )
-    tuned = any(cell.spec.track == "tuned" for cell in record.timed)
-    budget = unknown("how much tuning each framework got is not recorded") if tuned else judged(True, "")
-    return together(environment, formats, judged(not mixed, told), budget)
+    return together(environment, formats, judged(not mixed, told), _tuning(record))
+
+
+def _tuning(record: Record) -> Answer:
+    """Whether the frameworks with tuned cells were tuned with the same effort."""
+    tuned = [result for result in record.launches if result.spec.track == "tuned"]
+    if silent := [result for result in tuned if result.described.tuning is None]:
+        cells = [cell for cell in record.timed if cell.spec.track == "tuned"]
+        return recorded(record.cells_with(silent), cells, "how much tuning its framework got")
+    budgets: dict[str, set[float]] = {}
+    for result in tuned:
+        if (found := result.described.tuning) is not None:
+            budgets.setdefault(naming.framework(result), set()).add(found.budget_seconds)
+    told = [f"{name} {' and '.join(f'{each:g}' for each in sorted(found))}" for name, found in budgets.items()]
+    equal = len(set().union(*budgets.values())) <= 1
+    return judged(equal, f"seconds of tuning: {', '.join(told)}" if told else "")
 
 
 def base_case(record: Record) -> Answer:
