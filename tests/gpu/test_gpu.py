@@ -84,6 +84,10 @@ def check(results: list[TrialResult], names: Collection[str]) -> None:
     for result in results:
         assert result.status == "ok", f"{result.spec.cell}: {result.reason}"
         assert result.peak_kind == "device"
+        assert result.bounds is not None and result.bounds.memory_bytes_per_second is not None
+        assert 1e11 < result.bounds.memory_bytes_per_second < 1e14  # far from what a host's memory or a cache reaches
+        alone = result.spec.devices == 1 or result.spec.strategy == "parameter_server"
+        assert (result.bounds.links is None) == alone, result.spec.cell
 
 
 def test_tuned_in_tf32(tmp_path):
