@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from conftest import make_result, make_spec
-from scenes import RUN, epochs, gpus, training
+from scenes import MATRIX_RATE, RUN, epochs, gpus, training
 
 from harness.planning import launch_order
 from harness.reporting import document, summary
@@ -28,14 +28,12 @@ from harness.spec import (
     TrialSpec,
     TuningEffort,
 )
-from harness.spec.kinds import Quantity
 
 ROUNDS, BLOCKS, STEPS = 5, 10, 20
 HERE = gpus("GPU-a", "GPU-b") | {"boot": "first"}
 THERE = gpus("GPU-c", "GPU-d") | {"boot": "second"}
 FACTS = {"planned": 20, "device_guard": "refuse", "telemetry": "on", "session": "2026-01-01 10:00"}
 LOSSES = (2.0, 1.5, 1.0)
-(MATRIX_RATE,) = (quantity for quantity in get_args(Quantity) if "matrix" in quantity)
 TUNING = TuningEffort(
     budget_seconds=400.0, spent_seconds=390.5, device="NVIDIA H200", workload="a network", date="2026-01-01",
     versions={"torch": "1"}, probe="reports/probe.json", tried=("eager", "compiled"),
