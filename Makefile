@@ -4,7 +4,10 @@
 #              LATEST=1: at the newest versions that pyproject.toml allows; LOCK=measured: at those of published reports
 # make locks   the lock files anew, at the newest versions (locks/README.md)
 # make run     the main job: python -m harness run --framework all
-# make test    all tests, on CPU devices
+# make test-quick  the tests that need no framework and start no run: under a minute on two cores
+# make test      what most changes need, every strategy of every framework included, on CPU devices: under eight minutes
+# make test-all  all tests on CPU devices, as CI runs them; adds planted faults, kills, several hosts and all that is
+#              slow: some 25 minutes
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
 #              make net NET=NAME for one guarantee
@@ -62,7 +65,7 @@ define make-environment
 	@touch $(1)/.made-from-$(2)
 endef
 
-.PHONY: setup locks run test test-gpu net kills check approve clean
+.PHONY: setup locks run test-quick test test-all test-gpu net kills check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml $(filter locks/$(FROM).txt,$(LOCKS))
@@ -80,8 +83,16 @@ run: setup
 	$(BIN)/python -m harness run --framework all $(RUN_ARGS)
 
 # one process more than cores: tests wait for processes that start
+PYTEST := $(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal
+
+test-quick: setup
+	$(PYTEST) -m 'not (gpu or hosts or faults or kills or slow or runs or frameworks)'
+
 test: setup
-	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist worksteal -m 'not gpu'
+	$(PYTEST) -m 'not (gpu or hosts or faults or kills or slow)'
+
+test-all: setup
+	$(PYTEST) -m 'not (gpu or hosts)'
 
 test-gpu: setup
 	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -m gpu tests/gpu

@@ -121,6 +121,7 @@ def report_of(folder: Path, rows: list[dict[str, Any]]) -> Report | str:
     return made
 
 
+@pytest.mark.slow
 def test_an_altered_row_is_reported_or_refused_in_one_line(tmp_path):
     dice = random.Random(20)
     scenes = {name: rows_of(name, tmp_path) for name in SCENES}

@@ -35,6 +35,8 @@ from harness.results import store
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
+pytestmark = pytest.mark.runs
+
 
 @pytest.mark.parametrize(
     ("arguments", "facts"),

@@ -222,6 +222,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
         compare(a, tmp_path)
 
 
+@pytest.mark.runs
 def test_the_command_prints_and_exits_as_documented(tmp_path):
     a = written(tmp_path / "a", launches(*BEFORE, run=A_RUN))
     b = written(tmp_path / "b", launches(*slower(0.2)))

@@ -29,6 +29,8 @@ from harness.spec import Cause, Disturbance, Gpu, GuardMode
 from harness.spec.disturbances import DisturbanceKind, in_words
 from harness.spec.errors import MachineUnfit
 
+pytestmark = pytest.mark.runs
+
 GPUS = tuple(Gpu(token=str(index), name="NVIDIA H200", memory_bytes=2**37, uuid=f"GPU-{index}a") for index in range(2))
 GIB = 2**30
 ME, STRANGER, HIDDEN = os.getpid(), os.getppid(), 2**22 + 7
@@ -312,6 +314,7 @@ def begin(out: Path, variables: dict[str, str], *more: str) -> subprocess.Popen[
     return run
 
 
+@pytest.mark.slow
 def test_a_second_run_names_the_first_and_leaves_nothing(tmp_path, locks):
     gpus, first, second = FakeGpus(tmp_path, {}, {}), tmp_path / "first", tmp_path / "second"
     running = begin(first, environment(gpus, locks))
@@ -336,6 +339,7 @@ def test_a_second_run_names_the_first_and_leaves_nothing(tmp_path, locks):
         running.communicate()
 
 
+@pytest.mark.slow
 def test_a_lost_gpu_ends_the_run_and_resume_goes_on(tmp_path, locks):
     gpus, out = FakeGpus(tmp_path, {}), tmp_path / "run"
     began = time.monotonic()

@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import TESTS, harness
 
 from harness import workloads
@@ -24,6 +25,7 @@ from planted import TIMED, TRAINED, register_all
 ROOT = TESTS.parent
 
 
+@pytest.mark.runs
 def test_the_plugin_in_contributing_is_whole(tmp_path):
     text = (ROOT / "CONTRIBUTING.md").read_text()
     (project,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)

@@ -28,6 +28,8 @@ FAULTS_FOLDER = Path(__file__).parent / "faults"
 sys.path.insert(0, str(FAULTS_FOLDER))
 from planted import FAULTS, Cell, mark  # noqa: E402
 
+pytestmark = pytest.mark.faults
+
 CELLS: dict[str, Cell] = {}
 for name in registry.FRAMEWORKS:
     CELLS |= importlib.import_module(f"{name}_faults").CELLS

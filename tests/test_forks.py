@@ -34,6 +34,8 @@ from harness.results import store
 from harness.session.references import References
 from harness.spec import registry
 
+pytestmark = pytest.mark.kills
+
 SECONDS = 30
 IMPORTED = "import numpy.random; print('imported')\n"
 """A runtime whose import prints a line, and seeds a generator."""

@@ -69,6 +69,7 @@ runtime.start(World(rank=0, processes=1, devices=1, platform="gpu", cores=1, ren
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"), [("torch", "CUDA|NVIDIA"), ("jax", r"jax\[cuda13\]"), ("tf", r"tensorflow\[and-cuda\]")]
 )
@@ -80,6 +81,7 @@ def test_a_framework_that_sees_no_gpu_says_what_is_missing(name, words):
     assert re.search(rf"DevicesMissing: .*\b1\b.*({words})", done.stderr), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torch", "tf"])
 def test_a_rank_on_a_second_host_chooses_a_device_of_that_host(name):
     command = [python(name), TESTS / "rooms" / "second_host.py", registry.packages()[name]]
@@ -162,6 +164,7 @@ def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, forked,
     assert {name.split()[1] for name in found} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
 def test_accumulation_under_the_other_batch_norm(tmp_path, forked, framework):
     """Each data-parallel strategy in two accumulation steps, with the BatchNorm that is not its default if it can."""
@@ -179,6 +182,7 @@ def test_accumulation_under_the_other_batch_norm(tmp_path, forked, framework):
         assert proof.parity.groups == (2 if proof.spec.normalization == "global" else 4)
 
 
+@pytest.mark.slow
 def test_several_steps_in_a_call(tmp_path, forked):
     """Every strategy that can: its calls of three steps train as the reference does."""
     found = prove(
@@ -195,6 +199,7 @@ def test_several_steps_in_a_call(tmp_path, forked):
     assert {proof.parity.steps for proof in found.values() if proof.parity} == {7}
 
 
+@pytest.mark.slow
 def test_another_loss_and_no_images_and_compiled(tmp_path, forked):
     """The classifier's cross-entropy goes through every strategy in test_training_frameworks.py."""
     strategies = ("ddp", "pmap", "mirrored")  # torch.compile takes its time
@@ -210,6 +215,7 @@ def test_the_bare_loop_makes_the_same_updates(name):
     assert done.stdout.strip().endswith("equal"), done.stderr
 
 
+@pytest.mark.slow
 def test_four_devices(tmp_path, forked):
     strategies = ("fsdp", "pipeline_schedules", "multi_process", "pipeline", "mirrored", "multi_worker_mirrored")
     optimizer = "adamw:schedule=cosine,warmup_steps=3,total_steps=50"

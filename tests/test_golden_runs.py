@@ -116,6 +116,7 @@ open({log!r}, "a").write("began\\n")
 """
 
 
+@pytest.mark.runs
 def test_references_are_computed_where_no_framework_can_be_imported(tmp_path, monkeypatch):
     """Every golden loop, in the processes that compute long ones: there an import of a framework, or of ours for one,
     is an error."""

@@ -112,12 +112,14 @@ def told(rows):
     return sorted((row.spec.launch, row.conditions.hardware.boot, row.set_aside) for row in rows)
 
 
+@pytest.mark.runs
 def test_in_the_same_hold_only_what_is_missing_is_measured(tmp_path, interrupted):
     rows = interrupted("there")
     assert told(rows) == [(0, "there", 0), (0, "there", 0), (1, "there", 0), (1, "there", 0)]
     assert len((tmp_path / "run" / store.RESULTS).read_bytes().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_in_another_hold_the_round_is_measured_anew_and_every_row_stays(tmp_path, interrupted):
     results = tmp_path / "run" / store.RESULTS
     before = results.read_bytes()
@@ -128,6 +130,7 @@ def test_in_another_hold_the_round_is_measured_anew_and_every_row_stays(tmp_path
     assert results.read_bytes().startswith(before)
 
 
+@pytest.mark.slow
 def test_a_session_that_is_killed_leaves_no_rows_of_two_holds_in_a_round(tmp_path, interrupted, monkeypatch):
     class Killed(BaseException):
         pass

@@ -27,6 +27,8 @@ from harness.planning.run_request import Request
 from harness.results import store
 from harness.spec import Cause, TrialResult
 
+pytestmark = pytest.mark.slow
+
 HOSTS = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
 COMMAND = re.compile(r"^on (\S+), run: (.*)$", re.MULTILINE)
 SECONDS = 60  # that long a process may take to end or begin, however busy the machine is

@@ -5,6 +5,8 @@ from __future__ import annotations
 import kills
 import pytest
 
+pytestmark = pytest.mark.kills
+
 
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost_and_nothing_is_left_after_kills_at_random_moments(tmp_path):

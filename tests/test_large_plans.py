@@ -74,6 +74,7 @@ def test_what_frameworks_have_is_looked_up_once_and_not_for_each_cell(calls):
     assert calls["missing"] == len(frameworks)
 
 
+@pytest.mark.runs
 def test_a_plan_is_shown_without_making_its_launches(calls, capsys):
     shown([*EVERYTHING, "--launches", "1000"])
     made = calls["_trial"]

@@ -25,6 +25,8 @@ from harness.messages import Answer, draft_file, write
 from harness.results import store
 from harness.spec import Cause, recorded_variables
 
+pytestmark = pytest.mark.runs
+
 
 def run_fake(tmp_path, *arguments, framework="fake", devices="2"):
     """One run of fake cells; returns the finished command and its results by strategy."""

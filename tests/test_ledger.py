@@ -193,6 +193,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("framework", "strategy"), [(name, strategy) for name, strategies in SEVERAL.items() for strategy in strategies]

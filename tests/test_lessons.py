@@ -59,6 +59,7 @@ def golden(tmp_path_factory) -> dict[str, np.ndarray]:
     return {"synchronous": loops.train(*known, optimizer=toy.optimizer).losses, "local": local.losses}
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("lesson", SCRIPTS)
 def test_a_lesson_trains_as_the_reference_does(lesson, inputs, golden):

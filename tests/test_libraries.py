@@ -41,6 +41,7 @@ def test_only_the_libraries_themselves_are_asked_and_none_can_fail_a_trial(tmp_p
     assert libraries.loaded(tmp_path / "none") == {}
 
 
+@pytest.mark.runs
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="without PyTorch nothing loads them")
 def test_what_torch_loads_is_what_torch_says():
     import subprocess

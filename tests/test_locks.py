@@ -261,6 +261,7 @@ def test_names_of_folders_tell_what_the_metadata_says():
         assert present[name] == importlib.metadata.version(name)
 
 
+@pytest.mark.runs
 def test_a_result_says_which_lock_its_workers_matched(tmp_path):
     done = harness(
         "run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--out", str(tmp_path / "run")

@@ -105,6 +105,7 @@ def test_gpus_of_several_models_are_not_measured_together(plan: Plan, tmp_path):
         devices.require_alike([*make_machine(gpus=2).gpus, Gpu(token="2", name="T4", memory_bytes=1)])
 
 
+@pytest.mark.runs
 def test_a_gpu_without_memory_of_its_own_can_be_used(tmp_path):
     """As the GB10 of a DGX Spark, and a Jetson: they share the memory of the host, and NVML says nothing of it."""
     lacking = dict.fromkeys(("memory", "used", "power", "clock", "mode", "reasons"), "NotSupported")
@@ -119,6 +120,7 @@ def test_a_gpu_without_memory_of_its_own_can_be_used(tmp_path):
     assert "0 GiB" not in listed
 
 
+@pytest.mark.runs
 def test_a_gpu_says_its_limits_if_it_can(tmp_path):
     out = tmp_path / "run"
     gpus = FakeGpus(tmp_path, {"clock": "NotSupported", "memory": 2**30})
@@ -127,6 +129,7 @@ def test_a_gpu_says_its_limits_if_it_can(tmp_path):
     assert (gpu.name, gpu.memory_bytes, gpu.power_limit_watts, gpu.max_clock_mhz) == ("NVIDIA H200", 2**30, 700, 0)
 
 
+@pytest.mark.runs
 def test_a_gpu_for_one_process_at_a_time_is_used_by_one(tmp_path):
     """In compute mode EXCLUSIVE_PROCESS, parity phases that share a GPU would fail and be tried again."""
     out = tmp_path / "run"

@@ -85,6 +85,7 @@ def test_a_run_does_not_go_on_when_an_option_has_another_role(fakes, tmp_path):
                 store.read_intent(tmp_path)
 
 
+@pytest.mark.runs
 def test_an_option_of_a_plug_in_is_swept_proved_and_shown(tmp_path):
     sweep_of = ("sweep", "meet_after", "--values", "1,2,5", "--strategy", "meet_rarely", "--devices", "2")
     done = harness(*sweep_of, *FAKE, "--out", str(tmp_path / "run"))
@@ -101,6 +102,7 @@ def test_an_option_of_a_plug_in_is_swept_proved_and_shown(tmp_path):
     assert (tmp_path / "run" / "sweep-1-meet_after.png").is_file()
 
 
+@pytest.mark.runs
 def test_a_sweep_of_micro_batches_has_an_ideal_under_any_name(tmp_path):
     done = harness(
         "sweep", "piece", "--values", "20,10,5", "--strategy", "pieces", "--devices", "2", *FAKE,

@@ -32,6 +32,7 @@ from harness.spec import Span
 from harness.worker.phases import PHASES
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_updates_at_every_split_size_and_number_of_stages():
     done = subprocess.run(
@@ -47,6 +48,7 @@ def test_updates_at_every_split_size_and_number_of_stages():
         assert row["spans"] == 2 * row["stages"] * row["micro_batches"], row
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, forked):
     done = harness(
@@ -59,6 +61,7 @@ def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, fork
     assert (tmp_path / "run" / "sweep-1-schedule.png").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_blocks_are_those_that_the_planner_knows():
     code = """
@@ -78,6 +81,7 @@ assert torch.equal(ours(x), theirs(x))
     subprocess.run([python("torch"), "-c", code], check=True, cwd=TESTS.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_the_tutorial_from_one_command(tmp_path, forked):
     done = harness(
@@ -103,6 +107,7 @@ def test_the_tutorial_from_one_command(tmp_path, forked):
     assert (tmp_path / "run" / "report.md").read_text() == text
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [
@@ -308,6 +313,7 @@ def test_stages_are_balanced_for_the_program_that_is_timed(tmp_path, monkeypatch
     assert not PHASES["cut"].small
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     done = harness(

@@ -33,6 +33,8 @@ from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
 
+pytestmark = pytest.mark.kills
+
 SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
 SLEEP = ["sleep", "3605"]
 

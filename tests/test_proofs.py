@@ -23,6 +23,8 @@ from harness.results import store
 from harness.session import measuring, phase_launches
 from harness.spec.errors import Interrupted
 
+pytestmark = pytest.mark.runs
+
 GIB = 2**30
 DONE = Outcome(status="ok", reason="", traceback="", answers=())
 

@@ -40,6 +40,7 @@ def test_there_are_25_faults_around_a_run():
     assert len({each.fault for each in faults_25.FAULTS}) == 25
 
 
+@pytest.mark.runs
 def test_every_test_of_the_list_is_there():
     ids = list(dict.fromkeys(test for each in (*BREAKS, *faults_25.FAULTS) for test in each.ids))
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -89,6 +90,7 @@ def test_a_fault_is_noticed_by_what_was_expected_alone(cases, error, expected):
     assert break_each.noticed(each, cases) == expected
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("new", "expected"), [("max(ranks)", "passed"), ("min(ranks)", "failed"), ("max(ranks))", "error")]
 )

@@ -40,6 +40,8 @@ from harness.spec import Cause, Gpu, Hardware, registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.worker import after_blocks
 
+pytestmark = pytest.mark.runs
+
 
 def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
     out = tmp_path / "run"
@@ -120,6 +122,7 @@ def test_a_run_of_another_version_is_refused_and_not_ruined(tmp_path, fakes, bef
         store.read_intent(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, {"NCCL_DEBUG": "\udcff"}])
 def test_text_that_is_not_utf_8_costs_no_row(tmp_path, variables):
     flags = ("--workload", "toy", "--platform", "cpu", "--devices", "1", "--strategy", "odd_message,single")
@@ -251,6 +254,7 @@ def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):
     assert (tmp_path / store.RESULTS).read_text() == "half a line"
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_under_a_python_that_is_here(tmp_path):
     out = tmp_path / "run"
     done = harness("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--out", str(out))
@@ -271,6 +275,7 @@ def test_a_run_goes_on_under_a_python_that_is_here(tmp_path):
     assert [result.status for result in store.read(out)] == ["ok"]
 
 
+@pytest.mark.slow
 def test_code_that_only_a_folder_names_is_not_run(tmp_path, fakes):
     """The folder may come from somebody else, who could have it run anything."""
     victim, python = tmp_path / "victim", tmp_path / "python"
@@ -391,6 +396,7 @@ def test_the_first_launch_of_a_phase_is_taken_to_last_as_long_as_those_of_others
     assert result.status == ("ok" if "timing" in phases else "pending")
 
 
+@pytest.mark.slow
 def test_a_round_begins_if_it_fits_and_one_that_never_fits_goes_cell_by_cell(tmp_path, fakes, monkeypatch):
     known = {"frameworks": ("fake",), "workloads": ("toy",), "strategies": ("single", "replicated"), "platform": "cpu"}
     plan = make_plan(Request(**known, launches=2), make_machine())

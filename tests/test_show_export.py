@@ -27,6 +27,8 @@ from harness.results import store
 from harness.results.tidy_columns import LAUNCH_COLUMNS
 from harness.statistics.intervals import Interval
 
+pytestmark = pytest.mark.runs
+
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 
 

@@ -332,6 +332,7 @@ def rows(out: Path, *arguments: str, env: dict[str, str]) -> list[TrialResult]:
     return store.read(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "mode"), [([], "on"), (["--telemetry", "on"], "on"), (["--telemetry", "off"], "off")]
 )
@@ -350,6 +351,7 @@ def test_all_launches_of_a_run_are_sampled_or_none_and_resume_keeps_that(tmp_pat
             assert set(row.telemetry.gpus[0].sm_clock_mhz) == {1755}
 
 
+@pytest.mark.slow
 def test_a_run_that_an_earlier_version_planned_goes_on_without_samples(tmp_path):
     out, cells = tmp_path / "run", arguments(strategy="single,replicated", platform="cpu", devices="2")
     first = rows(out, "run", *cells, "--out", str(out), env={})

@@ -26,6 +26,8 @@ from harness.spec import Check, TrialResult
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
 from planted import CAUGHT_BY, TIMED, mark, register_all
 
+pytestmark = pytest.mark.faults
+
 CELLS = register_all()
 
 

@@ -12,7 +12,7 @@ from conftest import TESTS, python
 
 from harness import workloads
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 FLOAT32 = 4
 SIZES = {parameter.name: parameter.shape for parameter in workloads.get("mnist_cnn", "tiny").parameters()}

@@ -304,6 +304,7 @@ def assert_same_states(one, other):
             assert np.array_equal(array, other[name][key]), f"{name}: {key}"
 
 
+@pytest.mark.runs
 def test_train_to_a_target_with_seeds(tmp_path):
     # 720 samples, without the 80 for validation, in batches of 26: the last has 18
     results = train(
@@ -328,6 +329,7 @@ def test_train_to_a_target_with_seeds(tmp_path):
     assert set(table["validation_accuracy"]) == accuracies
 
 
+@pytest.mark.runs
 def test_a_target_that_is_met_before_the_first_step_is_a_usage_error(tmp_path):
     out = tmp_path / "run"
     done = harness(
@@ -342,6 +344,7 @@ def test_a_target_that_is_met_before_the_first_step_is_a_usage_error(tmp_path):
         names(result.reason, "--target-accuracy 0.2")
 
 
+@pytest.mark.runs
 def test_every_training_says_how_it_was_checked(tmp_path):
     results = train(tmp_path, "--strategy", "single,replicated", "--epochs", "2")
     for result in results:
@@ -368,6 +371,7 @@ def test_no_cell_of_epochs_csv_is_a_formula(start):
     assert not any(str(row[0]).startswith(("=", "+", "-", "@", "\t", "\r")) for row in table.rows)
 
 
+@pytest.mark.runs
 def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):
     (result,) = train(tmp_path, "--strategy", "diverge", "--epochs", "2", code=1)
     assert result.status == "diverged"
@@ -375,6 +379,7 @@ def test_a_loss_that_is_not_finite_ends_the_cell_with_its_step(tmp_path):
     assert result.epochs[0].number == 0  # what was there before is kept
 
 
+@pytest.mark.kills
 def test_killed_at_a_random_moment_and_resumed_it_is_the_same_training(tmp_path):
     arguments = ["--strategy", "single,replicated", "--epochs", "60", "--save-every", "7"]
     train(tmp_path, *arguments, name="whole")
@@ -403,6 +408,7 @@ def test_killed_at_a_random_moment_and_resumed_it_is_the_same_training(tmp_path)
         assert curve(result) == curve(whole[result.spec.cell])
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_path):
     arguments = ["--strategy", "single", "--optimizer", "adam", "--epochs", "4", "--save-every", "2"]
     (whole,) = train(tmp_path, *arguments)

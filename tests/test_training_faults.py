@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent / "faults"))
 from planted import ONLY_BY, TRAINED, mark, register_all
 from training_faults import BATCH, CELLS
 
+pytestmark = pytest.mark.faults
+
 register_all()
 
 

@@ -99,6 +99,7 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, 
     assert len(ends) == 1, ends  # the same training, the uneven last batch included
 
 
+@pytest.mark.slow
 def test_running_statistics_open_in_every_framework(tmp_path, forked):
     known = ["--workload", "resnet50", "--size", "tiny", *interpreters(forked, *registry.FRAMEWORKS)]
     (trained,) = train(
@@ -114,6 +115,7 @@ def test_running_statistics_open_in_every_framework(tmp_path, forked):
         assert other.epochs[0].test_loss == pytest.approx(trained.epochs[-1].test_loss, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path, forked):
     arguments = [
         "--framework", "all", "--strategy", "ddp,shard_map,mirrored", "--workload", "classifier", "--global-batch",
@@ -137,6 +139,7 @@ def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path, f
     assert_same_states(states(whole), states(killed))
 
 
+@pytest.mark.slow
 def test_native_input_pipelines_train_the_same(tmp_path):
     """Two epochs through each framework's loader: the first losses are golden's, the end is everybody's."""
     results = train(

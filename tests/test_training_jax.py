@@ -11,7 +11,7 @@ from conftest import TESTS, python
 
 from harness.spec import registry
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 STRATEGIES = {strategy.name for strategy in registry.framework("jax").strategies}
 

@@ -10,7 +10,7 @@ from conftest import TESTS, python
 
 from harness.spec import registry
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 # processes, and the strategies that they run one after another
 TOGETHER = [(1, ("single", "mirrored", "model_parallel")), (2, ("multi_worker_mirrored",)), (2, ("parameter_server",))]

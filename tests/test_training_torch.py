@@ -11,6 +11,8 @@ from conftest import TESTS, python
 
 from harness.spec import registry
 
+pytestmark = pytest.mark.slow
+
 EXACT = 1e-12  # float64, relative
 
 

@@ -264,6 +264,7 @@ def test_rows_that_cannot_be_told_apart_are_named(tmp_path):
     assert any("PyTorch single" in line for line in found.not_verified)
 
 
+@pytest.mark.runs
 def test_the_command_says_what_it_did(published):
     folder = published(TUTORIAL)
     done = harness("verify", str(folder), fakes=False)
@@ -277,6 +278,7 @@ def test_the_command_says_what_it_did(published):
     assert any("PyTorch single" in line and "4,200" in line for line in done.stdout.splitlines())
 
 
+@pytest.mark.runs
 def test_a_run_of_the_fake_framework_verifies(tmp_path):
     arguments = (
         "--framework",
@@ -296,6 +298,7 @@ def test_a_run_of_the_fake_framework_verifies(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.runs
 def test_what_is_no_run_is_refused(tmp_path, scene):
     refused_command(harness("verify", str(tmp_path), fakes=False), "results.jsonl", str(tmp_path))
     folder = scene("disturbed")

@@ -24,6 +24,8 @@ from harness.results import store
 from harness.session.references import References
 from harness.spec import registry
 
+pytestmark = pytest.mark.runs
+
 RUN = ("--framework", "fake", "--strategy", "tell", "--platform", "cpu")
 NVLINK = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 STALE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "SLURM_JOB_ID", "PYTHONSTARTUP")
