@@ -50,6 +50,29 @@ def test_updates_at_every_split_size_and_number_of_stages():
 
 @pytest.mark.slow
 @pytest.mark.frameworks
+def test_work_is_launched_after_what_it_needs():
+    code = """
+import json
+from torch_impl.strategies.pipeline import launch_order
+print(json.dumps([[stages, count, launch_order(stages, count)] for stages in range(1, 6) for count in range(1, 8)]))
+"""
+    done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True, check=True)
+    for stages, count, order in json.loads(done.stdout):
+        place = {(stage, number): index for index, (stage, number) in enumerate(order)}
+        assert sorted(place) == [(stage, number) for stage in range(stages) for number in range(count)]
+        for stage, number in place:
+            if stage:
+                assert place[stage, number] > place[stage - 1, number]
+            if number:
+                assert place[stage, number] > place[stage, number - 1]
+            ahead = (stage - 1, number + 1)  # what its neighbour does meanwhile is launched in the same tick, after it
+            if ahead in place:
+                assert place[ahead] > place[stage, number]
+        if (stages, count) == (2, 3):
+            assert order == [[0, 0], [1, 0], [0, 1], [1, 1], [0, 2], [1, 2]]
+
+
+@pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, forked):
     done = harness(
         "sweep", "schedule", "--values", "gpipe,interleaved_1f1b,zero_bubble", "--size", "tiny",

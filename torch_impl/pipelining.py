@@ -36,9 +36,6 @@ class Stage(nn.Module):
         self.takes_nhwc, self.sends_nhwc = nhwc and not first, nhwc and not last
         self.bf16 = job.precision == "bf16"
         self.splits_backward = job.options["schedule"] == "zero_bubble"
-        entry = blocks[0]
-        if isinstance(entry, nn.ReLU):
-            entry.inplace = False  # in place it would overwrite the received tensor, whose gradient is sent back
         self.network = tuning.compiled(blocks, job)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -35,13 +35,17 @@ def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
 def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn.Sequential], str]:
     """The model as one Sequential per stage, and where it is cut (partition.cut_text). Modules are shared, not copied.
 
-    `per_device`: how many stages each device has.
+    `per_device`: how many stages each device has. No stage overwrites its input, whose gradient goes back to the stage
+    before.
 
     Raises UsageError if the option `cut` names a block that does not exist.
     """
     points = cut_points(model, job, stages=job.world.devices * per_device)
     modules = list(blocks(model).values())
     stages = [nn.Sequential(*modules[start:end]) for start, end in pairwise([0, *points, len(modules)])]
+    for entry in (stage[0] for stage in stages):
+        if isinstance(entry, nn.ReLU):
+            entry.inplace = False
     return stages, partition.cut_text(points, job.workload.blocks)
 
 
@@ -102,7 +106,7 @@ def run_block(block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, jo
 class StagedProgram(Program):
     """A program whose process holds all stages, one on each of its devices.
 
-    Strategies define `forward`, which calls `run_stage`, and `train_step`. This class places the model and the batches,
+    Strategies define `predict` and `train_step`, which call `run_stage`. This class places the model and the batches,
     and traces a step: when each stage worked on which micro-batch.
     """
 
@@ -116,7 +120,7 @@ class StagedProgram(Program):
         self.networks = [tuning.compiled(stage, job) for stage in self.stages]
         self.timeline: Timeline | None = None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def predict(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs on the last device, for inputs on the first."""
         raise NotImplementedError
 
@@ -130,7 +134,7 @@ class StagedProgram(Program):
         """One step, with the times at which each stage worked."""
         self.sync()
         self.timeline = Timeline(self.devices)
-        self.step(placed)
+        self.uncaptured_step(placed)  # no Python makes marks while a graph is replayed
         self.sync()
         spans, self.timeline = self.timeline.spans(), None
         return spans
@@ -138,6 +142,3 @@ class StagedProgram(Program):
     def put(self, parts: list[Batch], *, wait: bool = True) -> list[Batch]:
         # Targets go to the last device, where the loss is computed.
         return [placement.to_device(part, self.devices[0], targets=self.devices[-1], wait=wait) for part in parts]
-
-    def predict(self, x: torch.Tensor) -> torch.Tensor:
-        return self.forward(x)

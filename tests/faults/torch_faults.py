@@ -557,6 +557,40 @@ def micro_batches_weighted_alike():
     replaced(Pipeline, "__init__", change)
 
 
+@planted("torch pipeline")
+def gradient_of_another_micro_batch():
+    """Backward meets the micro-batches in the reverse order, but their gradients are taken in the order of forward."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def backward(self, taken, made, gradients):
+            fired()
+            whole = [number for number, gradient in enumerate(gradients) if len(gradient) == len(gradients[0])]
+            turned = dict(zip(whole, reversed(whole), strict=True))
+            original(self, taken, made, [gradients[turned.get(number, number)] for number in range(len(gradients))])
+
+        return backward
+
+    replaced(Pipeline, "backward", change)
+
+
+@planted("torch pipeline")
+def gradient_not_sent_back():
+    """The first stage is not differentiated: autograd's graph ends where activations arrive."""
+    from torch_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def backward(self, taken, made, gradients):
+            fired()
+            last = len(self.stages) - 1
+            for number, gradient in enumerate(gradients):
+                made[last, number].backward(gradient)
+
+        return backward
+
+    replaced(Pipeline, "backward", change)
+
+
 @planted("torch single deep")
 def layer_of_a_deep_network_in_float32():
     """One convolution of ResNet-50 computes in float32: visible in spite of all the amplified rounding."""
@@ -606,7 +640,7 @@ def batch_norm_over_micro_batches():
 
     replaced(
         ModelParallel,
-        "forward",
+        "predict",
         lambda original: firing(
             lambda self, x: torch.cat([original(self, part) for part in x.split(len(x) // 2)]),
         ),
