@@ -28,6 +28,13 @@ def why_not_captured(cell: SettingCell) -> str:
     return ""
 
 
+def why_stages_not_captured(cell: SettingCell) -> str:
+    """Why the step of a pipeline cannot be captured in a cell, or ""."""
+    if optimizers.scheduled(cell.optimizer):
+        return "a captured update reads a changing rate from one device's memory, and the stages are on several"
+    return ""
+
+
 def why_not_compiled(cell: SettingCell) -> str:
     """Why the stages of torch.distributed.pipelining cannot be compiled in a cell, or ""."""
     if cell.options["schedule"] == "zero_bubble":
@@ -73,13 +80,13 @@ SETTINGS = (
     ),
     Setting(
         name="cuda_graphs",
-        summary="a whole step, including its all-reduces, is captured once as a CUDA graph and then replayed; only for "
-        "single, average_gradients and ddp",
+        summary="a whole step, including its all-reduces and its copies between devices, is captured once as a CUDA "
+        "graph and then replayed; only for single, average_gradients, ddp and pipeline",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
         needs_gpu=True,
         obstacle=why_not_captured,
         synchronized=False,
-        strategies=("single", "average_gradients", "ddp"),
+        strategies=("single", "average_gradients", "ddp", "pipeline"),
     ),
 )
 
@@ -291,19 +298,22 @@ FRAMEWORK = FrameworkSpec(
             name="pipeline",
             summary="the stages of model_parallel; micro-batches flow through them, so devices work at the same time",
             processes="one",
-            one_step_per_call=NO_GRAPH,
+            one_step_per_call="",
+            several_steps_need="cuda_graphs",
             parallelism="pipeline",
             normalization="per_microbatch",
             tuned={"cut": "time"},
             tuned_because=SLOWEST_STAGE,
             tuned_source="arxiv.org/abs/1811.06965, section 2.2",
+            without={"cuda_graphs": why_stages_not_captured},
             options=(MICRO_BATCHES, SPLIT_SIZE, CUT),
             holds="stage",
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
             waits="each stage for the next micro-batch from its neighbour; all stages, in the bubble at both ends",
-            use="you want to see how a pipeline works; one Python thread launches for all devices and sets the pace",
+            use="you want to see how a pipeline works; without a CUDA graph, one Python thread launches for all "
+            "devices and sets the pace",
             traffic="activations",
         ),
         StrategySpec(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,6 +30,7 @@ class Program:
     model: nn.Module  # the plain network
     optimizer: torch.optim.Optimizer
     lr_schedule: LambdaLR | None  # None: the learning rate is constant
+    copy_streams: Sequence[torch.cuda.Stream] = ()  # that its step uses for copies between devices
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -90,7 +92,8 @@ class Program:
     def run(self) -> Callable[[list[Batch]], torch.Tensor]:
         """`train_step`, captured as a CUDA graph if the track says so."""
         if self.job.settings.get("cuda_graphs", False):
-            return tuning.Graphed(self.train_step, self.trained, self.optimizer, rates=self.coming_rates)
+            known: dict[str, Any] = {"rates": self.coming_rates, "copy_streams": self.copy_streams}
+            return tuning.Graphed(self.train_step, self.trained, self.optimizer, **known)
         return self.train_step
 
     def coming_rates(self, updates: int) -> list[float]:
@@ -113,7 +116,7 @@ class Program:
         if not isinstance(self.run, tuning.Graphed):
             self.step(placed)
             return
-        with tuning.on_capture_stream():
+        with tuning.on_capture_streams(self.run.devices):
             self.run.step(placed)
         self.step_schedule()
 

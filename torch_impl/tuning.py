@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -19,7 +19,7 @@ import torch._dynamo.utils  # torch.compile has no public counter of what it com
 from torch import nn
 
 from harness.contract import Job
-from torch_impl import optim
+from torch_impl import graphs_over_devices, optim
 from torch_impl.placement import Batch
 
 Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
@@ -91,9 +91,15 @@ class Graphed:
         optimizer: torch.optim.Optimizer,
         *,
         rates: Callable[[int], list[float]],
+        copy_streams: Sequence[torch.cuda.Stream] = (),
     ) -> None:
-        """`module` and `optimizer` hold everything that a step changes. `rates`: those of the next so many updates."""
+        """`module` and `optimizer` hold everything that a step changes. `rates`: those of the next so many updates.
+
+        `copy_streams`: all streams that a step uses besides one for each of the module's devices.
+        """
         self.step, self.module, self.optimizer, self.rates = step, module, optimizer, rates
+        self.devices = list(dict.fromkeys(parameter.device for parameter in module.parameters()))
+        self.copy_streams = copy_streams
         self.reads_rate = isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
         self.graphs: dict[tuple, Captured] = {}
 
@@ -115,18 +121,31 @@ class Graphed:
         if self.reads_rate:
             for rate, slot in zip(rates, captured.rates, strict=True):
                 slot.fill_(rate)
-        captured.graph.replay()
+        self.replay(captured.graph)
         return [loss.clone() for loss in captured.losses]
+
+    def replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Launch a graph. It comes after what is queued on all its devices, and before what is queued there later."""
+        first, *others = self.devices
+        for device in others:
+            torch.cuda.current_stream(first).wait_stream(torch.cuda.current_stream(device))
+        graph.replay()
+        for device in others:
+            torch.cuda.current_stream(device).wait_stream(torch.cuda.current_stream(first))
 
     def capture(self, inputs: list[list[Batch]], rates: list[float]) -> Captured:
         """The steps on `inputs` as a graph, after eager steps that are undone. The capture itself computes nothing."""
-        with on_capture_stream(), undone(self.module, self.optimizer):
+        with on_capture_streams(self.devices), undone(self.module, self.optimizer):
             for _ in range(math.ceil(EAGER_STEPS / len(inputs))):
                 for placed in inputs:
                     self.step(placed)
         slots = [torch.full_like(self.optimizer.param_groups[0]["lr"], rate) for rate in rates if self.reads_rate]
         steps = list(zip(slots or rates, inputs, strict=True))
-        graph, losses = captured(lambda: [self.step_at(rate, placed) for rate, placed in steps])
+        graph, losses = captured(
+            lambda: [self.step_at(rate, placed) for rate, placed in steps],
+            devices=self.devices,
+            copy_streams=self.copy_streams,
+        )
         return Captured(graph, inputs, slots, losses)
 
     def step_at(self, rate: float | torch.Tensor, placed: list[Batch]) -> torch.Tensor:
@@ -147,29 +166,55 @@ def copy_parts(given: list[Batch], held: list[Batch]) -> None:
             target.copy_(source)
 
 
-def captured(step: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """A call as a graph, and what the call returned: tensors that each replay writes to. This computes nothing."""
-    graph = torch.cuda.CUDAGraph()
-    # thread_local: meanwhile, a loader's threads may go on calling CUDA.
-    with torch.cuda.graph(graph, stream=capture_stream(), capture_error_mode="thread_local"):
+def captured(
+    step: Callable[[], Result],
+    *,
+    devices: Sequence[torch.device] = (),
+    copy_streams: Sequence[torch.cuda.Stream] = (),
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A call as a graph, and what the call returned: tensors that each replay writes to. This computes nothing.
+
+    `devices`: all on which it computes, by default the current one. `copy_streams`: as in Graphed.
+    """
+    graph, alone = torch.cuda.CUDAGraph(), len(devices) < 2 and not copy_streams
+    beginning, *others = [capture_stream(device) for device in devices] or [capture_stream()]
+    with (
+        graphs_over_devices.further(others),
+        # thread_local: meanwhile, a loader's threads may go on calling CUDA. relaxed: so may this one.
+        torch.cuda.graph(graph, stream=beginning, capture_error_mode="thread_local" if alone else "relaxed"),
+        graphs_over_devices.taking_part(beginning, [*others, *copy_streams]),
+    ):
         result = step()
     return graph, result
 
 
+def capture_stream(device: torch.device | None = None) -> torch.cuda.Stream:
+    """The stream of a device, by default the current one, for captures: the default stream cannot be captured."""
+    return _stream(torch.cuda.current_device() if device is None or device.index is None else device.index)
+
+
 @cache
-def capture_stream() -> torch.cuda.Stream:
-    """The stream on which this process captures its steps: the default stream cannot be captured."""
-    return torch.cuda.Stream()
+def _stream(index: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(index)
 
 
 @contextmanager
-def on_capture_stream() -> Iterator[None]:
+def on_capture_stream(device: torch.device | None = None) -> Iterator[None]:
     """Work inside runs on the capture stream, after what was queued before and ahead of what is queued later."""
-    stream = capture_stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    stream = capture_stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         yield
-    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
+@contextmanager
+def on_capture_streams(devices: Sequence[torch.device]) -> Iterator[None]:
+    """The same for work on several devices. The first one is the current device inside."""
+    with ExitStack() as around:
+        for device in reversed(devices):
+            around.enter_context(on_capture_stream(device))
+        yield
 
 
 def building_stream(job: Job) -> AbstractContextManager:

@@ -36,7 +36,7 @@ class Repeated:
 
 class GraphedOnCpu(tuning.Graphed):
     def capture(self, inputs, rates):
-        def captured(steps):
+        def captured(steps, **streams):
             with tuning.undone(self.module, self.optimizer):  # a capture computes nothing
                 graph = Repeated(steps)
             return graph, graph.losses
