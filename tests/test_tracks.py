@@ -145,8 +145,34 @@ def test_in_a_matrix_a_setting_is_on_where_it_can_be():
     request = Request(frameworks=("torch",), settings={"cuda_graphs": "true"})
     trials = make_plan(request, make_machine(gpus=2)).trials
     assert {trial.spec.strategy for trial in trials if trial.spec.settings["cuda_graphs"]} == {
-        "single", "average_gradients", "ddp",
+        "single", "average_gradients", "ddp", "pipeline",
     }  # fmt: skip
+
+
+def test_a_pipeline_is_captured_unless_its_rate_changes():
+    def captured(**known) -> bool:
+        return spec_of(strategies=("pipeline",), devices=(2,), **known).settings["cuda_graphs"]
+
+    assert captured() and not captured(tracks=("defaults",))
+    assert not captured(optimizer="sgd:schedule=step,step_size=2,gamma=0.5")
+
+
+def test_xla_compiles_whole_steps_where_it_can():
+    def settings(strategy: str, gpus: int, **known) -> dict[str, bool]:
+        return spec_of(
+            gpus, **({"frameworks": ("tf",), "strategies": (strategy,), "devices": (max(gpus, 2),)} | known)
+        ).settings
+
+    for strategy in ("single", "mirrored", "multi_worker_mirrored"):
+        assert settings(strategy, 2)["xla_step"], strategy
+        assert not settings(strategy, 2, tracks=("defaults",))["xla_step"]
+        assert settings(strategy, 0)["xla_step"] == (strategy == "single")
+        without = settings(strategy, 2, settings={"xla": "false"})
+        assert not without["xla"] and not without["xla_step"]
+    assert not settings("mirrored", 2, options={"cross_device": ("nccl",)})["xla_step"]
+    assert not settings("model_parallel", 2)["xla_step"]
+    normalized = {"workloads": ("resnet50",), "size": "tiny", "batch_norm": "global"}
+    assert not settings("mirrored", 2, **normalized)["xla_step"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +182,14 @@ def test_in_a_matrix_a_setting_is_on_where_it_can_be():
         (
             {"settings": {"cuda_graphs": "true"}, "optimizer": "adagrad"}, 2,
             ["--setting cuda_graphs=true", "Adagrad"],
+        ),
+        (
+            {"settings": {"xla_step": "true"}, "tracks": ("defaults",), "frameworks": ("tf",),
+             "strategies": ("mirrored",), "devices": (2,)}, 2, ["--setting xla_step=true", "without xla"],
+        ),
+        (
+            {"settings": {"xla_step": "true"}, "frameworks": ("tf",), "strategies": ("mirrored",), "devices": (2,)}, 0,
+            ["--setting xla_step=true", "CPU"],
         ),
         ({"settings": {"compile": "yes"}}, 2, ["compile: 'yes'", "true, false"]),
         ({"settings": {"comple": "true"}}, 2, ["'comple'", "compile?"]),

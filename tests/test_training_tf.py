@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import TESTS, python
 
@@ -47,6 +49,18 @@ def test_several_steps_in_one_call_are_the_same_steps(tmp_path, processes, strat
     spec = registry.framework("tf").strategy
     able = [name for name in strategies if not spec(name).one_step_per_call]
     assert visit("tf_steps.py", tmp_path, processes, strategies) == able
+
+
+def test_a_replicas_step_with_its_all_reduce_inside_is_the_same_step(tmp_path):
+    """What the setting `xla_step` compiles on GPUs, called without XLA."""
+
+    usual, whole = (json.loads(visit("tf_replica_step.py", tmp_path, 1, (each,))[-1]) for each in ("usual", "whole"))
+    assert len(set(usual["losses"])) == 4
+    assert whole["losses"] == pytest.approx(usual["losses"], rel=1e-12)
+    first, second = (np.array(weights) for weights in whole["weights"])
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, usual["weights"][0], rtol=1e-12, atol=1e-14)
+    assert whole["crossed"] == usual["crossed"] == [{"all_reduce": 8 * len(first)}] * 2
 
 
 def test_the_fused_kernel_computes_keras_batch_norm(tmp_path):

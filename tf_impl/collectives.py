@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "PartitionedCall", "StatefulPartitionedCall")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", *CALLS)
 """Operations that show that a device computes. Calls are those of functions that XLA compiles."""
 
 
 def reduced(graph: Any) -> int:
     """The bytes that one device puts into the all-reduces of a graph; the most of all devices."""
-    found: dict[str, int] = {}
-    for operation in operations(graph):
+    found: Counter[str] = Counter()
+    for operation, device in operations_within(graph):
         if operation.type.startswith("CollectiveReduce") or operation.type == "NcclAllReduce":
-            device = name_of(operation.device)
-            found[device] = found.get(device, 0) + size_of(operation.inputs[0])
+            found[device] += size_of(operation.inputs[0])
     return max(found.values(), default=0)
 
 
@@ -40,6 +41,18 @@ def computing(graph: Any) -> set[str]:
 def operations(graph: Any) -> Iterator[Any]:
     """The operations of a graph, without those of the functions that it calls."""
     yield from graph.get_operations()
+
+
+def operations_within(graph: Any, device: str = "") -> Iterator[tuple[Any, str]]:
+    """The operations of a graph and of the functions that it calls, each with its device.
+
+    What XLA compiles runs on the device of the call, whatever its operations say. `device`: of a call of this graph.
+    """
+    for operation in operations(graph):
+        own = device or name_of(operation.device)
+        yield operation, own
+        if operation.type in CALLS:
+            yield from operations_within(graph._get_function(operation.get_attr("f").name).graph, own)
 
 
 def name_of(device: str) -> str:

@@ -1,6 +1,6 @@
 """What the suite offers for TensorFlow. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, FrameworkSpec, Option, Setting, StrategySpec, TuningEffort
+from harness.spec import CUT, FrameworkSpec, Option, Setting, SettingCell, StrategySpec, TuningEffort
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only: notices at start-up would bury the rest of the log
@@ -13,6 +13,16 @@ DTENSOR = (
     "(keras-team/keras#18473)"
 )
 STRATEGIES_OF_TF = "www.tensorflow.org/guide/distributed_training"
+
+
+def why_not_whole_by_xla(cell: SettingCell) -> str:
+    """Why XLA cannot compile a replica's step with its all-reduce in a cell, or ""."""
+    if cell.platform == "cpu":
+        return "on CPU devices TensorFlow's all-reduce leaves the replica, which a program of XLA cannot"
+    if cell.options.get("cross_device", "auto") != "auto":
+        return "XLA compiles only the all-reduce that TensorFlow chooses itself (cross_device=auto)"
+    return ""
+
 
 FRAMEWORK = FrameworkSpec(
     name="tf",
@@ -27,8 +37,7 @@ FRAMEWORK = FrameworkSpec(
     settings=(
         Setting(
             name="xla",
-            summary="XLA compiles loss and gradients; the all-reduce and the update remain graph operations, because "
-            "XLA cannot reach variables on another replica's device (keras-team/keras#19005)",
+            summary="XLA compiles loss and gradients; the all-reduce and the update remain operations of the graph",
             source="www.tensorflow.org/xla/tutorials/jit_compile",
             synchronized=False,
         ),
@@ -37,6 +46,14 @@ FRAMEWORK = FrameworkSpec(
             summary="one operation updates each variable, if TensorFlow has one that computes the same update as torch "
             "(only for SGD)",
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/ResourceApplyMomentum",
+        ),
+        Setting(
+            name="xla_step",
+            summary="XLA compiles the whole step of each device into one program: the all-reduce and the update, too",
+            source="reports/probes/rungs/README.md",
+            requires="xla",
+            synchronized=False,
+            strategies=("single", "mirrored", "multi_worker_mirrored"),
         ),
         Setting(
             name="fused_batch_norm",
@@ -94,6 +111,7 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             one_step_per_call="",
             min_devices=2,
+            without={"xla_step": why_not_whole_by_xla},
             other_normalizations={"global": ""},
             options=(
                 Option(
@@ -121,6 +139,7 @@ FRAMEWORK = FrameworkSpec(
             processes="per_device",
             one_step_per_call="",
             min_devices=2,
+            without={"xla_step": why_not_whole_by_xla},
             other_normalizations={"global": ""},
             options=(
                 Option(

@@ -18,6 +18,17 @@ from tf_impl.program import mean_over_parts
 from tf_impl.several_steps import SeveralSteps
 
 
+def sum_over_replicas(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """In replica context: the sum of each gradient over the replicas, by one all-reduce of all of them as one vector.
+
+    They must have one format. Many small all-reduces would each wait for all replicas.
+    """
+    vector = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+    vector = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
+    parts = tf.split(vector, [gradient.shape.num_elements() for gradient in gradients])
+    return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+
+
 class ReplicatedProgram(SeveralSteps):
     """A program with one replica on each of `devices`. Build it in the strategy's scope."""
 

@@ -140,8 +140,8 @@ def _trial(
     request, workload, strategy = scope.request, combination.workload, combination.strategy
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
-    normalization, _ = skip_reasons.normalization(strategy, scope)
-    cell = SettingCell(optimizer=optimizer, precision=scope.precision_of(combination.track), options=options)
+    (normalization, _), precision = skip_reasons.normalization(strategy, scope), scope.precision_of(combination.track)
+    cell = SettingCell(platform=scope.platform, optimizer=optimizer, precision=precision, options=options)
     settings = _settings(combination, scope, cell, normalization)
     held_off = [name for name in combination.held_off if settings[name] and name not in request.settings]
     settings |= dict.fromkeys(held_off, False)
@@ -197,7 +197,6 @@ def _settings(
             setting,
             strategy=combination.strategy,
             workload=combination.workload,
-            platform=scope.platform,
             cell=cell,
             normalization=normalization,
         )

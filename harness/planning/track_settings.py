@@ -48,6 +48,8 @@ def resolve(
     resolved = {}
     for setting in framework.settings:
         reason = not_applicable(setting)
+        if setting.requires and not resolved[setting.requires]:
+            reason = reason or f"does nothing without {setting.requires}"
         if track == "tuned":
             on = strategy.tuned.get(setting.name, setting.tuned)
         else:
@@ -65,12 +67,11 @@ def not_applicable(
     *,
     strategy: StrategySpec,
     workload: Workload,
-    platform: Platform,
     cell: SettingCell,
     normalization: Normalization,
 ) -> str:
     """Why a setting must be off in a cell, or ""."""
-    if setting.needs_gpu and platform == "cpu":
+    if setting.needs_gpu and cell.platform == "cpu":
         return NEEDS_GPUS
     if setting.strategies and strategy.name not in setting.strategies:
         return f"is only for {', '.join(setting.strategies)}"

@@ -105,7 +105,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
     )
     if spec.track != "tuned":
         return known
-    cell = SettingCell(optimizer=spec.optimizer, precision=spec.precision, options=spec.options)
+    cell = SettingCell(platform=spec.platform, optimizer=spec.optimizer, precision=spec.precision, options=spec.options)
     return replace(
         known,
         settings=tuple(

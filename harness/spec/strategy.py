@@ -14,11 +14,12 @@ from harness.spec.tuning import TuningEffort
 
 @dataclass(frozen=True, kw_only=True)
 class SettingCell:
-    """What decides in a cell whether it can have a setting, besides its strategy and its platform.
+    """What decides in a cell whether it can have a setting, besides its strategy.
 
     `precision` is that of the timed run: the parity phase has the same settings.
     """
 
+    platform: Platform
     optimizer: OptimizerSpec
     precision: Precision
     options: Mapping[str, Any]
@@ -42,6 +43,7 @@ class Setting:
     not applicable:
 
     - on CPU devices, if it `needs_gpu`;
+    - where the setting that it `requires` is off;
     - where `obstacle` says why;
     - where BatchNorm communicates in the middle of a step, unless it supports `synchronized` BatchNorm;
     - in a strategy that is not listed in `strategies`, if any are listed.
@@ -57,6 +59,7 @@ class Setting:
     tuned: bool = True
     rung: str = ""
     needs_gpu: bool = False
+    requires: str = ""  # one that comes before it
     obstacle: Obstacle = ""
     synchronized: bool = True
     strategies: tuple[str, ...] = ()

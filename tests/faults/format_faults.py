@@ -440,10 +440,9 @@ def _all_reduced_in(name):
     import tensorflow as tf
 
     def change(original):
-        def all_reduce(self, operation, values, *arguments, **known):
+        def all_reduce(self, operation, value, *arguments, **known):
             fired()
-            narrow = [tf.cast(value, name) for value in values]
-            return [tf.cast(value, tf.float32) for value in original(self, operation, narrow, *arguments, **known)]
+            return tf.cast(original(self, operation, tf.cast(value, name), *arguments, **known), tf.float32)
 
         return all_reduce
 

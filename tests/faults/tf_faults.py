@@ -11,6 +11,9 @@ CELLS = {
     "tf single": Cell("single"),
     "tf single classifier": Cell("single", workload="classifier", size="base"),
     "tf single several": Cell("single", known=SEVERAL),
+    "tf single by XLA": Cell(
+        "single", known={"tracks": ("tuned",), "optimizer": "sgd:momentum=0.9,schedule=step,step_size=10,gamma=0.5"}
+    ),
     "tf mirrored": Cell("mirrored"),
     "tf mirrored uneven": Cell("mirrored", known=TRAINING),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
@@ -91,6 +94,23 @@ def schedule_stands_still_in_a_graph():
     replaced(optim, "scheduled_rate", change)
 
 
+@planted("tf single by XLA")
+def first_rate_compiled_in():
+    """The rate is a number when the step is traced, so XLA compiles that of the first update into it."""
+    import tensorflow as tf
+
+    from tf_impl import optim
+
+    def change(original):
+        def scheduled_rate(spec, step):
+            fired()
+            return original(spec, tf.zeros_like(step))
+
+        return scheduled_rate
+
+    replaced(optim, "scheduled_rate", change)
+
+
 @planted("tf mirrored")
 def replicas_summed():
     """Gradients are summed over the replicas, although each replica's loss is the mean of its own share."""
@@ -121,6 +141,25 @@ def mean_taken_twice():
             return self.MEAN
 
     replaced(tf.distribute, "ReduceOp", lambda _: Reduce())
+
+
+@planted("tf mirrored")
+def vector_cut_a_number_too_late():
+    """All gradients are summed as one vector, which is cut into gradients one number too late."""
+    import tensorflow as tf
+
+    from tf_impl.strategies import mirrored
+
+    def change(original):
+        def sum_over_replicas(gradients):
+            fired()
+            parts = [tf.reshape(part, [-1]) for part in original(gradients)]
+            late = tf.split(tf.roll(tf.concat(parts, 0), -1, 0), [part.shape.num_elements() for part in parts])
+            return [tf.reshape(part, gradient.shape) for part, gradient in zip(late, gradients, strict=True)]
+
+        return sum_over_replicas
+
+    replaced(mirrored, "sum_over_replicas", change)
 
 
 @planted("tf mirrored")

@@ -15,6 +15,12 @@ BatchNorm normalizes over each device's share. `--batch-norm global` uses Keras'
 and sums of squares in every forward pass, and their gradients in every backward pass. The running statistics are
 averaged over the replicas before an evaluation and before they are saved.
 
+By default the all-reduce and the update are operations of the graph, which the host launches one by one. With the
+setting `xla_step`, which the tuned track turns on where all devices are GPUs, each replica's step is one program of
+XLA, from its loss to its update, with the all-reduce inside. A call of it costs the host more, so it shows its worth
+with several steps in a call. A hand-written loop of ResNet-50 on two H200s (224 x 224, bf16, 256 images a GPU; one run
+each) reached 80% of twice the speed of one GPU without it, 83% with it, and 98% with four such steps in each call.
+
 The update consists of plain assignments in replica context. A Keras optimizer would all-reduce by itself, and its
 update rules differ from torch.optim's (optim.py).
 """
@@ -28,8 +34,8 @@ import tensorflow as tf
 from harness.contract import Job
 from tf_impl import models, placement, runtime
 from tf_impl.program import LossAndGradients, mean_over_parts
-from tf_impl.replicas import ReplicatedProgram
-from tf_impl.tuning import xla_if_set
+from tf_impl.replicas import ReplicatedProgram, sum_over_replicas
+from tf_impl.tuning import xla_if_set, xla_step_if_set
 
 CROSS_DEVICE = {
     "auto": lambda: None,
@@ -62,11 +68,10 @@ class Mirrored(ReplicatedProgram):
         # The losses stay on their devices: reducing them here would wait for the host at every step.
         return self.strategy.run(self.replica_step, args=(parts,))
 
+    @xla_step_if_set
     def replica_step(self, parts: placement.Parts) -> tf.Tensor:
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
-        replica = tf.distribute.get_replica_context()
-        gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self.optimizer.apply(gradients)
+        self.optimizer.apply(sum_over_replicas(gradients))
         return loss
 
     @xla_if_set

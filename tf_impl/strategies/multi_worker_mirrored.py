@@ -4,7 +4,7 @@ Each process holds one mirror of every parameter and of the optimizer state, and
 computes the gradient of its share of the mean loss, an all-reduce sums the gradients over the processes, and every
 process makes the same update. All processes wait for each other in the all-reduce, which is a collective operation
 between their TensorFlow servers. The option `communication` chooses it: "ring" runs over gRPC, "nccl" between the GPUs,
-and "auto" is TensorFlow's choice. BatchNorm works as in mirrored.py.
+and "auto" is TensorFlow's choice. BatchNorm and the setting `xla_step` work as in mirrored.py.
 
 Each process must tell TensorFlow who all the processes are before it does anything else. Usually the variable TF_CONFIG
 does this; here cluster.py hands over the same content as a resolver:
@@ -20,8 +20,8 @@ import tensorflow as tf
 from harness.contract import Job
 from tf_impl import cluster, models, placement
 from tf_impl.program import LossAndGradients, mean_over_parts
-from tf_impl.replicas import ReplicatedProgram
-from tf_impl.tuning import xla_if_set
+from tf_impl.replicas import ReplicatedProgram, sum_over_replicas
+from tf_impl.tuning import xla_if_set, xla_step_if_set
 
 COMMUNICATION = {
     "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
@@ -53,11 +53,10 @@ class MultiWorkerMirrored(ReplicatedProgram):
         # On this process's one replica. The other processes run the same step and meet it in the all-reduce.
         return self.strategy.run(self.replica_step, args=(parts,))
 
+    @xla_step_if_set
     def replica_step(self, parts: placement.Parts) -> tf.Tensor:
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
-        replica = tf.distribute.get_replica_context()
-        gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self.optimizer.apply(gradients)
+        self.optimizer.apply(sum_over_replicas(gradients))
         return loss
 
     @xla_if_set

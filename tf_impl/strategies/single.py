@@ -1,8 +1,9 @@
 """One device: the whole training step is one tf.function. Every speed-up is measured against it.
 
 Parameters, gradients, optimizer state and the whole batch live on one device, and nothing crosses to another. The first
-call of the step traces this Python code into a graph; later calls run the graph. With the setting `xla`, which the
-tuned track turns on, XLA compiles the loss and the gradients; the update stays outside XLA, in the graph.
+call of the step traces this Python code into a graph; later calls run the graph. With the setting `xla`, XLA compiles
+the loss and the gradients, and the update stays in the graph. With `xla_step`, XLA compiles the update, too. The tuned
+track turns on both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.contract import Job
 from tf_impl import models, placement, runtime
 from tf_impl.program import LossAndGradients, mean_over_parts
 from tf_impl.several_steps import SeveralSteps
-from tf_impl.tuning import xla_if_set
+from tf_impl.tuning import xla_if_set, xla_step_if_set
 
 
 class SingleDevice(SeveralSteps):
@@ -28,6 +29,10 @@ class SingleDevice(SeveralSteps):
 
     @tf.function
     def train_step(self, parts: placement.Parts) -> tf.Tensor:
+        return self.device_step(parts)
+
+    @xla_step_if_set
+    def device_step(self, parts: placement.Parts) -> tf.Tensor:
         # With accumulation the batch comes in several parts, and the gradient is the mean of theirs.
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
         self.optimizer.apply(gradients)
