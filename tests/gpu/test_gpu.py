@@ -162,6 +162,23 @@ def test_trainings_with_several_steps_in_a_call_are_the_same(tmp_path):
         assert found[name, "2"] == pytest.approx(found[name, "1"], rel=1e-4), name
 
 
+def test_one_program_over_all_gpus(tmp_path):
+    """A pipeline's step over both GPUs as one CUDA graph, and each replica's step as one program of XLA; with several
+    steps in a call, too."""
+    names = ("pipeline", "multi_worker_mirrored", "mirrored")
+    arguments = ("--framework", "torch,tf", "--strategy", ",".join(names), "--track", "tuned", "--preset", "smoke")
+    for count in ("1", "3"):
+        results = run(tmp_path / count, *arguments, "--precision", "tf32", "--steps-per-call", count)
+        assert {result.spec.strategy for result in results} == set(names)
+        for result in results:
+            assert result.status == "ok", f"{result.spec.cell}: {result.reason}"
+            captured = result.spec.framework == "torch"
+            assert result.spec.settings["cuda_graphs" if captured else "xla_step"], result.spec.cell
+            found = result.ranks[0].execution
+            assert found is not None
+            assert count in found.graphs if captured else "replica_step" in found.compiled, found
+
+
 def test_all_others_in_fp32(tmp_path):
     names = {s.name for name in registry.FRAMEWORKS for s in registry.framework(name).strategies} - set(TUNED)
     results = run(tmp_path / "others", "--strategy", ",".join(sorted(names)), "--preset", "smoke")
