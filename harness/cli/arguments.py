@@ -167,6 +167,11 @@ def given(arguments: LaunchArguments | TrainArguments) -> list[str]:
     return found
 
 
+def typed(flags: Mapping[str, object]) -> list[str]:
+    """The flags that were given, with their values, as they would be typed. None: not given."""
+    return [word for name, value in flags.items() if value is not None for word in (f"--{name}", str(value))]
+
+
 def _as_text(value: Any) -> str:
     """A value as it would be typed."""
     if isinstance(value, Mapping):

@@ -27,6 +27,7 @@ from harness.cli.arguments import (
     TrainArguments,
     given,
     request_of,
+    typed,
 )
 from harness.cli.sessions import resume_and_show, show_start, start_and_show
 from harness.machine.devices import machine
@@ -65,7 +66,8 @@ def run(
     plan = make_plan(request_of(arguments), machine())
     command = ["run", *given(arguments)]
     if dry_run:
-        return show_start(plan, command)
+        others = {"out": out, "data": data, "device-guard": device_guard, "telemetry": telemetry}
+        return show_start(plan, [*command, *typed({"budget-minutes": budget_minutes} | others)])
     return start_and_show(
         plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard, telemetry=telemetry
     )
