@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 from harness.launch.launchers import Agents, Starter
 from harness.spec.errors import MachineUnfit
 
+KNOCK_SECONDS = 5.0
 READY_SECONDS = 60.0
 STOP_SECONDS = 2.0
 
@@ -41,8 +43,9 @@ class Ray:
         except ImportError as error:
             raise MachineUnfit("--launcher ray: Ray is not installed here: pip install ray") from error
         try:
-            self._ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            _knock(address := os.environ.get("RAY_ADDRESS", "auto"))
+            self._ray.init(address=address, log_to_driver=False)
+        except (OSError, RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise MachineUnfit(f"--launcher ray: no cluster: {reason}; set RAY_ADDRESS=HOST:PORT") from error
         self._reserve([_bundle(host, self._ray.nodes()) for host in agents.hosts])
@@ -85,6 +88,16 @@ class Ray:
         except self._ray.exceptions.GetTimeoutError as error:
             wanted = "a core and all GPUs of each node"
             raise MachineUnfit(f"--launcher ray: {wanted} are not free within {READY_SECONDS:g} s") from error
+
+
+def _knock(address: str) -> None:
+    """Raises OSError if nobody listens at "HOST:PORT": Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        try:
+            socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
+        except OSError as error:
+            raise ConnectionError(f"{address}: {error.strerror or error}") from error
 
 
 def _bundle(host: str, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
