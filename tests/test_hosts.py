@@ -19,7 +19,7 @@ from conftest import FAKES, ROOT, harness, make_machine, make_spec
 from refusals import names, refused, refused_command
 from test_launch import wait_for
 
-from harness.launch import wire
+from harness.launch import links, wire
 from harness.launch.wire import Lost, Refused, Wire, prove
 from harness.machine.devices import cores
 from harness.planning.matrix import make_plan
@@ -30,6 +30,7 @@ from harness.spec import Cause, TrialResult
 pytestmark = pytest.mark.slow
 
 HOSTS = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
+AGENT = "harness.launch.host_agent"
 COMMAND = re.compile(r"^on (\S+), run: (.*)$", re.MULTILINE)
 SECONDS = 60  # that long a process may take to end or begin, however busy the machine is
 
@@ -63,12 +64,13 @@ class TwoHosts:
         with log.open("w") as errors:
             return subprocess.Popen(command, cwd=folder, env=environment, stdout=errors, stderr=errors)
 
-    def join(self, host: str, **changed: str) -> subprocess.Popen:
-        """Start the agent of a host by the printed command, with other variables where they are given."""
+    def join(self, host: str, *program: str, **changed: str) -> subprocess.Popen:
+        """Start the agent of a host by the printed command, with another program or variables if they are given."""
         words = shlex.split(self.commands[host])
         (token,) = [word for word in words if word.startswith("LIKEFORLIKE_")]
         name, _, value = token.partition("=")
-        command = [sys.executable, *words[words.index("-m") :], "--address", HOSTS[host]]
+        flags = [*words[words.index(AGENT) + 1 :], "--address", HOSTS[host]]
+        command = [sys.executable, *(program or ("-m", AGENT)), *flags]
         variables = {name: value} | changed
         self.agents[host] = self.start(host, command, log=self.place / f"agent-{host}", **variables)
         return self.agents[host]
@@ -138,6 +140,11 @@ def test_two_hosts_give_the_losses_of_one_and_rows_name_them(tmp_path, two_hosts
     logs = {path.name for path in (hosts.out / "logs").glob("*replicated*/*")}
     assert logs >= {"rank0.log", "rank3.log", "supervisor-n1.log", "supervisor-n2.log"}
     assert {agent.returncode for agent in hosts.agents.values()} == {0}
+    (link,) = rows["replicated"].run.links
+    assert (link.source, link.target) == ("n1", "n2")
+    assert 0 < link.round_trip_seconds < SECONDS and link.bytes_per_second > 0
+    assert not alone["replicated"].run.links
+    assert str(link) in (hosts.out / "report.md").read_text("utf-8")
     assert not hosts.left()
 
 
@@ -177,6 +184,54 @@ def test_a_rank_that_fails_on_one_host_ends_the_launch_on_both_and_the_run_goes_
     assert rows["crash_rank1"].cause == Cause(kind="exception", data={"rank": 1, "type": "ValueError"})
     assert rows["kill_rank1"].cause == Cause(kind="killed", data={"rank": 1, "signal": "SIGKILL"})
     names(rows["crash_rank1"].reason, "n2", "rank 1")
+
+
+TAKEN = "import {agent} as agent; agent.free_ports = lambda address, count: [{port}] * count; agent.main()"
+
+
+def test_a_port_that_somebody_takes_before_the_ranks_is_a_row_with_the_reason(two_hosts):
+    hosts = two_hosts("--framework", "fake", "--strategy", "replicated", "--devices", "2")
+    with socket.create_server((HOSTS["n1"], 0)) as other:
+        hosts.join("n1", "-c", TAKEN.format(agent=AGENT, port=other.getsockname()[1]))
+        hosts.join("n2")
+        assert hosts.end() == 1
+    row = hosts.rows()["replicated"]
+    assert row.status == "crashed"
+    names(row.reason, "n1", "OSError")
+
+
+def test_hosts_that_do_not_reach_each_other_are_refused_before_anything_is_measured(two_hosts):
+    hosts = two_hosts("--framework", "fake", "--strategy", "replicated", "--devices", "2")
+    hosts.join("n1", "-c", UNREACHED.format(agent=AGENT))
+    hosts.join("n2")
+    assert hosts.end() == 3
+    names(hosts.errors.read_text().strip().splitlines()[-1], "n1", "n2", "127.0.0.3", "--address")
+    assert not hosts.out.exists()
+
+
+UNREACHED = """
+import {agent} as agent
+agent.links.measured = lambda address, port: agent.socket.create_connection((address, 1))
+agent.main()
+"""
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20 + 1, 3 * 2**20])
+def test_a_message_of_any_length_is_answered_once_it_is_there(size):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=links.answer, args=(server.dup(),))
+        thread.start()
+        with socket.create_connection(server.getsockname()) as connection:
+            assert links._seconds(connection, size) > 0
+            assert links._seconds(connection, 0) > 0
+    thread.join()
+
+
+def test_a_slow_link_is_measured_by_one_short_message(monkeypatch):
+    """Two kinds of seconds are known: of an empty message, and of the bytes of a longer one."""
+    monkeypatch.setattr(links, "_seconds", lambda connection, size: 0.01 + size / 2**20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert links.measured(*server.getsockname()) == (0.01, pytest.approx(2**20))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -395,11 +450,12 @@ def test_a_head_that_cannot_listen_is_refused(tmp_path):
 
 def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
     known = ("run", "--platform", "cpu", "--launcher", "slurm", "--hosts", "n1,n2", "--workload", "toy")
+    known += ("--out", str(tmp_path / "my run"), "--budget-minutes", "5", "--telemetry", "off")
     done = harness(*known, "--dry-run")
     lines = done.stdout.strip().splitlines()
     assert lines[0] == "#!/bin/bash" and {"#SBATCH --nodes=2", "#SBATCH --nodelist=n1,n2"} <= set(lines)
     assert shlex.split(lines[-1])[:4] == ["python", "-m", "harness", "run"]
-    assert {"slurm", "n1,n2", "toy"} <= set(shlex.split(lines[-1]))
+    assert {"slurm", "n1,n2", "toy", str(tmp_path / "my run"), "--budget-minutes"} <= set(shlex.split(lines[-1]))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from harness.spec import (
     GpuTelemetry,
     Hardware,
     HostLoad,
+    Link,
     LinkRate,
     NumberFormats,
     OptimizerSpec,
@@ -572,8 +573,8 @@ def test_the_schema_changes_with_its_version_alone():
     older_records.py the rows of before, and write the new schema down."""
     kinds = [TrialResult, TrialSpec, OptimizerSpec, TrainingSpec, Conditions, Hardware, Gpu, RunFacts, RankResult]
     kinds += [Timing, Bounds, LinkRate, NumberFormats, Training, Epoch, Span, DeviceShare, Parity, Check, Cause]
-    kinds += [Described, DescribedSetting, TuningEffort, Disturbance, Execution, Telemetry, GpuTelemetry, GpuErrors]
-    kinds += [HostLoad]
+    kinds += [Described, DescribedSetting, TuningEffort, Disturbance, Execution, Link, Telemetry, GpuTelemetry]
+    kinds += [GpuErrors, HostLoad]
     text = ""
     for kind in kinds:
         text += f"{kind.__name__}\n" + "".join(f"  {name}: {type_}\n" for name, type_ in sorted(schema(kind).items()))

@@ -17,7 +17,7 @@ from harness.launch.wire import Lost, Refused, Wire
 from harness.launch.worker_code import code_digest
 from harness.machine import machine_record
 from harness.machine.devices import machine
-from harness.spec import Hardware, codec
+from harness.spec import Hardware, Link, codec
 from harness.spec.errors import MachineUnfit, UsageError
 
 POLL_SECONDS = 0.2
@@ -89,6 +89,15 @@ def gather(
             host.leave()
         raise
     return [found[name] for name in sought.names]
+
+
+def links_between(hosts: Sequence[Host]) -> tuple[Link, ...]:
+    """How fast each host reaches the next one, and the last the first. Raises MachineUnfit if one does not."""
+    pairs = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True))[: len(hosts) if len(hosts) > 2 else len(hosts) - 1]
+    try:
+        return tuple(one.link_to(other) for one, other in pairs)
+    except Lost as error:
+        raise MachineUnfit(_gone(hosts) or f"the ways between the hosts could not be measured: {error}") from error
 
 
 def _gone(hosts: Iterable[Host]) -> str:

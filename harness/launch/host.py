@@ -14,11 +14,14 @@ from pathlib import Path
 from harness.launch import wire
 from harness.launch.assignment import Assignment, HostFacts, digest
 from harness.launch.launcher import Outcome
-from harness.launch.wire import Lost, Refused, Wire
+from harness.launch.wire import Frame, Lost, Refused, Wire
 from harness.messages import Answer, Progress
-from harness.spec import codec
+from harness.spec import Link, codec
+from harness.spec.errors import MachineUnfit
 
 CLOCK_READINGS = 10
+LINK_SECONDS = 30.0
+"""For a host to measure the way to another. A link that takes longer is of no use."""
 
 
 @dataclass(kw_only=True)
@@ -46,7 +49,7 @@ class Host:
     def __init__(self, connection: Wire, facts: HostFacts, clock: Clock) -> None:
         self.facts, self.clock, self.lost, self.lost_at = facts, clock, "", math.inf
         self._wire, self._parts, self._sent = connection, {}, set()
-        self._ports: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()
         for work in (self._listen, self._beat):
             threading.Thread(target=work, daemon=True).start()
@@ -66,12 +69,29 @@ class Host:
 
     def free_ports(self, count: int) -> list[int]:
         """Ports of the host that nobody uses. Raises Lost."""
+        return list(self._ask("ports", wire.SILENT_SECONDS, count=count).says["ports"])
+
+    def link_to(self, other: Host) -> Link:
+        """How fast this host reaches another. Raises Lost; MachineUnfit if it does not reach it."""
+        port = other._ask("listen", wire.SILENT_SECONDS).says["port"]
+        address = other.facts.address
+        found = self._ask("link", LINK_SECONDS, address=address, port=port).says
+        if "error" in found:
+            raise MachineUnfit(
+                f"host {self.name} cannot reach host {other.name} at {address}, port {port}: {found['error']}; open "
+                f"all ports between the hosts, or start the agent of {other.name} with --address"
+            )
+        names = {"source": self.name, "target": other.name}
+        return Link(**names, round_trip_seconds=found["round_trip"], bytes_per_second=found["rate"])
+
+    def _ask(self, kind: str, seconds: float, **says: str | int) -> Frame:
+        """What the agent answers within so many seconds. Raises Lost."""
         with self._asking:
-            self._send("ports", count=count)
+            self._send(kind, b"", **says)
             try:
-                return self._ports.get(timeout=wire.SILENT_SECONDS)
+                return self._answers.get(timeout=seconds)
             except queue.Empty:
-                raise Lost(self.lost or "it did not say which ports are free") from None
+                raise Lost(self.lost or f"it did not answer {kind!r} within {seconds:g} s") from None
 
     def start(self, given: Assignment, files: Mapping[str, Path]) -> None:
         """Start the host's part of a launch. `files`: by digest; each is sent once in a session. Raises Lost."""
@@ -115,8 +135,8 @@ class Host:
         try:
             while True:
                 frame = self._wire.receive()
-                if frame.kind == "ports":
-                    self._ports.put(list(frame.says["ports"]))
+                if frame.kind in ("ports", "listen", "link"):
+                    self._answers.put(frame)
                     continue
                 part = self.part(frame.says["number"])
                 if frame.kind == "progress":

@@ -18,11 +18,12 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import harness
 from harness import whole_files
-from harness.launch import logs, wire
+from harness.launch import links, logs, wire
 from harness.launch.assignment import OUTPUT, Assignment, HostFacts, digest, launch_of
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.local import LocalLauncher, LocalRun
@@ -89,10 +90,20 @@ class Agent:
             whole_files.write(self._file(digest(frame.content)), frame.content)
         elif frame.kind == "ports":
             self._wire.send("ports", ports=free_ports(self._address, int(frame.says["count"])))
+        elif frame.kind == "listen":
+            self._listen()
+        elif frame.kind == "link":
+            self._wire.send("link", b"", **_link(str(frame.says["address"]), int(frame.says["port"])))
         elif frame.kind == "start":
             self._start(codec.decode(Assignment, frame.says["assignment"]))
         elif frame.kind == "stop" and frame.says["number"] in self._running:
             self._running[frame.says["number"]][1].stop()
+
+    def _listen(self) -> None:
+        """Let another host measure the way to this one."""
+        server = socket.create_server((self._address, 0))
+        self._wire.send("listen", port=server.getsockname()[1])
+        threading.Thread(target=_quietly, args=(links.answer, server), daemon=True).start()
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.npz"
@@ -135,6 +146,20 @@ class Agent:
         if self._told != (number, progress):
             self._told = (number, progress)
             self._wire.send("progress", number=number, progress=progress)
+
+
+def _quietly(work: Callable[..., None], *given: object) -> None:
+    with contextlib.suppress(OSError):  # the other side sees it, too
+        work(*given)
+
+
+def _link(address: str, port: int) -> dict[str, float | str]:
+    """How fast another host is reached, or why it is not."""
+    try:
+        round_trip, rate = links.measured(address, port)
+    except OSError as error:
+        return {"error": error.strerror or str(error)}
+    return {"round_trip": round_trip, "rate": rate}
 
 
 def free_ports(address: str, count: int) -> list[int]:

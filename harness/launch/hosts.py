@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.launch import place, supervisor
 from harness.launch.assignment import SENT, assignment
+from harness.launch.gathering import links_between
 from harness.launch.host import Host, Part, named
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.wire import Lost
@@ -35,6 +36,8 @@ class HostsLauncher:
     """Launches on these hosts. Cells on one host run on the first."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
+        """Measures how fast the hosts reach each other. Raises MachineUnfit if they do not."""
+        self.links = links_between(hosts)
         self._hosts, self._numbers, self._digests = tuple(hosts), itertools.count(), {}
 
     def start(self, launch: Launch) -> HostsRun:
@@ -48,11 +51,6 @@ class HostsLauncher:
         with contextlib.suppress(Lost):  # `run` sees which host it is
             self._start_parts(run, launch, hosts)
         return run
-
-    def close(self) -> None:
-        """Let all agents go."""
-        for host in self._hosts:
-            host.leave()
 
     def _start_parts(self, run: HostsRun, launch: Launch, hosts: Sequence[Host]) -> None:
         given = {name: path for name in SENT if (path := getattr(launch, name)) is not None}

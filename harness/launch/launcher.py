@@ -14,7 +14,7 @@ from typing import Protocol
 
 from harness.launch.place import HERE, Place
 from harness.messages import Answer, Phase, Progress
-from harness.spec import Cause, Disturbance, Precision, Status, Telemetry, TrialSpec
+from harness.spec import Cause, Disturbance, Link, Precision, Status, Telemetry, TrialSpec
 from harness.spec.text import encodable
 
 POLL_SECONDS = 0.1
@@ -82,6 +82,11 @@ class Running(Protocol):
 
 class Launcher(Protocol):
     """A place where phases can run."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """How fast its hosts reach each other; () on one host."""
+        ...
 
     def start(self, launch: Launch) -> Running:
         """Start a phase. Returns at once."""

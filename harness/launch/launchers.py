@@ -119,7 +119,11 @@ def opened(
         held.callback(adapter.stop)
         adapter.start(agents, say)
         come = partial(gathering.gather, seconds=CONNECT_SECONDS, say=say, problem=adapter.problem)
-        launcher = HostsLauncher(come(server, token, sought))
-        held.callback(launcher.close)
+        hosts = come(server, token, sought)
+        for host in hosts:
+            held.callback(host.leave)
+        launcher = HostsLauncher(hosts)
+        for link in launcher.links:
+            say(str(link))
         server.close()
         yield launcher

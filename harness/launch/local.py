@@ -22,7 +22,7 @@ from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
 from harness.messages import ORDER, TIMED, Answer, Order, Progress, answer_file, draft_file, progress_file
-from harness.spec import Cause, FrameworkSpec, codec, registry
+from harness.spec import Cause, FrameworkSpec, Link, codec, registry
 from harness.spec.processes import signal_name
 
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
@@ -30,6 +30,8 @@ KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
 
 class LocalLauncher:
     """Launches on the devices of this machine."""
+
+    links: tuple[Link, ...] = ()  # there are no other hosts
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -30,12 +30,21 @@ def machine(results: Sequence[TrialResult]) -> Table:
         "memory": f"{known.memory_bytes / 2**30:.0f} GiB",
         "system": ", ".join(dict.fromkeys(result.conditions.hardware.system for result in results)),
         "measured": _sessions(results),
+        **_hosts(results),
         "suite": ", ".join(filter(None, [f"likeforlike {run.version}", commits])),
     }
     return Table(
         (Column(name="property", kind=Kind.TEXT), Column(name="value", kind=Kind.TEXT)),
         tuple(rows.items()),
     )
+
+
+def _hosts(results: Sequence[TrialResult]) -> dict[str, str]:
+    """The hosts of a run over several, and how fast they reached each other in each session."""
+    names = dict.fromkeys(rank.host for result in results for rank in result.ranks if rank.host)
+    links = dict.fromkeys(str(link) for result in results for link in result.run.links)
+    found = {"hosts": ", ".join(names), "between hosts (round trip, one TCP connection)": "; ".join(links)}
+    return {name: value for name, value in found.items() if value}
 
 
 def _gpu(gpu: Gpu) -> str:

@@ -21,6 +21,7 @@ from harness.spec import (
     Described,
     DescribedSetting,
     Hardware,
+    Link,
     RunFacts,
     SettingCell,
     TrialSpec,
@@ -120,7 +121,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
     )
 
 
-def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
+def run_facts(intent: store.Intent, device_guard: str, links: tuple[Link, ...]) -> RunFacts:
     """What each row says of the run and of this session."""
     facts = RunFacts(
         command=intent.command,
@@ -134,5 +135,6 @@ def run_facts(intent: store.Intent, device_guard: str) -> RunFacts:
         version=harness.__version__,
         commit=machine_record.commit(),
         variables=shlex.join(f"{name}={value}" for name, value in worker_variables.inherited().items()),
+        links=links,
     )
     return encodable(facts)

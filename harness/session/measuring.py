@@ -67,7 +67,7 @@ class Session:
         self.rows = Rows(
             folder,
             hardware=self.hardware,
-            about=run_facts(intent, guard.mode),
+            about=run_facts(intent, guard.mode, launcher.links),
             data_given=bool(intent.data),
             finished=finished,
             aside=aside or holds.SetAside(),

@@ -33,6 +33,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
+from harness.spec.link import Link
 from harness.spec.measured import Bounds, DeviceShare, Epoch, Execution, LinkRate, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
 from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, SPLIT_SIZE, CellShape, Option, ParityPhase
@@ -88,6 +89,7 @@ __all__ = [
     "HostLoad",
     "Input",
     "LastBatch",
+    "Link",
     "LinkRate",
     "Normalization",
     "NumberFormats",

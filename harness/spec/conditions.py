@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.spec.disturbances import Disturbance
 from harness.spec.hardware import Hardware
+from harness.spec.link import Link
 from harness.spec.tuning import TuningEffort
 
 
@@ -78,3 +79,4 @@ class RunFacts:
     version: str = ""  # of the suite
     commit: str = ""
     variables: str = ""  # the user's own that reach workers and can change a result, as in a shell
+    links: tuple[Link, ...] = ()  # between the hosts of the session; (): it had one
