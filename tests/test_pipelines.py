@@ -86,6 +86,17 @@ def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, fork
 
 @pytest.mark.slow
 @pytest.mark.frameworks
+def test_a_stage_without_parameters_takes_its_samples(tmp_path, forked):
+    """Of three stages of the classifier, the middle one is a ReLU."""
+    done = harness(
+        "run", "--strategy", "pipeline_schedules", "--workload", "classifier", "--devices", "3", "--platform", "cpu",
+        "--out", str(tmp_path / "run"), *interpreters(forked, "torch"), fakes=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
+
+
+@pytest.mark.frameworks
 def test_blocks_are_those_that_the_planner_knows():
     code = """
 import torch, torch_impl.models

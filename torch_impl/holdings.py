@@ -105,7 +105,10 @@ def watchable(program: Any) -> dict[str, nn.Module]:
     blocks = blocks_of(program)
     if isinstance(program, StagedProgram):
         return blocks  # a stage may begin with a block that has no parameters
-    return {name: block for name, block in blocks.items() if _is_here(block)}
+    own = {name: block for name, block in blocks.items() if _is_here(block)}
+    if isinstance(program, PipelineSchedules) and not own:  # none of its blocks has parameters
+        return {f"stage {index}": stage for index, stage in program.stages.items()}
+    return own
 
 
 def _is_unit(module: nn.Module) -> bool:
