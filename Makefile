@@ -6,9 +6,14 @@
 # make run     the main job: python -m harness run --framework all
 # make test-quick  the tests that need no framework and start no run: under a minute on two cores
 # make test      what most changes need, every strategy of every framework included, on CPU devices: under eight minutes
-# make test-all  all tests on CPU devices, as CI runs them; adds planted faults, kills, several hosts and all that is
-#              slow: some 25 minutes
+# make test-cpu  all tests on CPU devices of one host, as CI runs them; adds planted faults, kills and all that is slow:
+#              some 25 minutes
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
+# make test-hosts  runs over two hosts that are network namespaces, by hand, Slurm and Ray, and ends them in many ways:
+#              about twenty minutes, as root; where Slurm is missing (apt-get install slurm-wlm munge) its tests are
+#              skipped. Ray comes into an environment of its own, .venv-ray; RAY_PYTHON=PATH takes another that has it
+#              and all frameworks, RAY_PYTHON= skips its tests
+# make test-all  test-cpu, test-hosts, and where there are GPUs test-gpu
 # make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
 #              make net NET=NAME for one guarantee
 # make kills  1,000 kills at random moments of runs and resumes of the fake framework: an hour or two; KILLS=100 for
@@ -65,7 +70,7 @@ define make-environment
 	@touch $(1)/.made-from-$(2)
 endef
 
-.PHONY: setup locks run test-quick test test-all test-gpu net kills check approve clean
+.PHONY: setup locks run test-quick test test-cpu test-hosts test-gpu test-all net kills check approve clean
 setup: $(STAMP) $(if $(GPU),$(TF_STAMP))
 
 $(STAMP): pyproject.toml $(filter locks/$(FROM).txt,$(LOCKS))
@@ -91,11 +96,25 @@ test-quick: setup
 test: setup
 	$(PYTEST) -m 'not (gpu or hosts or faults or kills or slow)'
 
-test-all: setup
+test-cpu: setup
 	$(PYTEST) -m 'not (gpu or hosts)'
 
 test-gpu: setup
 	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -m gpu tests/gpu
+
+RAY_PYTHON ?= .venv-ray/bin/python
+test-hosts: setup $(filter .venv-ray/%,$(RAY_PYTHON))
+	RAY_PYTHON=$(if $(RAY_PYTHON),$(abspath $(RAY_PYTHON))) $(BIN)/python -m pytest -s -m hosts tests/hosts
+
+# Ray beside the frameworks, which come from .venv
+.venv-ray/bin/python: $(STAMP)
+	$(BIN)/python -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check ray==2.60.0
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$(.venv-ray/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/frameworks.pth
+	@touch $@
+
+test-all: test-cpu test-hosts $(if $(GPU),test-gpu)
 
 net: setup
 	$(BIN)/python tests/net/break_each.py $(NET)
@@ -113,5 +132,5 @@ approve: setup
 	@git status --short reports docs/strategies.md docs/columns.md tests/approved
 
 clean:
-	rm -rf .venv .venv-tf .venv-locks .pytest_cache .ruff_cache *.egg-info build dist
+	rm -rf .venv .venv-tf .venv-ray .venv-locks .pytest_cache .ruff_cache *.egg-info build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

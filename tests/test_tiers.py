@@ -28,11 +28,11 @@ def marks(module: ModuleType, test: FunctionType) -> set[str]:
 
 
 def test_each_tier_has_the_tests_of_the_one_below_and_ci_runs_the_last():
-    quick, usual, every = map(left_out, ("test-quick", "test", "test-all"))
+    quick, usual, every = map(left_out, ("test-quick", "test", "test-cpu"))
     assert quick > usual > every == {"gpu", "hosts"}
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     assert quick == {line.partition(":")[0] for line in options["markers"]}
-    assert (ROOT / ".ci" / "run").read_text("utf-8").splitlines()[-1] == "make test-all"
+    assert (ROOT / ".ci" / "run").read_text("utf-8").splitlines()[-1] == "make test-cpu"
 
 
 @pytest.mark.parametrize(
