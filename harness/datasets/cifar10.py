@@ -25,6 +25,8 @@ from harness.spec.arrays import Arrays
 Split = Literal["train", "test"]
 Form = Literal["binary", "png"]
 
+SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html (its binary version)"
+
 BATCHES: dict[Split, dict[str, str]] = {
     "train": {
         "data_batch_1": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -47,13 +49,16 @@ def load(folder: Path, split: Split) -> Arrays:
     """x (50000 or 10000, 32, 32, 3) uint8, y int64. Raises DataError for a folder that does not hold all of them."""
     form = form_of(folder)
     if form is None:
-        raise DataError(f"--data {folder}: does not hold CIFAR-10, neither data_batch_1.bin nor data_batch_1.png")
+        raise DataError(
+            f"--data {folder}: does not hold CIFAR-10, neither data_batch_1.bin nor data_batch_1.png; it is at {SOURCE}"
+        )
     batches = [records(folder, split, name, form) for name in BATCHES[split]]
     for name, batch in zip(BATCHES[split], batches, strict=True):
         digest = hashlib.md5(batch.tobytes(), usedforsecurity=False).hexdigest()
         if digest != BATCHES[split][name]:
             raise DataError(
-                f"--data {folder}: {name} has MD5 {digest}, expected {BATCHES[split][name]}; download it again"
+                f"--data {folder}: {name} has MD5 {digest}, expected {BATCHES[split][name]}; download it again from "
+                f"{SOURCE}"
             )
     table = np.concatenate(batches)
     images = table[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
@@ -89,7 +94,7 @@ def _from_png(folder: Path, split: Split, name: str) -> np.ndarray:
             pixels = np.asarray(picture.convert("RGB")) if size == (SIDE * SIDE, IMAGES) else None
     except FileNotFoundError as error:
         raise DataError(
-            f"--data {folder}: the file {path.name} is missing; CIFAR-10 is incomplete without it"
+            f"--data {folder}: the file {path.name} is missing; CIFAR-10 is incomplete without it; it is at {SOURCE}"
         ) from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"--data {folder}: {path.name} cannot be read as a PNG: {error}") from error

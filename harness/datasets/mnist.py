@@ -14,6 +14,8 @@ import numpy as np
 from harness.datasets import DataError
 from harness.spec.arrays import Arrays
 
+SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # the mirror that torchvision downloads from
+
 # MD5 sums and shapes of the uncompressed files of the MNIST database (LeCun, Cortes, Burges): images, then labels.
 IDX_FILES = {
     "train": {
@@ -61,27 +63,33 @@ def from_idx(folder: Path, split: Literal["train", "test"]) -> Arrays:
 def _read_idx(folder: Path, name: str, md5: str, shape: tuple[int, ...]) -> np.ndarray:
     plain, zipped = folder / name, folder / f"{name}.gz"
     if not plain.is_file() and not zipped.is_file():
-        raise DataError(f"--data {folder}: has no file {name} or {name}.gz; it must hold MNIST's four IDX files")
+        raise DataError(
+            f"--data {folder}: has no file {name} or {name}.gz; it must hold MNIST's four IDX files, from {SOURCE}"
+        )
     header = 4 + 4 * len(shape)
     right = header + int(np.prod(shape))
     try:
         with plain.open("rb") if plain.is_file() else gzip.open(zipped) as file:
             content = file.read(right + 1)  # no more: a small file may inflate to gigabytes
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"--data {folder}: cannot read {name}: {error}; download it again") from error
+        raise DataError(f"--data {folder}: cannot read {name}: {error}; download it again from {SOURCE}") from error
     # IDX: two zero bytes, the type (8 = unsigned byte), the number of axes; then each axis as a big-endian uint32.
     magic = bytes([0, 0, 8, len(shape)])
     if content[:4] != magic:
-        raise DataError(f"--data {folder}: {name} begins with {content[:4].hex()}, expected magic {magic.hex()}")
+        raise DataError(
+            f"--data {folder}: {name} begins with {content[:4].hex()}, expected magic {magic.hex()}; "
+            f"download it again from {SOURCE}"
+        )
     if len(content) < header:
-        raise DataError(f"--data {folder}: {name} ends after {len(content)} bytes; download it again")
+        raise DataError(f"--data {folder}: {name} ends after {len(content)} bytes; download it again from {SOURCE}")
     found = tuple(int(n) for n in np.frombuffer(content[4:header], ">u4"))
     if found != shape or len(content) != right:
         size = f"more than {right}" if len(content) > right else f"{len(content)}"
         raise DataError(
-            f"--data {folder}: {name} has shape {found} in {size} bytes, expected {shape} in {right}; download it again"
+            f"--data {folder}: {name} has shape {found} in {size} bytes, expected {shape} in {right}; download it "
+            f"again from {SOURCE}"
         )
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != md5:
-        raise DataError(f"--data {folder}: {name} has MD5 {digest}, expected {md5}; download it again")
+        raise DataError(f"--data {folder}: {name} has MD5 {digest}, expected {md5}; download it again from {SOURCE}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
