@@ -6,6 +6,7 @@ A difference is not a fault in itself. `make approve` accepts it, and a reviewer
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import conftest
@@ -96,7 +97,7 @@ def one_line(text: Text) -> str:
 def test_plans_are_as_approved(name, tmp_path, monkeypatch, approval, screen):
     """Plans hold the reasons why cells are skipped, which reports repeat."""
     monkeypatch.setattr(registry, "missing", lambda spec, interpreter, beside=(): "")
-    monkeypatch.setattr(plan, "machine", lambda: make_machine(gpus=0 if name.startswith("cpu") else 3))
+    monkeypatch.setattr(plan, "machine", lambda: replace(make_machine(gpus=3 * name.startswith("gpu")), cores=(0, 1)))
     with pytest.raises(SystemExit) as ended:
         app.main(["plan", *PLANS[name].split()])
     assert ended.value.code == 0

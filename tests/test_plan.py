@@ -261,7 +261,11 @@ def test_options_of_strategies(machine):
 )
 def test_the_parity_phase_cuts_its_batch_as_the_timed_batch_is_cut(machine, workload, size, timed, proved):
     request = Request(
-        frameworks=("torch",), workloads=(workload,), strategies=("pipeline",), options={"split_size": (str(size),)}
+        frameworks=("torch",),
+        workloads=(workload,),
+        size=next(iter(workloads.sizes(workload))),
+        strategies=("pipeline",),
+        options={"split_size": (str(size),)},
     )
     spec = make_plan(request, machine).trials[0].spec
     assert partition.micro_batches(spec.global_batch, spec.options["split_size"]) == timed

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness.cli.arguments import RunArguments
 from harness.cli.output import fail, write
+from harness.machine.devices import machine
+from harness.planning import outlook
 from harness.planning.plan import Plan
 from harness.spec import GuardMode, TelemetryMode
 from harness.spec.errors import UsageError
@@ -22,6 +24,7 @@ def start_and_show(
     plan: Plan,
     command: Sequence[str],
     *,
+    size: str | None,
     out: Path | None,
     data: Path | None = None,
     budget_minutes: float | None,
@@ -30,7 +33,7 @@ def start_and_show(
     name: str = "",
     recipe: str = "",
 ) -> int:
-    """Measure a plan, show the results, and return the exit code."""
+    """Measure a plan, show the results, and return the exit code. `size`: what --size names."""
     from harness.cli.terminal import make_display
     from harness.session.command import start_run
 
@@ -39,6 +42,7 @@ def start_and_show(
         command,
         out=out,
         data=data,
+        outlook=outlook.sentences(plan, size=size, cores=len(machine().cores)),
         name=name,
         recipe=recipe,
         display=make_display(),

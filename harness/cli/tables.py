@@ -78,10 +78,11 @@ def print_table(
 
 
 def print_sentence(text: str) -> None:
-    """Print a line of a list. On a terminal, it is wrapped between words, and stays a hanging paragraph."""
+    """Print a line, or an item of a list. On a terminal, it is wrapped between words."""
     text = visible(text)
     if sys.stdout.isatty():
-        wrapper = textwrap.TextWrapper(Console().width, subsequent_indent="  ")
+        indent = "  " if text.startswith(("- ", " ")) else ""
+        wrapper = textwrap.TextWrapper(Console().width, subsequent_indent=indent)
         wrapper.break_on_hyphens = wrapper.break_long_words = False  # what is to be copied stays whole
         text = wrapper.fill(text)
     write(text)

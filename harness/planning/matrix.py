@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import workloads
+from harness.datasets.check import SOURCES
 from harness.machine.devices import Machine
 from harness.planning import request_checks, track_settings
 from harness.planning.cells import Combination, make_cells
@@ -44,7 +45,7 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
     request_checks.check_settings(request, frameworks)
     check_interpreter_names(request.interpreters)
     interpreters = choose_interpreters(request, frameworks)
-    chosen = request_checks.chosen_workloads(workload_names, request)
+    chosen = request_checks.chosen_workloads(workload_names, request, scope.platform)
     cells = _cells(chosen, frameworks, scope, interpreters)
     if not cells:
         raise UsageError("nothing to do: none of the chosen frameworks has one of the chosen strategies")
@@ -154,10 +155,10 @@ def check_data(data: Path | None, plan: Plan) -> None:
         for workload in chosen:
             if workload.needs_data:
                 raise UsageError(
-                    f"{workload.name} {workload.size} needs --data DIR, a folder with {workload.needs_data}"
+                    f"{workload.name} {workload.size} needs --data DIR, a folder with {workload.needs_data}; {SOURCES}"
                 )
         return
     if not any(workload.takes_data for workload in chosen):
         raise UsageError(f"--data {data}: {', '.join(name for name, _ in names)} uses no data files; leave it out")
     if not data.is_dir():
-        raise UsageError(f"--data {data}: is not a folder; name the folder that holds the files")
+        raise UsageError(f"--data {data}: is not a folder; name the one with MNIST's or CIFAR-10's files; {SOURCES}")

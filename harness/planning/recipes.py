@@ -36,7 +36,7 @@ def tutorial_plan(request: Request, machine: Machine, *, values: tuple[str, ...]
     platform = make_plan(replace(request, frameworks=("torch",), workloads=("toy",), size=None), machine).platform
     if platform == "gpu" and len(machine.gpus) < 2:
         raise UsageError("reproduce tutorial: needs 2 GPUs, 1 is visible; pass --platform cpu for virtual CPU devices")
-    size = request.size or ("tutorial" if platform == "gpu" else "tiny")
+    size = request.size or workloads.default_size("resnet50", platform)
     check_name("--size of resnet50", size, workloads.sizes("resnet50"))
     launches = request.launches or (LAUNCHES if platform == "gpu" else 1)
     base = replace(

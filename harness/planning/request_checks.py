@@ -203,15 +203,17 @@ def _among(frameworks: Sequence[FrameworkSpec]) -> str:
     return f" for {', '.join(spec.name for spec in frameworks)}"
 
 
-def chosen_workloads(names: Sequence[str], request: Request) -> list[Workload]:
+def chosen_workloads(names: Sequence[str], request: Request, platform: Platform) -> list[Workload]:
     """The workloads that the request means, in the requested size. Under `train`, "all" means those with an accuracy.
+
+    Without a size, each has its default on the platform.
 
     Raises UsageError for a size that a workload does not have.
     """
     found = []
     for name in names:
         sizes = workloads.sizes(name)
-        size = request.size or next(iter(sizes))
+        size = request.size or workloads.default_size(name, platform)
         check_name(f"--size of {name}", size, sizes)
         found.append(sizes[size])
     if request.training and "all" in request.workloads:

@@ -42,7 +42,8 @@ def resolve(
     options = _without_replaced(strategy, chosen)
     for name, value in options.items():
         _check_value(strategy.option(name), value)
-    cell = CellShape(devices=devices, global_batch=batch, micro_batches=_micro_batches(strategy, options, batch=batch))
+    pieces = _micro_batches(strategy, options, workload, batch=batch)
+    cell = CellShape(devices=devices, global_batch=batch, micro_batches=pieces)
     stages = devices
     for name, value in options.items():
         option = strategy.option(name)
@@ -81,7 +82,7 @@ def _check_value(option: Option, value: Any) -> None:
         raise UsageError(f"option {option.name}={value}: must be at least {option.least} and finite")
 
 
-def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], *, batch: int) -> int:
+def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], workload: Workload, *, batch: int) -> int:
     """How many micro-batches a pipeline cuts its batch into; 1 without a pipeline.
 
     Raises UsageError if the batch cannot be cut as the options say.
@@ -90,8 +91,8 @@ def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], *, batch:
     count, size = values.get("micro_batches"), values.get("micro_batch_size")
     if size is not None:
         if not 1 <= size <= batch:
-            name = names["micro_batch_size"]
-            raise UsageError(f"option {name}={size}: allowed are 1 to the global batch, {batch}")
+            name, where = names["micro_batch_size"], f"{workload.name} {workload.size}"
+            raise UsageError(f"option {name}={size}: allowed are 1 to the global batch, {batch} in {where}")
         return len(partition.micro_batches(batch, size))
     if count is not None and batch % count:
         raise UsageError(

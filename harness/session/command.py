@@ -60,6 +60,7 @@ def start_run(
     data: Path | None,
     name: str = "",
     recipe: str = "",
+    outlook: Sequence[str] = (),
     display: Display,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
@@ -68,15 +69,15 @@ def start_run(
     """Measure a plan in a new folder and write its report.
 
     `command`: what is recorded in place of sys.argv. It includes what came from a file or the environment, and leaves
-    out the run's folder. `name`: what a default folder is named after, in place of the workloads. `device_guard`: what
-    is done about others on the devices; None stands for "refuse" on GPUs and "warn" on CPU devices. `telemetry`:
-    whether all launches are sampled, also those of later sessions.
+    out the run's folder. `name`: what a default folder is named after, in place of the workloads. `outlook`: shown
+    before the first launch. `device_guard`: what is done about others on the devices; None stands for "refuse" on GPUs
+    and "warn" on CPU devices. `telemetry`: whether all launches are sampled, also those of later sessions.
     """
     check_data(data, plan)
-    if all(trial.status == "skipped" for trial in plan.trials):
-        first = plan.trials[0]
-        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
+    _check_something_runs(plan)
     folder = store.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
+    for sentence in outlook:
+        display.done(sentence, "note")
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
     typed += ["--telemetry", telemetry] if telemetry == "off" else []
@@ -100,6 +101,13 @@ def start_run(
     except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
+
+
+def _check_something_runs(plan: Plan) -> None:
+    """Raises UsageError if all cells would be skipped."""
+    if all(trial.status == "skipped" for trial in plan.trials):
+        first = plan.trials[0]
+        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
 
 
 def _slug(plan: Plan, name: str) -> str:

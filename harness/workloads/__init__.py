@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops, chain_shape, each_once
-from harness.spec import OptimizerSpec, partition
+from harness.spec import OptimizerSpec, Platform, partition
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
@@ -205,6 +205,13 @@ def names() -> list[str]:
 def sizes(name: str) -> dict[str, Workload]:
     """The sizes of a workload, the default first. Raises ModuleNotFoundError for an unknown name."""
     return importlib.import_module(f"{__name__}.{name}").SIZES
+
+
+def default_size(name: str, platform: Platform) -> str:
+    """The size of a workload that is taken where none is named: the first one; on CPU devices, where that would take
+    hours, the one that its module calls SIZE_ON_CPU. Raises ModuleNotFoundError for an unknown name."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    return getattr(module, "SIZE_ON_CPU", "") * (platform == "cpu") or next(iter(module.SIZES))
 
 
 def get(name: str, size: str) -> Workload:

@@ -127,3 +127,4 @@ SIZES = {
         optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),
 }  # fmt: skip
+SIZE_ON_CPU = "tiny"  # a step of the others takes a processor seconds to minutes

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from harness.cli.arguments import OTHER, RUN_DEFAULTS, Data, Out, RunArguments, request_of
 from harness.cli.output import write, write_parts
 from harness.machine.devices import machine
+from harness.planning import outlook
 from harness.planning.launch_order import order, seed_of
 from harness.planning.matrix import check_data, plan_cells
 from harness.planning.plan import Plan, Planned
@@ -64,16 +65,26 @@ def plan(
     title = f"Plan: {made.platform} devices, preset {made.preset}"
     if len(made.trials) <= MOST_ROWS:
         print_table(title, HEADER, table_rows(made), right=NUMBERS, below=("reason",), elsewhere="; --json has them")
+        _tell(made, arguments)
         return 0
     title += f", {made.launches} launches of each cell"
     print_table(title, SUMMARY, summary_rows(made), right=SUMMARY_NUMBERS)
     reasons = reason_rows(made)
     print_table("Cells that will not run", ["cells", "status", "reason"], reasons, right={0}, below=("reason",))
+    _tell(made, arguments)
     write(
         f"{len(made.trials)} cells are too many to list here; --json lists them all. Narrow the request, e.g. by "
         "--framework, --workload, --strategy or --devices, to see each with its reason."
     )
     return 0
+
+
+def _tell(made: Plan, arguments: RunArguments) -> None:
+    """Say roughly how long the plan will take, and at which sizes."""
+    from harness.cli.tables import print_sentence
+
+    for sentence in outlook.sentences(made, size=arguments.size, cores=len(machine().cores)):
+        print_sentence(sentence)
 
 
 def table_rows(made: Plan) -> list[list[str]]:

@@ -69,7 +69,14 @@ def run(
         others = {"out": out, "data": data, "device-guard": device_guard, "telemetry": telemetry}
         return show_start(plan, [*command, *typed({"budget-minutes": budget_minutes} | others)])
     return start_and_show(
-        plan, command, out=out, data=data, budget_minutes=budget_minutes, device_guard=device_guard, telemetry=telemetry
+        plan,
+        command,
+        size=arguments.size,
+        out=out,
+        data=data,
+        budget_minutes=budget_minutes,
+        device_guard=device_guard,
+        telemetry=telemetry,
     )
 
 
@@ -100,6 +107,7 @@ def train(
     return start_and_show(
         plan,
         command,
+        size=arguments.size,
         out=out,
         data=data,
         budget_minutes=budget_minutes,
@@ -139,6 +147,7 @@ def sweep(
     return start_and_show(
         plan,
         command,
+        size=arguments.size,
         out=out,
         data=data,
         budget_minutes=budget_minutes,
@@ -182,6 +191,7 @@ def reproduce(
     return start_and_show(
         recipes.tutorial_plan(request_of(arguments), machine(), values=sizes),
         ["reproduce", recipe, *given(arguments), *(["--values", values] if values else [])],
+        size=arguments.size,
         out=out,
         budget_minutes=budget_minutes,
         device_guard=device_guard,

@@ -1,0 +1,90 @@
+"""How long a plan will take, roughly, by a rule that needs no launch. docs/usage.md states the rule.
+
+A run then tells the time that is left by its own launches."""
+
+from __future__ import annotations
+
+from harness import workloads
+from harness.planning.plan import Plan, first_of_each_computation
+from harness.spec import Platform, TrialSpec
+
+START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
+TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned track
+FLOPS_A_CORE = 5e9  # per second, of a processor that trains
+FLOPS_OF_GPUS = 3e13  # per second
+LEAST_STEP_SECONDS = 1e-3  # of a network so small that the host sets the pace
+LONG = 3600.0  # seconds: a plan that takes longer on CPU devices was hardly meant
+
+
+def expected_seconds(plan: Plan, *, cores: int) -> float | None:
+    """Seconds that the plan will take, off by a factor of three or more. `cores`: of this machine.
+
+    None for trainings, whose time depends on the number of samples and on when a target is reached.
+    """
+    trials = plan.runnable()
+    if any(spec.training for spec in trials):
+        return None
+    rate = FLOPS_OF_GPUS if plan.platform == "gpu" else cores * FLOPS_A_CORE
+    cells = {spec.cell: spec for spec in trials}.values()
+    proofs = sum(_start(spec) + _steps(spec, spec.parity_steps, spec.parity_batch, rate) for spec in _proved(plan))
+    return proofs + plan.launches * sum(_start(spec) + _timed(spec, rate) for spec in cells)
+
+
+def sentences(plan: Plan, *, size: str | None, cores: int) -> list[str]:
+    """What a plan takes, for the user: sizes, launches, time. `size`: what --size names. `cores`: of this machine."""
+    return [*_size_notes(plan, size=size), _outlook(plan, cores=cores)]
+
+
+def _outlook(plan: Plan, *, cores: int) -> str:
+    """How many launches a plan makes and how long they will take."""
+    cells = len({spec.cell for spec in plan.runnable()})
+    if not cells:
+        return "No cell will run."
+    launches = len(_proved(plan)) + cells * plan.launches
+    seconds = expected_seconds(plan, cores=cores)
+    said = f"{cells} cell{'s' * (cells != 1)} will run in {launches} launches, parity phases included"
+    if seconds is None:
+        return f"{said}; how long trainings take is shown while they run."
+    said += f": very roughly {duration(seconds)}, by the rule in docs/usage.md."
+    if plan.platform == "cpu" and seconds > LONG:
+        said += " These are CPU devices: take a smaller --size (see `list workloads`), or set --budget-minutes."
+    return said
+
+
+def _size_notes(plan: Plan, *, size: str | None) -> list[str]:
+    """Which workloads take another size here than on GPUs, because the request names none (`size` is None)."""
+    names = dict.fromkeys(trial.spec.workload for trial in plan.trials)
+    changed = [(name, *(workloads.default_size(name, platform) for platform in ("cpu", "gpu"))) for name in names]
+    return [
+        f"{name} takes its size {here} on CPU devices; on GPUs it would take {usual}, which --size {usual} asks for."
+        for name, here, usual in changed
+        if size is None and plan.platform == "cpu" and here != usual
+    ]
+
+
+def duration(seconds: float) -> str:
+    """A rough time in words: "40 s", "7 min", "3 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.0f} h"
+
+
+def _proved(plan: Plan) -> list[TrialSpec]:
+    return first_of_each_computation(plan.runnable())
+
+
+def _start(spec: TrialSpec) -> float:
+    """Seconds until a launch makes its first step."""
+    return TUNED_START_SECONDS if spec.platform == "gpu" and spec.track == "tuned" else START_SECONDS[spec.platform]
+
+
+def _timed(spec: TrialSpec, rate: float) -> float:
+    """Seconds of a launch's timing phase."""
+    block = max(_steps(spec, spec.steps_per_block, spec.global_batch, rate), spec.block_seconds)
+    return _steps(spec, spec.curve_steps, spec.global_batch, rate) + spec.warmup_seconds + spec.blocks * block
+
+
+def _steps(spec: TrialSpec, count: int, batch: int, rate: float) -> float:
+    """Seconds that some steps take. `rate`: floating-point operations per second."""
+    flops = workloads.get(spec.workload, spec.size).flops_per_unit() * batch
+    return count * max(flops / rate, LEAST_STEP_SECONDS)

@@ -1,0 +1,77 @@
+"""What a plan takes is told before it runs: sizes that CPU devices can train, and roughly how long."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import harness, make_machine, make_spec
+from refusals import refused_command
+
+from harness import workloads
+from harness.planning import outlook
+from harness.planning.matrix import plan_cells
+from harness.planning.plan import Plan, Planned
+from harness.planning.recipes import tutorial_plan
+from harness.planning.run_request import Request
+
+CORES = 2
+
+
+def plan(*specs, launches=1):
+    trials = tuple(Planned(spec=spec) for spec in specs)
+    return Plan(trials=trials, platform="cpu", preset="smoke", interpreters={}, launches=launches)
+
+
+def test_the_rule_counts_starts_and_operations():
+    spec = make_spec(workload="toy", size="base", parity_steps=5, curve_steps=20, blocks=5, steps_per_block=10)
+    starts = 2 * outlook.START_SECONDS["cpu"]
+    steps = (5 + 20 + 50) * outlook.LEAST_STEP_SECONDS  # so small that the host sets the pace
+    assert outlook.expected_seconds(plan(spec), cores=CORES) == pytest.approx(starts + steps)
+    large = make_spec(workload="resnet50", size="tutorial", global_batch=120, parity_steps=5, parity_batch=8)
+    images = 5 * 8 + (large.curve_steps + large.blocks * large.steps_per_block) * 120
+    flops = images * workloads.get("resnet50", "tutorial").flops_per_unit()
+    expected = starts + flops / (CORES * outlook.FLOPS_A_CORE)
+    assert outlook.expected_seconds(plan(large), cores=CORES) == pytest.approx(expected)
+
+
+def test_more_launches_take_longer_and_more_cores_do_not():
+    spec = make_spec(workload="resnet50", size="imagenet", global_batch=256)
+    times = [outlook.expected_seconds(plan(spec, launches=count), cores=CORES) for count in (1, 5)]
+    assert times[0] is not None and times[1] is not None and 2 * times[0] < times[1] < 5 * times[0]
+    assert (outlook.expected_seconds(plan(spec), cores=2 * CORES) or 0) < times[0]
+
+
+def test_what_would_take_a_processor_hours_is_said_with_the_flag_to_change():
+    large = plan(make_spec(workload="resnet50", size="imagenet", global_batch=512))
+    (*_, said) = outlook.sentences(large, size="imagenet", cores=CORES)
+    assert " h" in said and "--size" in said
+    (*_, short) = outlook.sentences(plan(make_spec()), size=None, cores=CORES)
+    assert "--size" not in short
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(20, "20 s"), (420, "7 min"), (7200, "2 h")])
+def test_durations_are_rough(seconds, text):
+    assert outlook.duration(seconds) == text
+
+
+def test_cpu_devices_take_a_size_that_they_can_train_whatever_the_command():
+    machine = make_machine(gpus=0)
+    request = Request(frameworks=("torch",), workloads=("resnet50", "mnist_cnn"), strategies=("single", "pipeline"))
+    made = plan_cells(request, machine)
+    sizes = {(trial.spec.workload, trial.spec.size) for trial in made.trials}
+    assert sizes == {("resnet50", "tiny"), ("mnist_cnn", "base")}
+    recipe = tutorial_plan(Request(), machine)
+    assert {trial.spec.size for trial in recipe.trials if trial.spec.workload == "resnet50"} == {"tiny"}
+    (note, _) = outlook.sentences(made, size=None, cores=CORES)
+    assert "resnet50" in note and "--size tutorial" in note
+    assert len(outlook.sentences(made, size="tiny", cores=CORES)) == 1
+
+
+def test_gpus_take_the_first_size():
+    for name in workloads.names():
+        assert workloads.default_size(name, "gpu") == next(iter(workloads.sizes(name)))
+
+
+def test_a_sweep_beyond_the_small_batch_is_refused_with_the_size(tmp_path):
+    flags = ("--platform", "cpu", "--framework", "torch", "--workload", "resnet50")
+    done = harness("sweep", "split_size", *flags, "--values", "2,20", cwd=tmp_path)
+    refused_command(done, "split_size=20", "12", "resnet50 tiny")
