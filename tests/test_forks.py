@@ -392,7 +392,8 @@ def test_nothing_is_left_of_a_forked_run_after_sigkill(tmp_path, monkeypatch, vi
     if victim != "harness":
         (result,) = store.read(out)
         says = {"zygote": "SIGINT", "supervisor": "supervisor", "rank": "SIGKILL"}
-        assert (result.status, says[victim] in result.reason) == ("killed", True), result.reason
+        status = "pending" if victim == "zygote" else "killed"  # Ctrl-C leaves what has not failed to --resume
+        assert (result.status, says[victim] in result.reason) == (status, True), result.reason
 
 
 @pytest.mark.parametrize(

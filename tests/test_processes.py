@@ -291,7 +291,7 @@ def test_nothing_is_left_after_sigkill(tmp_path, victim):
         pass
     if victim != "harness":
         (result,) = store.read(tmp_path / "run")
-        status, reason = ENDS_THE_RUN.get(victim, ("killed", "SIGINT"))
+        status, reason = ENDS_THE_RUN.get(victim, ("pending", "SIGINT"))
         assert result.status == status
         assert reason in result.reason
 
@@ -339,7 +339,7 @@ def test_a_run_whose_terminal_is_closed_ends_as_interrupted_and_keeps_all_rows(t
     assert process.returncode == 128 + signal.SIGHUP
     assert left(tmp_path) == []
     rows = {result.spec.strategy: result for result in store.read(tmp_path / "run")}
-    assert {name: row.status for name, row in rows.items()} == {"hang_with_child": "killed", "single": "killed"}
+    assert {name: row.status for name, row in rows.items()} == {"hang_with_child": "pending", "single": "pending"}
     assert all("SIGHUP" in row.reason for row in rows.values())
     assert (tmp_path / "run" / "report.md").is_file()
 

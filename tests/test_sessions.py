@@ -206,7 +206,10 @@ def test_every_planned_trial_has_a_row_after_an_interruption_before_the_first(tm
         command.start_run(plan, ["run"], out=tmp_path / "run", data=None, display=PlainDisplay())
     rows = store.read(tmp_path / "run")
     assert sorted(row.spec.cell for row in rows) == sorted(trial.spec.cell for trial in plan.trials)
-    assert {row.status for row in rows} == {"killed", "skipped"}
+    assert {row.status for row in rows} == {"pending", "skipped"}
+    assert {row.cause.kind for row in rows if row.cause and row.status == "pending"} == {"interrupted"}
+    kept, _ = store.read_intent(tmp_path / "run", {})
+    assert len(kept.plan.runnable()) == sum(row.status == "pending" for row in rows)  # which --resume runs
 
 
 def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch):

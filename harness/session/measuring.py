@@ -97,7 +97,9 @@ class Session:
         except UsageError:
             raise
         except (Interrupted, Exception) as error:
-            self._give_up(trials, *why_ended(error))
+            # What Ctrl-C kept from running has not failed: it waits for --resume.
+            status = "pending" if isinstance(error, Interrupted) else "killed"
+            self._give_up(trials, *why_ended(error), status=status)
             raise
         finally:
             self.display.close()
@@ -231,7 +233,7 @@ class Session:
         """A row for a parity phase."""
         return self.rows.from_outcome(spec, outcome, self._conditions(spec))
 
-    def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status = "killed") -> None:
+    def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status) -> None:
         """Write a row for every trial that has none yet, also for those that the plan does not launch."""
         self.rows.add_idle(self.plan)
         for spec in specs:

@@ -79,7 +79,7 @@ Status = Literal[
     "diverged",  # a loss that is not finite, explodes, or leaves the golden curve: speed void
     "unavailable",  # the framework is missing or broken
     "skipped",  # cannot run here, for a stated reason
-    "pending",  # not yet run: the session's time was up
+    "pending",  # not yet run: the session's time was up, or it was interrupted
 ]
 FAILURES: tuple[Status, ...] = (
     "parity_failed", "oom", "timeout", "hung", "crashed", "killed", "diverged", "unavailable",
