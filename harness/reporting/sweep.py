@@ -26,8 +26,8 @@ from harness.spec.partition import bubble, micro_batches
 from harness.statistics.intervals import Interval, scaled
 from harness.statistics.verdicts import judge
 
-FEWEST_VALUES = 3  # numbers: two points are no curve
-FEWEST_CHOICES = 2
+FEWEST_VALUES = 2
+FEWEST_OF_A_CURVE = 3  # two points do not show how the time follows from the number of micro-batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Sweep:
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
-    """All sweeps with at least three numbers or two choices that ran."""
+    """All sweeps with at least two values that ran."""
     groups: dict[tuple, list[Cell]] = {}
     for cell in cells:
         for option in cell.spec.options:
@@ -100,8 +100,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
         kinds = {isinstance(_value(cell, option), str) for cell in group}
         if len(kinds) > 1:  # neither a curve nor a choice
             continue
-        numbers = kinds == {False}
-        if len(group) >= (FEWEST_VALUES if numbers else FEWEST_CHOICES):
+        if len(group) >= FEWEST_VALUES:
             ordered = sorted(group, key=lambda cell: _value(cell, option))
             single = _single(ordered[0], singles, comparisons)
             points = tuple(_point(cell, option, single) for cell in ordered)
@@ -177,7 +176,7 @@ def sentences(sweep: Sweep) -> list[str]:
 def _distance(sweep: Sweep) -> list[str]:
     """Why the measured curve is not the ideal one, as far as its own numbers show."""
     judged = sorted((p for p in sweep.points if p.micro_batches), key=lambda p: p.micro_batches or 0)
-    if len(judged) < FEWEST_VALUES:
+    if len(judged) < FEWEST_OF_A_CURVE:
         return []
     few, most = judged[0], judged[-1]
     fewer = [point for point in judged if point.micro_batches != most.micro_batches]

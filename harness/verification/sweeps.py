@@ -130,7 +130,7 @@ def _value(cell: Cell, option: str) -> Any:
 
 
 def _sweeps(record: Record) -> Iterator[tuple[str, list[Cell]]]:
-    """Cells that differ in one option: at least three numbers, or two choices."""
+    """Cells that differ in one option: two of them or more."""
     groups: dict[str, tuple[str, list[Cell]]] = {}
     for cell in record.timed:
         for option in cell.spec["options"] if cell.timed else ():
@@ -139,5 +139,5 @@ def _sweeps(record: Record) -> Iterator[tuple[str, list[Cell]]]:
             groups.setdefault(_key(cell, option, others, *shared), (option, []))[1].append(cell)
     for option, cells in groups.values():
         texts = {isinstance(_value(cell, option), str) for cell in cells}
-        if len(texts) == 1 and len(cells) >= (2 if texts == {True} else 3):
+        if len(texts) == 1 and len(cells) > 1:
             yield option, sorted(cells, key=lambda cell: _value(cell, option))
