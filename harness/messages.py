@@ -68,6 +68,7 @@ class Progress:
     done: int = 0  # of `total` steps, blocks or the like
     total: int = 0  # 0: there is nothing to count
     detail: str = ""
+    said: tuple[str, ...] = ()  # lines that stay on the screen, all since the phase began: the accuracy of each epoch
 
     def __str__(self) -> str:
         count = f" {self.done}/{self.total}" if self.total else ""

@@ -25,6 +25,7 @@ from harness.reporting import (
     markdown,
     naming,
     summary,
+    sweep,
     verdict,
     verdict_words,
 )
@@ -541,9 +542,33 @@ def test_progress_with_brackets_is_no_markup():
     display.start(2)
     display.phase("[/b] of [red]")
     display.detail("[/x] [bold\x1b[31m")
-    console.print(display._progress)
+    console.print(display.lines())
     display.close()
     assert "[/b] of [red]" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_count_and_time_left_are_shown_on_a_narrow_terminal():
+    written = io.StringIO()
+    console = Console(file=written, width=80)
+    display = terminal.LiveDisplay(console)
+    display.start(42)
+    for _ in range(7):
+        display.advance()
+    display.phase("timing resnet50-tiny-torch-pipeline-split_size=12-cut=layer2-protocol=from_host-x2 launch 1")
+    display.detail("epoch 2/2, step 54/63, 12 s left, loss 2.216, 471 images/s, and so on without an end")
+    console.print(display.lines())
+    display.close()
+    first, second = written.getvalue().splitlines()[-2:]
+    assert first.startswith("7/42  0:00:00") and first.count("0:00:0") == 2  # elapsed, and left
+    assert "step 54/63, 12 s" in second
+    assert max(len(first), len(second)) <= 80
+
+
+def test_a_sweep_of_two_values_has_its_table():
+    specs = [{"variant": f"split_size={n}", "options": {"split_size": n}} for n in (2, 5)]
+    cells = [cell(strategy="pipeline", devices=2, spec=spec) for spec in specs]
+    (found,) = sweep.find(summary.summarize(cells))
+    assert [point.value for point in found.points] == [2, 5]
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,19 @@ def test_a_target_that_is_met_before_the_first_step_is_a_usage_error(tmp_path):
 
 
 @pytest.mark.runs
+def test_the_accuracy_after_every_epoch_is_on_the_screen(tmp_path):
+    out = tmp_path / "run"
+    arguments = ("--workload", "classifier", "--platform", "cpu", "--strategy", "single", "--epochs", "3")
+    done = harness("train", "--framework", "fake", *arguments, "--out", str(out))
+    (result,) = store.read(out)
+    lines = [line for line in done.stderr.splitlines() if " epoch: " in line]
+    for epoch in result.epochs:
+        (line,) = [line for line in lines if f"epoch {epoch.number}/3" in line]
+        assert f" {100 * epoch.judged_accuracy:.2f}%" in line
+    assert f" {100 * (result.epochs[-1].test_accuracy or 0):.2f}%" in lines[-1]
+
+
+@pytest.mark.runs
 def test_every_training_says_how_it_was_checked(tmp_path):
     results = train(tmp_path, "--strategy", "single,replicated", "--epochs", "2")
     for result in results:

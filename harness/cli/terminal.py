@@ -5,53 +5,68 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from harness.spec.progress import Display
 from harness.spec.text import visible
 
 QUIET_SECONDS = 30.0  # how often a long phase reports its progress in a log file
-STYLES = {"ok": "green", "skipped": "dim"}
+FEWEST_KNOWN = 2  # launches that must have ended before the time left is told
+STYLES = {"ok": "green", "skipped": "dim", "note": "cyan", "epoch": "cyan", "pending": "yellow"}
 
 
 class LiveDisplay:
-    """A progress bar over all launches, with what the current one is doing."""
+    """Two live lines: how many launches have ended and the time that is left; then what the current one is doing.
+
+    Count and times come first, so that no terminal is too narrow for them.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[detail]}", markup=False, style="dim"),
-            console=console,
-        )
-        self._live = Live(self._progress, console=console, transient=True)
-        self._task = self._progress.add_task("preparing", total=None, detail="")
+        self._total = self._count = 0
+        self._started = time.monotonic()
+        self._phase, self._detail = "preparing", ""
+        self._live = Live(get_renderable=self.lines, console=console, transient=True)
+
+    def lines(self) -> Group:
+        """What is shown now."""
+        elapsed = time.monotonic() - self._started
+        times = f"{self._count}/{self._total}  {_clock(elapsed)} elapsed"
+        if self._count >= FEWEST_KNOWN:  # parity phases and launches of all cells count alike: this is rough
+            times += f", about {_clock(elapsed / self._count * (self._total - self._count))} left"
+        first = Text.assemble((times, "bold"), f"  {visible(self._phase)}")
+        second = Text(f"  {self._detail}", style="dim")
+        for line in (first, second):
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Group(first, second)
 
     def start(self, total: int) -> None:
-        self._progress.update(self._task, total=total)
+        self._total, self._started = total, time.monotonic()
         self._live.start()
 
     def phase(self, name: str) -> None:
-        self._progress.update(self._task, description=name, detail="")
+        self._phase, self._detail = name, ""
 
     def detail(self, text: str) -> None:
-        self._progress.update(self._task, detail=visible(text))
+        self._detail = visible(text)
 
     def done(self, text: str, status: str) -> None:
         self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), visible(text)))
 
     def advance(self) -> None:
-        self._progress.advance(self._task)
+        self._count += 1
 
     def close(self) -> None:
         self._live.stop()
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 0:07:30."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 class PlainDisplay:

@@ -98,19 +98,32 @@ def launch(
     launcher: Launcher,
     *,
     on_progress: Callable[[str], None] = lambda text: None,
+    on_said: Callable[[str], None] = lambda line: None,
     stop: threading.Event | None = None,
 ) -> Outcome:
     """Run a phase until it ends, in whatever way. On an exception (Ctrl-C) all of it is ended first.
 
+    `on_progress` gets what the phase is doing, again and again; `on_said` each line to keep on the screen, once.
     `stop`: ends the phase as well, as soon as it is set.
     """
     stop = stop or threading.Event()
+    heard = 0
     running = launcher.start(launch)
     try:
         while not running.poll() and not stop.is_set():
             if progress := running.progress():
                 on_progress(str(progress))
+                heard = _tell(progress, heard, on_said)
             time.sleep(POLL_SECONDS)
+        if progress := running.progress():
+            _tell(progress, heard, on_said)
     finally:
         running.stop()
     return encodable(running.collect())
+
+
+def _tell(progress: Progress, heard: int, on_said: Callable[[str], None]) -> int:
+    """Pass on the lines after the first `heard`; returns how many there are."""
+    for line in progress.said[heard:]:
+        on_said(line)
+    return max(heard, len(progress.said))

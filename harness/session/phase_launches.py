@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from harness import checkpoints
@@ -95,15 +96,20 @@ class PhaseLaunches:
         """Launch a phase. When the session is over it is ended, and counts as not yet run."""
         stop = stop or threading.Event()
         began, succeeded = time.monotonic(), False
+        said = partial(self._said, planned.spec)
         try:
             with self._budget.stopping(stop) as over, self._logs_kept(planned):
-                outcome = launch(planned, self._launcher, on_progress=self._display.detail, stop=stop)
+                outcome = launch(planned, self._launcher, on_progress=self._display.detail, on_said=said, stop=stop)
             succeeded = outcome.status == "ok"
             if over.is_set() and not succeeded:
                 return replace(outcome, status="pending", reason=CUT_SHORT, cause=Cause(kind="cut_short"), traceback="")
             return outcome
         finally:
             self._budget.record(planned.phase, planned.spec, time.monotonic() - began, succeeded=succeeded)
+
+    def _said(self, spec: TrialSpec, line: str) -> None:
+        """Show a line of a launch."""
+        self._display.done(f"{spec.cell} launch {spec.launch + 1}: {line}", "epoch")
 
     def _launch(
         self,

@@ -23,6 +23,7 @@ class Draft:
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
         self.answer = Answer(rank=rank)
+        self._last = Progress(activity="starting")
 
     def note(self, **found: Any) -> None:
         """Set fields of the answer. Raises TypeError for a field that an Answer does not have."""
@@ -55,8 +56,13 @@ class Draft:
 
     def progress(self, activity: str, done: int = 0, total: int = 0, *, detail: str = "") -> None:
         """Say what this rank is doing; `done` of `total`, if there is something to count."""
-        report = Progress(activity=activity, done=done, total=total, detail=detail)
-        write(self.folder / progress_file(self.rank), report)
+        self._last = Progress(activity=activity, done=done, total=total, detail=detail, said=self._last.said)
+        write(self.folder / progress_file(self.rank), self._last)
+
+    def say(self, line: str) -> None:
+        """Tell the user something that stays on the screen."""
+        self._last = replace(self._last, said=(*self._last.said, line))
+        write(self.folder / progress_file(self.rank), self._last)
 
     def save(self) -> None:
         """Save the answer so far, in case this process is killed."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.datasets import Batches, evaluation_batches
+from harness.spec import Epoch
 from harness.worker.context import Context
 
 
@@ -43,3 +44,10 @@ def mean(batches: Sequence[EvaluatedBatch]) -> tuple[float, float]:
     # a whole number again, although a float32 mean is rounded
     right = sum(round(batch.count * batch.accuracy) for batch in batches)
     return sum(batch.count * batch.loss for batch in batches) / count, right / count
+
+
+def in_words(epoch: Epoch, *, of: int) -> str:
+    """How good the network is after an epoch. `of`: epochs in all."""
+    loss = "" if epoch.train_loss is None else f", training loss {epoch.train_loss:.4g}"
+    samples = "test set" if epoch.validation_accuracy is None else "validation samples"
+    return f"epoch {epoch.number}/{of}: {100 * epoch.judged_accuracy:.2f}% of the {samples} are right{loss}"

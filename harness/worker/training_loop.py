@@ -23,7 +23,7 @@ from harness.worker.calls import in_calls, make_steps
 from harness.worker.chunks import Chunks, Totals
 from harness.worker.context import Context
 from harness.worker.divergence import TargetMet, check_loss
-from harness.worker.evaluation import evaluate_samples, mean
+from harness.worker.evaluation import evaluate_samples, in_words, mean
 from harness.worker.sample_check import Kept
 from harness.worker.training_checks import TrainingChecks
 
@@ -104,6 +104,7 @@ class Trainer:
             found["evaluation_seconds"] += seconds
             epochs[-1] = replace(epochs[-1], **found)
             self.note()
+            self.draft.say(f"{100 * found['test_accuracy']:.2f}% of the test set are right")
 
     def train_epoch(self, loader: Loader | None) -> None:
         """One epoch, and the evaluation after it."""
@@ -195,7 +196,7 @@ class Trainer:
         epoch = len(self.position.epochs)
         left = (self.training.epochs - epoch) * steps + steps - done
         seconds = left * self.chunks.seconds / self.chunks.steps
-        detail = f"loss {loss:.4g}, {rate:,.0f} {self.unit}s/s, {seconds:.0f} s left"
+        detail = f"{seconds:.0f} s left, loss {loss:.4g}, {rate:,.0f} {self.unit}s/s"
         self.draft.progress(f"epoch {epoch}/{self.training.epochs}, step", done, steps, detail=detail)
 
     def finish_epoch(self, *, samples: int, **found: Any) -> None:
@@ -205,14 +206,11 @@ class Trainer:
             found |= self.evaluate(self.validation, "validation samples")
         else:
             found |= self.evaluate(self.test, "test set")
-        whole = Epoch(
-            number=len(epochs),
-            samples=samples + (epochs[-1].samples if epochs else 0),
-            **found,
-        )
+        whole = Epoch(number=len(epochs), samples=samples + (epochs[-1].samples if epochs else 0), **found)
         epochs.append(whole)
         self.note()
         self.checks.note()
+        self.draft.say(in_words(whole, of=self.training.epochs))
 
     def note(self) -> None:
         """Note the epochs and the first losses so far."""
