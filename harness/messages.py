@@ -13,7 +13,7 @@ from harness import whole_files
 from harness.contract import World
 from harness.spec import Cause, Parity, Precision, RankResult, Status, TrialSpec, codec
 
-Phase = Literal["cut", "parity", "reference", "timing", "training"]
+Phase = Literal["cut", "parity", "peer", "reference", "timing", "training"]
 
 TIMED: tuple[Phase, ...] = ("cut", "timing", "training")
 """The phases that measure times, which would count a pause of their processes."""
@@ -50,7 +50,7 @@ class Order:
     agreement: str = ""  # the URL where the ranks of several hosts agree on numbers
     golden: Path | None = None  # parity, timing: the reference that the program is compared with
     groups: int = 1  # parity: normalization groups of the reference
-    output: Path | None = None  # reference: the file that it is written to
+    output: Path | None = None  # peer, reference: the file that it is written to
     rounding: Precision = "fp64"  # reference: the precision of the programs that it judges
     compile_cache: Path | None = None  # where the framework keeps what it has compiled
     validation: Path | None = None  # training: the samples that the target is judged on

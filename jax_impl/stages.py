@@ -16,7 +16,7 @@ import optax
 from harness.contract import Job
 from harness.spec import partition
 from jax_impl import models, optim, runtime, train_state
-from jax_impl.models import Network
+from jax_impl.models import Network, OfOnesOwn
 from jax_impl.train_state import TrainState
 
 TIMED_RUNS = 3  # each block's time is the smallest of this many
@@ -154,7 +154,7 @@ def joined(*trees: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stage(job: Job, start: int, end: int) -> Stage:
-    def forward_of(model: Network) -> Forward:
+    def forward_of(model: Network | OfOnesOwn) -> Forward:
         def forward(params: Any, batch_stats: Any, x: jax.Array) -> tuple[jax.Array, Any]:
             variables = {"params": params, "batch_stats": batch_stats}
             y, changed = model.apply(variables, x, start, end, mutable=["batch_stats"])

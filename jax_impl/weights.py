@@ -50,4 +50,4 @@ def of_each_device(tree: Params, devices: int) -> list[Arrays]:
 
 def canonical_name(layer: str, leaf: str) -> str:
     """The canonical name of one of Flax's parameters."""
-    return f"{layer}.{_NAMES[leaf]}"
+    return ".".join(filter(None, (layer, _NAMES.get(leaf, leaf))))

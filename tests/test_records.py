@@ -437,10 +437,10 @@ def test_each_row_has_the_digest_of_its_own_frameworks_code(monkeypatch):
         def data_digest(self, spec: TrialSpec) -> str:
             return f"data of {spec.workload}"
 
-    monkeypatch.setattr(conditions, "worker_digest", lambda framework: f"code of {framework}")
+    monkeypatch.setattr(conditions, "worker_digest", lambda framework, workload: f"code of {framework} on {workload}")
     for framework in ("torch", "jax"):
         found = conditions.before_launch(make_spec(framework=framework), Prepared(), Hardware())  # pyright: ignore[reportArgumentType]
-        assert (found.code, found.data) == (f"code of {framework}", "data of toy")
+        assert (found.code, found.data) == (f"code of {framework} on toy", "data of toy")
 
 
 # B6: a report says what the record says

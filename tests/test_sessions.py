@@ -320,7 +320,7 @@ def session(tmp_path, fakes, monkeypatch):
 
     def run_session(code="abc", samples=1):
         done.clear()
-        monkeypatch.setattr(proofs, "code_digest", lambda framework: code)
+        monkeypatch.setattr(proofs, "code_digest", lambda framework, workload: code)
         monkeypatch.setattr(references, "digest", lambda arrays: str(samples))
         results = make_session(intent, tmp_path).measure_all()
         assert [result.status for result in results] == ["ok"]

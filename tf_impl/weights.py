@@ -26,8 +26,12 @@ def running(model: keras.Model) -> dict[str, tf.Variable]:
 def _named(model: keras.Model, which: str) -> dict[str, tf.Variable]:
     found = {}
     for layer in model.layers:
+        whole = (
+            f"{layer.name}/" if isinstance(layer, keras.Model) else ""
+        )  # a model of one's own: its name says nothing
         for variable in getattr(layer, which):
-            found[f"{layer.name}.{_NAMES[variable.name]}"] = variable.value
+            *places, leaf = str(variable.path).removeprefix(whole).split("/")
+            found[".".join([*places, _NAMES.get(leaf, leaf)])] = variable.value
     return found
 
 

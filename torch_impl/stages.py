@@ -14,22 +14,12 @@ from torch import nn
 from harness.contract import Job
 from harness.spec import Span, partition
 from torch_impl import placement, runtime, tuning
+from torch_impl.models import blocks
 from torch_impl.placement import Batch
 from torch_impl.program import Program, initial_model
 from torch_impl.timeline import Timeline
 
 TIMED_RUNS = 3  # of each block; its time is the shortest
-
-
-def blocks(model: nn.Sequential) -> dict[str, nn.Module]:
-    """The model's blocks by name, in order: its children, and instead of a child that is a Sequential its children."""
-    found: dict[str, nn.Module] = {}
-    for name, child in model.named_children():
-        if isinstance(child, nn.Sequential):
-            found |= {f"{name}.{inner}": block for inner, block in child.named_children()}
-        else:
-            found[name] = child
-    return found
 
 
 def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn.Sequential], str]:

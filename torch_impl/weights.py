@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from harness.contract import Arrays
 from harness.layers import Parameter
 from harness.workloads import Workload
 
+KERNEL = (2, 3, 1, 0)  # OIHW to HWIO
 STATISTICS = {".running_mean": ".mean", ".running_var": ".var"}  # BatchNorm's: torch's suffix, canonical suffix
 
 
@@ -71,7 +72,21 @@ def canonical(workload: Workload, tensors: Mapping[str, torch.Tensor]) -> Arrays
     return {spec.name: from_torch(spec, tensors[spec.name].numpy()) for spec in workload.parameters()}
 
 
+def canonical_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The canonical shape of a tensor of torch's."""
+    if _is_of_a_layer(name) and len(shape) == 4:
+        return tuple(shape[axis] for axis in KERNEL)
+    return tuple(reversed(shape)) if _is_of_a_layer(name) and len(shape) == 2 else tuple(shape)
+
+
+def _is_of_a_layer(name: str) -> bool:
+    """Whether a tensor has the layout of a layer's weights. Parameters with names of their own are as they are."""
+    return name.rpartition(".")[2] == "weight"
+
+
 def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
+    if not _is_of_a_layer(spec.name):
+        return np.ascontiguousarray(array)
     if len(spec.shape) == 4:
         array = array.transpose(3, 2, 0, 1)
     elif spec.flattened:  # torch flattens (channel, height, width), so rows are permuted
@@ -83,8 +98,10 @@ def _to_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
 
 def from_torch(spec: Parameter, array: np.ndarray) -> np.ndarray:
     """A canonical copy of an array in torch's layout."""
+    if not _is_of_a_layer(spec.name):
+        return np.array(array)
     if len(spec.shape) == 4:
-        array = array.transpose(2, 3, 1, 0)
+        array = array.transpose(KERNEL)
     elif spec.flattened:
         height, width, channels = spec.flattened
         array = array.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(spec.shape)

@@ -18,9 +18,10 @@ import psutil
 
 from harness.gate.runs import THREADS, GoldenRun
 from harness.launch.logs import last_line
+from harness.launch.worker_code import link_code
 from harness.machine import machine_record
 from harness.machine.devices import cores
-from harness.spec import OUT_OF_TIME, Cause, codec
+from harness.spec import OUT_OF_TIME, Cause, codec, workload_packages
 from harness.spec.errors import UsageError
 from harness.spec.processes import signal_name
 
@@ -90,7 +91,10 @@ def start(run: GoldenRun, threads: int) -> subprocess.Popen[bytes]:
     run.folder.mkdir(exist_ok=True)
     (run.folder / "run.json").write_text(codec.dumps(run), "utf-8")
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    path = os.pathsep.join(filter(None, [str(machine_record.PROJECT), os.environ.get("PYTHONPATH", "")]))
+    own, packages = run.folder / "code", workload_packages.packages_of(run.spec.workload)
+    if packages and not own.exists():  # it does if the run is tried again
+        link_code(own, *packages)
+    path = os.pathsep.join(filter(None, [str(machine_record.PROJECT), str(own), os.environ.get("PYTHONPATH", "")]))
     with (run.folder / "log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.gate.runs", str(run.folder)],

@@ -22,7 +22,7 @@ from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
 from harness.messages import ORDER, TIMED, Answer, Order, Progress, answer_file, draft_file, progress_file
-from harness.spec import Cause, FrameworkSpec, Link, codec, registry
+from harness.spec import Cause, FrameworkSpec, Link, codec, registry, workload_packages
 from harness.spec.processes import signal_name
 
 KILL_SECONDS = 20.0  # how long the supervisor may take to end its processes
@@ -134,7 +134,7 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
         devices=spec.devices // len(launch.place.hosts),
         cores=cores,
         own=framework.environment.get(spec.platform, {}),
-        code=link_code(launch.folder / "code", framework.package),
+        code=link_code(launch.folder / "code", framework.package, *workload_packages.packages_of(spec.workload)),
     )
     variables = launch.place.variables() | variables  # what the user has set stays
     for setting in framework.settings:

@@ -2,7 +2,8 @@
 
 Each layer has a forward pass that returns its output and its pullback: the function that turns the gradient of the
 output into the gradients of the input and of the layer's parameters. No framework is involved, so the golden reference
-built from these layers (harness/reference/loops.py) is independent of every implementation that it judges.
+built from these layers (harness/reference/loops.py) is independent of every implementation that it judges. Only Opaque
+layers have no forward pass.
 tests/test_golden.py checks each pullback against finite differences.
 """
 
@@ -14,6 +15,7 @@ from harness.layers.chains import Residual, batch_norms, chain_flops, chain_forw
 from harness.layers.convolution import Conv2D, MaxPool2D
 from harness.layers.linear import Flatten, Linear
 from harness.layers.normalization import BatchNorm
+from harness.layers.opaque import Opaque
 from harness.layers.pooling import GlobalAveragePool
 from harness.layers.rounding import with_rounding
 
@@ -26,6 +28,7 @@ __all__ = [
     "Linear",
     "LogSoftmax",
     "MaxPool2D",
+    "Opaque",
     "Parameter",
     "Pullback",
     "ReLU",

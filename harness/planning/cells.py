@@ -222,9 +222,9 @@ def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, imposs
     """Why this cell will not run, or "". A missing model comes first: nothing else could help then."""
     framework, workload = combination.framework, combination.workload
     if not combination.has_model:
-        return f"{framework.title} has no model of {workload.name} here"
+        return skip_reasons.no_model(framework, workload.name)
     _, normalization_reason = skip_reasons.normalization(combination.strategy, scope)
-    reason = impossible or skip_reasons.why_skipped(spec, combination.strategy)
+    reason = impossible or skip_reasons.why_skipped(spec, combination.strategy, has_reference=workload.has_reference)
     return reason or (normalization_reason if workload.normalizes else "")
 
 

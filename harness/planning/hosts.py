@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from harness.planning.plan import LOCAL, HostsRequest, Planned
 from harness.planning.run_request import Request
-from harness.spec import StrategySpec, registry
+from harness.spec import StrategySpec, workload_packages
+from harness.spec.entry_points import announced
 from harness.spec.errors import UsageError, check_name
 
 ADAPTERS = {
@@ -26,7 +27,7 @@ def adapters() -> dict[str, str]:
 
     A package of one's own joins by an entry point in the group "likeforlike.launchers".
     """
-    return registry.announced(ENTRY_POINTS) | ADAPTERS
+    return announced(ENTRY_POINTS) | ADAPTERS
 
 
 def hosts_of(request: Request) -> HostsRequest:
@@ -45,6 +46,12 @@ def hosts_of(request: Request) -> HostsRequest:
             raise UsageError(f"--hosts {name}: is named twice; name each host once")
     if hosts and request.training:
         raise UsageError("--hosts: train runs on this machine alone; use run, or leave out --hosts and --launcher")
+    for name in workload_packages.expand(request.workloads) if hosts else ():
+        if not workload_packages.is_ours(name):
+            raise UsageError(
+                f"--hosts: {name} is not of the suite, and nothing checks that its code is the same on all hosts; "
+                "choose another --workload, or leave out --hosts and --launcher"
+            )
     return HostsRequest(launcher=launcher, hosts=hosts, head=request.head)
 
 

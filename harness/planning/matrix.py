@@ -13,12 +13,13 @@ from harness.planning import request_checks, track_settings
 from harness.planning.cells import Combination, make_cells
 from harness.planning.hosts import hosts_of, spread
 from harness.planning.interpreters import check_interpreter_names, choose_interpreters, modules_for_checkpoints
+from harness.planning.judges import check_judges
 from harness.planning.launch_order import interleave
 from harness.planning.plan import Plan, Planned
 from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope, make_scope
-from harness.spec import FrameworkSpec, StrategySpec, Track, TrialSpec, registry
+from harness.spec import FrameworkSpec, StrategySpec, Track, TrialSpec, registry, workload_packages
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
 
@@ -37,7 +38,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
 def plan_cells(request: Request, machine: Machine) -> Plan:
     """The same plan with the first launch of each cell alone, in the order of the matrix. Raises as `make_plan`."""
     names = request_checks.expand("--framework", request.frameworks, registry.packages())
-    workload_names = request_checks.expand("--workload", request.workloads, workloads.names())
+    workload_names = workload_packages.expand(request.workloads)
     scope = make_scope(request, machine)
     frameworks = [registry.framework(name) for name in names]
     request_checks.check_strategies(request, frameworks)
@@ -50,6 +51,7 @@ def plan_cells(request: Request, machine: Machine) -> Plan:
     if not cells:
         raise UsageError("nothing to do: none of the chosen frameworks has one of the chosen strategies")
     _check_effect(request, [cell.spec for cell in cells])
+    check_judges(cells)
     launches = _launches(request, scope.preset)
     if PRESETS[scope.preset]["twin"] and launches > 1 and request.twin and not request.training:
         cells += _twin(cells)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from harness.planning.scope import Scope
-from harness.spec import Normalization, StrategySpec, TrialSpec
+from harness.spec import FrameworkSpec, Normalization, StrategySpec, TrialSpec, workload_packages
 
 
-def why_skipped(spec: TrialSpec, strategy: StrategySpec) -> str:
-    """Why this cell cannot run on this machine."""
+def no_model(framework: FrameworkSpec, workload: str) -> str:
+    """Why a framework has no model of a workload."""
+    if workload_packages.is_ours(workload):
+        return f"{framework.title} has no model of {workload} here"
+    return f"{framework.title} has no model of {workload}: its package has no {framework.name}_model.py"
+
+
+def why_skipped(spec: TrialSpec, strategy: StrategySpec, *, has_reference: bool = True) -> str:
+    """Why this cell cannot run on this machine. `has_reference`: whether NumPy can train the network."""
     if strategy.needs_gpu and spec.platform == "cpu":
         return strategy.needs_gpu
     for name, value in spec.options.items():
@@ -22,6 +29,8 @@ def why_skipped(spec: TrialSpec, strategy: StrategySpec) -> str:
         return _why_no_accumulation(strategy)
     if spec.steps_per_call > 1 and (reason := _why_one_step_per_call(spec, strategy)):
         return f"--steps-per-call {spec.steps_per_call}: {reason}"
+    if not has_reference and strategy.algorithm != "synchronous":
+        return f"{spec.workload} has no NumPy reference, and only that can repeat a training of another algorithm"
     if spec.precision == "tf32" and spec.platform == "cpu":
         return "TF32 exists only on GPUs"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.reporting.formatting import conjunction
 from harness.reporting.summary import Cell
 from harness.spec import TrialResult
 
@@ -44,6 +45,27 @@ def precisions(cells: Sequence[Cell]) -> str:
 def titles(cells: Sequence[Cell]) -> str:
     """The cells by name: "PyTorch ddp ×2; JAX pmap ×2"."""
     return "; ".join(cell.title for cell in cells)
+
+
+def has_judge(cell: Cell) -> bool:
+    """Whether another framework's model judged a cell, and not NumPy."""
+    return cell.first.parity is not None and bool(cell.first.parity.judge)
+
+
+def judges(cells: Sequence[Cell]) -> str:
+    """What it means that models were judged by each other, as sentences with a space behind them."""
+    workloads = conjunction(list(dict.fromkeys(cell.spec.workload for cell in cells)))
+    titles = {cell.spec.framework: cell.first.described.framework for cell in cells}
+    pairs = dict.fromkeys(
+        (cell.first.described.framework, titles.get(cell.first.parity.judge, cell.first.parity.judge))
+        for cell in cells
+        if cell.first.parity
+    )
+    listed = conjunction([f"{judged}'s by {judge}'s" for judged, judge in pairs])
+    return (
+        f"NumPy has no reference of {workloads}: models were judged by each other, {listed}. This shows that they "
+        "compute the same training, and not that it is the intended one. "
+    )
 
 
 def data(cells: Sequence[Cell]) -> str:

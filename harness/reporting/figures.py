@@ -138,6 +138,7 @@ def losses(file: str, cells: Sequence[Cell]) -> Figure:
             global_batch=cell.spec.global_batch,
             losses=cell.first.losses,
             golden=cell.first.golden_losses,
+            by_numpy=cell.first.golden_by != "device",
         )
         for cell, label in zip(cells, labels(cells), strict=True)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
-from harness.reporting import loss_agreement, number_formats
+from harness.reporting import descriptions, loss_agreement, number_formats
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import from_to
 from harness.reporting.model import List, Node, Section, Table, paragraph
@@ -39,9 +39,8 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     what = (
         f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
         f"{from_to([parity.batch for parity in judged])} samples in float64 with the optimizer named above; split_size "
-        "and learning rate were scaled with the batch. The golden reference is the same steps in NumPy, computed "
-        "independently of all frameworks. The gate compares the losses, every parameter's "
-        f"{of_first_step} in the first step, and every parameter after the last step, on every replica."
+        f"and learning rate were scaled with the batch. {_reference(cells)}The gate compares the losses, every "
+        f"parameter's {of_first_step} in the first step, and every parameter after the last step, on every replica."
     )
     how = (
         "Errors are relative to the largest value in the tensor; for parameters, to the largest change. The tolerances "
@@ -54,6 +53,17 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     proved = [cell for cell in cells if proofs[cell.spec.computation] is cell]
     found = List((*loss_agreement.sentences(cells), *number_formats.sentences(cells)))
     return (paragraph(what), paragraph(how), table(proved), found)
+
+
+def _reference(cells: Sequence[Cell]) -> str:
+    """What the cells that were judged were compared with, as sentences with a space behind them."""
+    judged = [cell for cell in cells if cell.first.parity]
+    by_peers = [cell for cell in judged if descriptions.has_judge(cell)]
+    by_numpy = "The golden reference is the same steps in NumPy, computed independently of all frameworks. "
+    if not by_peers:
+        return by_numpy
+    peers = "The reference of each cell is the same steps by another framework's model, on one device. "
+    return (by_numpy if len(by_peers) < len(judged) else "") + peers + descriptions.judges(by_peers)
 
 
 def table(cells: Sequence[Cell]) -> Table:

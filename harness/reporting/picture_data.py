@@ -43,6 +43,7 @@ class LossCurve:
     global_batch: int
     losses: tuple[float, ...]
     golden: tuple[float, ...]
+    by_numpy: bool = True  # whether NumPy computed the reference, and not the device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,13 +85,17 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     nearly = [cell for cell in same if cell.spec.tolerances != "exact"]
     different = [cell for cell in ran if not naming.same_training(cell.spec)]
     lines = []
-    if exact:
-        judged = [cell.first.parity for cell in exact if cell.first.parity]
-        lines.append(
-            f"{count(len(exact), 'cell')} passed the gate: in float64, over {from_to([each.steps for each in judged])} "
-            f"steps of {from_to([each.batch for each in judged])} samples, {_compared(judged)} agree "
-            f"with the NumPy reference (worst relative error {at_most(_worst(exact))}). {_beyond_the_gate(exact)}"
-        )
+    for by_peers in (False, True):
+        alike = [cell for cell in exact if descriptions.has_judge(cell) == by_peers]
+        if alike:
+            judged = [cell.first.parity for cell in alike if cell.first.parity]
+            other = "between frameworks" if by_peers else "with the NumPy reference"
+            lines.append(
+                f"{count(len(alike), 'cell')} passed the gate: in float64, over "
+                f"{from_to([each.steps for each in judged])} steps of {from_to([each.batch for each in judged])} "
+                f"samples, {_compared(judged)} agree {other} (worst relative error {at_most(_worst(alike))}). "
+                f"{descriptions.judges(alike) if by_peers else ''}{_beyond_the_gate(alike)}"
+            )
     apart = [cell for cell in exact if cell.first.described.normalizes and cell.spec.normalization != "global"]
     if apart:
         parts = " or ".join(sorted({naming.NORMALIZED_OVER[cell.spec.normalization] for cell in apart}))

@@ -18,6 +18,7 @@ from harness.spec import (
     Timing,
     TrialResult,
     TrialSpec,
+    registry,
 )
 
 LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
@@ -66,6 +67,17 @@ def judge(result: TrialResult, outcome: Outcome) -> TrialResult:
         return replace(result, parity=merged)
     cause = _gate(merged.checks)
     return replace(result, status="parity_failed", reason=_wrong(merged.checks), cause=cause, parity=merged)
+
+
+def judged_by(proof: TrialResult, framework: str) -> TrialResult:
+    """The result of a parity phase whose reference came from a framework. "": it came from NumPy."""
+    if not framework:
+        return proof
+    parity = replace(proof.parity, judge=framework) if proof.parity else None
+    differs = proof.status == "parity_failed" and parity is not None
+    title = registry.framework(framework).title
+    reason = f"differs from {title}'s model, by which it is judged: {proof.reason}" if differs else proof.reason
+    return replace(proof, parity=parity, reason=reason)
 
 
 def _gate(checks: Sequence[Check]) -> Cause:

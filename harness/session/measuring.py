@@ -20,7 +20,7 @@ from harness.machine.devices import Machine
 from harness.planning.plan import first_of_each_computation
 from harness.reference.golden import read_losses
 from harness.results import holds, store
-from harness.results.judge import judge, timed, trained
+from harness.results.judge import judge, judged_by, timed, trained
 from harness.session.budget import Budget
 from harness.session.conditions import before_launch, run_facts
 from harness.session.device_guard import DeviceGuard
@@ -189,6 +189,7 @@ class Session:
     def _judge_proof(self, spec: TrialSpec, outcome: Outcome) -> None:
         """Judge a parity phase. A cell that fails gets its rows now, and is never timed."""
         proof = judge(self._row(spec, outcome), outcome)
+        proof = judged_by(proof, self.launches.judge(spec))
         self.proofs.add(spec, proof)
         self.display.advance()
         if proof.status == "ok":

@@ -17,12 +17,13 @@ from harness import checkpoints
 from harness.launch import logs
 from harness.launch.launcher import Launch, Launcher, Outcome, launch
 from harness.messages import Phase
+from harness.planning.judges import judge_of
 from harness.planning.plan import Plan
 from harness.planning.presets import COLD_SHARE
 from harness.session.budget import Budget
 from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
-from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec
+from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec, registry
 from harness.spec.progress import Display
 
 
@@ -43,6 +44,8 @@ class PhaseLaunches:
     ) -> None:
         """`work`: the session's scratch folder."""
         self._guard = guard
+        self._peers: dict[tuple, Path] = {}  # references that frameworks have made for each other
+        self._one_peer_at_a_time = threading.Lock()  # parity phases run side by side
         self._plan, self._launcher, self._run_folder, self._work = plan, launcher, run_folder, work
         self._references, self._budget, self._display = references, budget, display
         own_cache = plan.compile_cache not in ("", "none")
@@ -57,7 +60,14 @@ class PhaseLaunches:
 
         Raises MachineUnfit if a GPU is lost.
         """
-        reference, groups = self._references.reference(spec)
+        judge = judge_of(spec, self._plan)
+        if judge is None:
+            reference, groups = self._references.reference(spec)
+        else:
+            made = self._peer_reference(spec, judge, stop)
+            if isinstance(made, Outcome):
+                return made
+            reference, groups = made, (spec.parity_batch,)
         if spec.is_cut_by_time:
             cut = self._run_unless_lost(self._launch(spec, "cut"), stop)
             if cut.status != "ok":
@@ -65,6 +75,27 @@ class PhaseLaunches:
             spec = spec.cut_at(cut.answers[0].cut)
         parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
         return self._run_unless_lost(parity, stop)
+
+    def judge(self, spec: TrialSpec) -> str:
+        """The framework whose training is the reference of a cell; "" if NumPy's is."""
+        found = judge_of(spec, self._plan)
+        return found.framework if found else ""
+
+    def _peer_reference(self, spec: TrialSpec, judge: TrialSpec, stop: threading.Event | None) -> Path | Outcome:
+        """The file with the training by which another framework judges a cell, made once; or how that failed."""
+        key = (judge.framework, *self._references.key(spec, "parity"))
+        with self._one_peer_at_a_time:
+            if key in self._peers:
+                return self._peers[key]
+            self._work.mkdir(exist_ok=True)
+            output = self._work / f"peer-{len(self._peers)}.npz"
+            planned = replace(self._launch(judge, "peer", shares=stop is not None), output=output)
+            outcome = self._run_unless_lost(planned, stop)
+            if outcome.status == "ok":
+                self._peers[key] = output
+                return output
+        title = registry.framework(judge.framework).title
+        return replace(outcome, reason=f"its judge, {title} on one device: {outcome.reason}", answers=())
 
     def run_reference(self, spec: TrialSpec, output: Path, *, rounding: Precision) -> Outcome:
         """Train a float64 cell on its device, and write the reference of the timed cells of a precision to a file."""

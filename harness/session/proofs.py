@@ -16,7 +16,7 @@ class Proofs:
     def __init__(self, folder: Path, references: References) -> None:
         self._folder, self._references = folder, references
         self.by_computation: dict[str, TrialResult] = {}
-        self._code: dict[str, str] = {}  # digests, by framework
+        self._code: dict[tuple[str, str], str] = {}  # digests, by framework and workload
         self._earlier = proof_store.read(folder)
 
     def get(self, spec: TrialSpec) -> TrialResult | None:
@@ -42,11 +42,12 @@ class Proofs:
     def inputs_of(self, spec: TrialSpec) -> tuple[str, str]:
         """What a proof made now depends on: digests of the code and of the samples.
 
-        The first is computed once per framework, since it reads many files.
+        The first is computed once per framework and workload, since it reads many files.
         """
-        if spec.framework not in self._code:
-            self._code[spec.framework] = code_digest(spec.framework)
-        return self._code[spec.framework], self._references.data_digest(spec)
+        key = spec.framework, spec.workload
+        if key not in self._code:
+            self._code[key] = code_digest(*key)
+        return self._code[key], self._references.data_digest(spec)
 
     def add(self, spec: TrialSpec, proof: TrialResult) -> None:
         """Keep a proof made now; one that passed is also written down for later sessions."""

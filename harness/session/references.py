@@ -111,8 +111,8 @@ class References:
         missing: dict[tuple, GoldenRun] = {}
         for spec, phase in wanted:
             steps = spec.parity_steps if phase == "parity" else self.curve_steps(spec)
-            key = self.key(spec, phase)
-            if steps and not any(key in done for done in (self.golden, self.failed, missing)):
+            key, by_numpy = self.key(spec, phase), workloads.get(spec.workload, spec.size).has_reference
+            if steps and by_numpy and not any(key in done for done in (self.golden, self.failed, missing)):
                 number = len(self.golden) + len(self.failed) + len(missing)
                 inputs, folder = self.inputs_of(spec).train, self.work / f"golden-{number}"
                 missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
@@ -142,9 +142,9 @@ class References:
 
     def curve_steps(self, spec: TrialSpec) -> int:
         """How many steps of a cell's timed run have a golden loss."""
-        if spec.protocol == "from_host":
-            return 0  # each of its batches is made in the timed part
         workload = workloads.get(spec.workload, spec.size)
+        if spec.protocol == "from_host" or not workload.has_reference:
+            return 0  # from_host makes each of its batches in the timed part
         # With BatchNorm every normalization group size has a curve of its own, so only the checked losses are computed.
         wanted = CHECKED_LOSSES if workload.normalizes else spec.curve_steps
         if spec.training:  # only the whole batches of the first epoch

@@ -67,6 +67,8 @@ def bubble(stages: int, micro_batch_count: int) -> float:
 
 def check_stages(stages: int, blocks: Sequence[str]) -> None:
     """Raises UsageError if there are more stages than blocks."""
+    if not blocks:
+        raise UsageError("the workload names no blocks, so nothing says where the network can be cut")
     if not 1 <= stages <= len(blocks):
         raise UsageError(f"{stages} stages: the network has {len(blocks)} blocks, so 1 to {len(blocks)} are allowed")
 

@@ -8,9 +8,7 @@ A package of one's own joins by an entry point in the group "likeforlike.framewo
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import re
@@ -20,7 +18,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from harness.spec import FrameworkSpec
+from harness.spec import FrameworkSpec, workload_packages
+from harness.spec.entry_points import announced
 from harness.spec.errors import UsageError
 
 FRAMEWORKS = {"torch": "torch_impl", "jax": "jax_impl", "tf": "tf_impl"}
@@ -50,17 +49,6 @@ def packages() -> dict[str, str]:
     return FRAMEWORKS | plugins
 
 
-def announced(group: str) -> dict[str, str]:
-    """Name to value of the entry points that installed packages have in a group. Packages with broken metadata do not
-    count: they need not be ours."""
-    found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        with contextlib.suppress(Exception):  # an installation that was interrupted leaves anything
-            for point in distribution.entry_points.select(group=group):
-                found.setdefault(point.name, point.value)  # the first is what an import takes
-    return found
-
-
 @cache
 def framework(name: str) -> FrameworkSpec:
     """The manifest of one framework. Raises KeyError for an unknown name, UsageError for a plug-in that is broken."""
@@ -83,7 +71,12 @@ def package_folder(package: str) -> Path:
 
 
 def has_model(spec: FrameworkSpec, workload: str) -> bool:
-    """Whether the framework has a model of a workload, as its manifest or else its folder of models tells."""
+    """Whether the framework has a model of a workload, as its manifest or else its folder of models tells.
+
+    A workload of one's own brings its models along. Without any, a framework may make one from the workload's layers.
+    """
+    if not workload_packages.is_ours(workload) and workload_packages.model_file(workload, spec.name).is_file():
+        return True
     if spec.workloads:
         return workload in spec.workloads
     models = package_folder(spec.package) / "models"

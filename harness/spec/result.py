@@ -29,6 +29,7 @@ class Parity:
     groups: int  # normalization groups of the golden reference
     checks: tuple[Check, ...]
     tolerances: ToleranceSet = "exact"
+    judge: str = ""  # the framework whose float64 training was the reference; "": NumPy
 
     @property
     def passed(self) -> bool:

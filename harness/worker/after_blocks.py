@@ -84,7 +84,10 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 
 def affordable(context: Context) -> bool:
     """Whether NumPy repeats the forward pass of a batch."""
-    return context.job.workload.flops_per_unit() / 3 * context.spec.global_batch <= AFFORDABLE
+    return (
+        context.job.workload.has_reference
+        and context.job.workload.flops_per_unit() / 3 * context.spec.global_batch <= AFFORDABLE
+    )
 
 
 def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:

@@ -9,6 +9,7 @@ from harness import messages
 from harness.worker.context import Context
 from harness.worker.device_reference import make_reference
 from harness.worker.measure import measure
+from harness.worker.peer_reference import make_peer_reference
 from harness.worker.prove import prove
 from harness.worker.train import train
 
@@ -32,6 +33,7 @@ def only_build(context: Context) -> None:
 PHASES: dict[messages.Phase, Phase] = {
     "cut": Phase(run=only_build),
     "parity": Phase(run=prove, small=True),
+    "peer": Phase(run=make_peer_reference, small=True),
     "reference": Phase(run=make_reference),
     "timing": Phase(run=measure),
     "training": Phase(run=train),

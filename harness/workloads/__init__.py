@@ -1,4 +1,5 @@
-"""The workloads: one file each. The file's name is the workload's name, and `--workload` takes it.
+"""The workloads: one file each. The file's name is the workload's name, and `--workload` takes it. Other packages may
+bring workloads of their own: harness/spec/workload_packages.py.
 
 A workload file holds `SIZES`, a mapping from size to Workload, whose first entry is the default. It has everything that
 is the same for all frameworks: layers, loss, optimizer, batch size, data. `<package>/models/<name>.py` has the same
@@ -9,17 +10,17 @@ from __future__ import annotations
 
 import importlib
 import math
-import pkgutil
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from harness.layers import Layer, Parameter, Shape, batch_norms, chain_flops, chain_shape, each_once
-from harness.spec import OptimizerSpec, Platform, partition
+from harness.layers import Layer, Opaque, Parameter, Shape, batch_norms, chain_flops, chain_shape, each_once
+from harness.spec import OptimizerSpec, Platform, partition, workload_packages
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 
@@ -38,8 +39,8 @@ class Workload:
     Layers may share parameters. Raises UsageError for a network that the reference does not define (`check_network`).
     """
 
-    name: str
-    size: str
+    name: str = ""  # a package of one's own need not say its name and sizes again
+    size: str = ""
     summary: str
     unit: Literal["image", "sample"]
     input_shape: Shape
@@ -69,6 +70,16 @@ class Workload:
     def parameters(self) -> tuple[Parameter, ...]:
         """All trainable tensors, in the order of the layers. One that layers share is there once."""
         return each_once(parameter for layer in self.layers for parameter in layer.parameters())
+
+    @property
+    def output_shape(self) -> Shape:
+        """The shape of the outputs for one sample."""
+        return chain_shape(self.layers, self.input_shape)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether NumPy can train the network. Otherwise the models of the frameworks are judged by each other."""
+        return not any(isinstance(layer, Opaque) for layer in self.layers)
 
     @property
     def normalizes(self) -> bool:
@@ -126,7 +137,7 @@ def check_network(workload: Workload) -> None:
     """Raises UsageError for a network whose training nothing here defines: it would go wrong without a word."""
     try:
         workload.parameters()
-        outputs = chain_shape(workload.layers, workload.input_shape)
+        outputs = workload.output_shape
     except ValueError as error:
         raise UsageError(f"workload {workload.name} {workload.size}: {error}") from error
     norms = [norm.name for norm in batch_norms(workload.layers)]
@@ -136,6 +147,11 @@ def check_network(workload: Workload) -> None:
                 f"workload {workload.name} {workload.size}: BatchNorm {name} is used {norms.count(name)} times, and "
                 "its running statistics are only defined for one use in each step; give each use a name of its own"
             )
+    if not workload.has_reference and workload.blocks and len(workload.blocks) != len(workload.layers):
+        raise UsageError(
+            f"workload {workload.name} {workload.size}: {len(workload.layers)} layers, some of them Opaque, and "
+            f"{len(workload.blocks)} blocks; such a network needs one layer for each block, or no blocks"
+        )
     if len(outputs) != 1:
         raise UsageError(
             f"workload {workload.name} {workload.size}: its outputs have shape {outputs} for each sample; losses and "
@@ -168,7 +184,7 @@ def check_samples(workload: Workload, samples: Arrays) -> None:
             f"{where}: its inputs are {kind} numbers; inputs must be floating-point numbers, because batches, loaders "
             "and models convert them (whole numbers such as tokens would be rounded in a short format)"
         )
-    (outputs,) = chain_shape(workload.layers, workload.input_shape)
+    (outputs,) = workload.output_shape
     if workload.loss == "mse":
         if y.dtype.kind != "f" or y.shape != (len(x), outputs):
             raise UsageError(
@@ -199,19 +215,39 @@ def _initial(parameter: Parameter, seed: int) -> np.ndarray:
 
 def names() -> list[str]:
     """All workloads of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return list(workload_packages.ours())
 
 
 def sizes(name: str) -> dict[str, Workload]:
-    """The sizes of a workload, the default first. Raises ModuleNotFoundError for an unknown name."""
-    return importlib.import_module(f"{__name__}.{name}").SIZES
+    """The sizes of a workload, the default first. Raises ModuleNotFoundError for an unknown name, and UsageError for a
+    package of one's own that holds no workload."""
+    if workload_packages.is_ours(name):
+        return importlib.import_module(f"{__name__}.{name}").SIZES
+    return _of_package(name)
+
+
+@cache
+def _of_package(name: str) -> dict[str, Workload]:
+    """The sizes of a workload of one's own. They are called like their package and their keys."""
+    file = workload_packages.folder(name) / workload_packages.FILE
+    try:
+        found = importlib.import_module(f"{name}.{file.stem}").SIZES
+    except Exception as error:  # somebody else's code can raise anything
+        raise UsageError(
+            f"--workload {name}: {file} cannot be loaded: {workload_packages.first_line(error)}"
+        ) from error
+    if not (isinstance(found, Mapping) and found and all(isinstance(each, Workload) for each in found.values())):
+        raise UsageError(f"--workload {name}: SIZES in {file} must map the name of each size to a Workload")
+    return {str(size): replace(workload, name=name, size=str(size)) for size, workload in found.items()}
 
 
 def default_size(name: str, platform: Platform) -> str:
     """The size of a workload that is taken where none is named: the first one; on CPU devices, where that would take
-    hours, the one that its module calls SIZE_ON_CPU. Raises ModuleNotFoundError for an unknown name."""
-    module = importlib.import_module(f"{__name__}.{name}")
-    return getattr(module, "SIZE_ON_CPU", "") * (platform == "cpu") or next(iter(module.SIZES))
+    hours, the one that the suite's own module calls SIZE_ON_CPU. Raises as `sizes`."""
+    first = next(iter(sizes(name)))
+    if platform != "cpu" or not workload_packages.is_ours(name):
+        return first
+    return getattr(importlib.import_module(f"{__name__}.{name}"), "SIZE_ON_CPU", first)
 
 
 def get(name: str, size: str) -> Workload:

@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 from flax import linen as nn
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
-from harness.spec import Precision
+from harness.spec import Precision, workload_packages
 from harness.workloads import Workload
-from jax_impl import runtime
+from jax_impl import runtime, weights
 
 Block = Callable[[jax.Array], jax.Array]
 Layer = Callable[[Any], Any]
@@ -52,6 +53,53 @@ class Network(nn.Module, kw_only=True):
         return x
 
 
+class OfOnesOwn:
+    """A network of a package of one's own, which may be any Flax module.
+
+    Modules may lie in one another. The trees of all strategies have one entry for each layer instead: the module b in a
+    module a is the layer "a.b". Raises ValueError if parameters or outputs are not those of the workload.
+    """
+
+    def __init__(self, module: nn.Module, plain: nn.Module, workload: Workload, param_dtype: DTypeLike) -> None:
+        """`plain`: the module before a strategy has transformed its layers, which has the same variables."""
+        self.module, self.plain, self.param_dtype = module, plain, param_dtype
+        sample = jax.ShapeDtypeStruct((1, *workload.input_shape), param_dtype)
+        outputs, variables = jax.eval_shape(plain.init_with_output, jax.random.key(0), sample)
+        paths = [path[:-1] for tree in variables.values() for path in flatten_dict(tree)]
+        self.paths = {".".join(path): path for path in paths}
+        tree = self._flat(variables).get("params", {})
+        leaves: dict[Any, Any] = flatten_dict(tree)
+        found = {weights.canonical_name(*names): leaf.shape for names, leaf in leaves.items()}
+        expected = {parameter.name: parameter.shape for parameter in workload.parameters()}
+        workload_packages.check_model(workload.name, "jax", parameters=found, expected=expected)
+        shape = outputs.shape[1:]
+        workload_packages.check_outputs(workload.name, "jax", outputs=shape, expected=workload.output_shape)
+
+    def init(self, key: jax.Array, x: jax.Array) -> Any:
+        """Initial variables."""
+        return self._flat(self.plain.init(key, x))
+
+    def apply(self, variables: Any, x: jax.Array, *cut: int, mutable: Any = False) -> Any:
+        """The outputs for `x`, in the parameters' number format, and with `mutable` what has changed. `cut`: as in
+        Network."""
+        nested = {kind: self._nested(tree) for kind, tree in variables.items()}
+        found: Any = self.module.apply(nested, x, *cut, mutable=mutable)
+        outputs, changed = found if mutable else (found, {})
+        outputs = outputs if cut else outputs.astype(self.param_dtype)
+        return (outputs, self._flat(changed)) if mutable else outputs
+
+    def _nested(self, tree: Any) -> Any:
+        return unflatten_dict(
+            {(*self.paths[layer], leaf): array for (layer, leaf), array in flatten_dict(tree).items()}
+        )
+
+    def _flat(self, variables: Any) -> Any:
+        return {
+            kind: unflatten_dict({(".".join(path[:-1]), path[-1]): leaf for path, leaf in flatten_dict(tree).items()})
+            for kind, tree in variables.items()
+        }
+
+
 def build(
     workload: Workload,
     *,
@@ -60,10 +108,17 @@ def build(
     momentum: float = 0.9,
     inference: bool = False,
     layer: Layer | None = None,
-) -> Network:
+) -> Network | OfOnesOwn:
     """The network of `workload` in the number formats of `precision`; for the other keywords see Network."""
-    model = importlib.import_module(f"{__name__}.{workload.name}").Model
+    module = workload_packages.model_module(workload.name, "jax", ours_in=__name__)
+    model = importlib.import_module(module).Model
     dtype, param_dtype = runtime.COMPUTE_DTYPES[precision], runtime.DTYPES[precision]
+    formats: dict[str, Any] = {"dtype": dtype, "param_dtype": param_dtype}
     known: dict[str, Any] = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
     known |= {"layer": layer} if layer else {}
-    return model(**workload.dims, dtype=dtype, param_dtype=param_dtype, **known)
+    if workload_packages.is_ours(workload.name):
+        return model(**workload.dims, **formats, **known)
+    # a Flax module that knows nothing of blocks is one layer
+    transformed, known = (model, known) if issubclass(model, Network) else (layer(model) if layer else model, {})
+    plain = model(**workload.dims, **formats, **{name: value for name, value in known.items() if name != "layer"})
+    return OfOnesOwn(transformed(**workload.dims, **formats, **known), plain, workload, param_dtype)

@@ -15,8 +15,9 @@ import keras
 import tensorflow as tf
 from keras import layers
 
+from harness.spec import workload_packages
 from harness.workloads import Workload
-from tf_impl import batch_norm
+from tf_impl import batch_norm, weights
 
 Blocks = dict[str, Callable[[Any], Any]]
 
@@ -24,7 +25,10 @@ Blocks = dict[str, Callable[[Any], Any]]
 def build(workload: Workload, *, momentum: float = 0.9, synchronized: bool = False, fused: bool = False) -> keras.Model:
     """The network of `workload`. Its output has the parameters' dtype. BatchNorm is as batch_norm.layer has it."""
     found = _blocks(workload, batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused))
-    return _model(list(found.values()), workload.input_shape, last=True)
+    model = _model(list(found.values()), workload.input_shape, last=True)
+    if not workload_packages.is_ours(workload.name):
+        _check([model], workload)
+    return model
 
 
 def build_stages(
@@ -38,13 +42,30 @@ def build_stages(
         with tf.device(device):
             stages.append(_model(functions[start:end], shape, last=end == len(functions)))
         shape = stages[-1].output_shape[1:]
+    if not workload_packages.is_ours(workload.name):
+        _check(stages, workload)
     return stages
 
 
+def _check(stages: Sequence[keras.Model], workload: Workload) -> None:
+    """Raises ValueError for a network of one's own whose parameters or outputs are not those of its workload."""
+    found: Any = {name: tuple(held.shape) for stage in stages for name, held in weights.variables(stage).items()}
+    expected = {parameter.name: parameter.shape for parameter in workload.parameters()}
+    workload_packages.check_model(workload.name, "tf", parameters=found, expected=expected)
+    outputs = tuple(stages[-1].output_shape[1:])
+    workload_packages.check_outputs(workload.name, "tf", outputs=outputs, expected=workload.output_shape)
+
+
 def _blocks(workload: Workload, norm: Callable[..., layers.Layer]) -> Blocks:
-    module = importlib.import_module(f"{__name__}.{workload.name}")
+    module = importlib.import_module(workload_packages.model_module(workload.name, "tf", ours_in=__name__))
     known: dict[str, Any] = {"batch_norm": norm} if workload.normalizes else {}
-    return module.blocks(**workload.dims, **known)
+    if hasattr(module, "build"):  # a Keras model of one's own that knows nothing of blocks is one layer
+        workload_packages.check_blocks(workload.name, "tf", blocks=("model",), expected=workload.blocks)
+        return {"model": module.build(**workload.dims, **known)}
+    found = module.blocks(**workload.dims, **known)
+    if not workload_packages.is_ours(workload.name):
+        workload_packages.check_blocks(workload.name, "tf", blocks=tuple(found), expected=workload.blocks)
+    return found
 
 
 def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:

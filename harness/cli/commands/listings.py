@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from harness import workloads
 from harness.cli.output import write, write_json
-from harness.spec import FrameworkSpec, registry
+from harness.spec import FrameworkSpec, registry, workload_packages
 from harness.spec.errors import UsageError, check_name
 
 Value = str | list[dict[str, Any]]
@@ -116,7 +116,7 @@ def _version(framework: FrameworkSpec) -> str:
 def workload_rows() -> list[Row]:
     """All workloads in all their sizes."""
     rows = []
-    for name in workloads.names():
+    for name in workload_packages.expand(["all"]):
         for size, workload in workloads.sizes(name).items():
             target = workload.target_accuracy
             rows.append(

@@ -22,13 +22,16 @@ def draw(path: Path, data: LossCurves) -> None:
     """
     # the reference depends on which samples share BatchNorm statistics; without BatchNorm there is only one per batch
     curves = dict.fromkeys((cell.global_batch, cell.golden) for cell in data.cells)
+    made = "golden reference (NumPy float64)"
+    if not any(cell.by_numpy for cell in data.cells if cell.golden):
+        made = "reference (float64 on the device)"
     goldens = [(batch, golden) for batch, golden in curves if golden]
     sizes = sorted({batch for batch, _ in curves})
     count = len(sizes) + bool(goldens)
     figure, panels = plt.subplots(1, count, figsize=(3 + 4 * count, 5.5), squeeze=False)
     panel = dict(zip(sizes, panels[0], strict=False))
     for index, (batch, golden) in enumerate(goldens):
-        label = "golden reference (NumPy float64)" if index == 0 else None
+        label = made if index == 0 else None
         panel[batch].plot(range(1, len(golden) + 1), golden, color="0.8", linewidth=7, label=label)
     _draw_cells(data.cells, panel, panels[0][-1])
     for batch, axes in panel.items():

@@ -1,0 +1,72 @@
+"""Which framework judges another one's models of a network that NumPy cannot train.
+
+No model is judged by itself: each framework's models are judged by the `single` of the next framework of the run, and
+those of the last one by that of the first. If one of three differs, the other two still agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness import workloads
+from harness.planning.plan import Plan, Planned
+from harness.spec import TrialSpec, registry
+from harness.spec.errors import UsageError
+
+
+def frameworks_of(cells: Sequence[Planned], workload: str, size: str) -> list[str]:
+    """The frameworks that have cells of a workload to be run, in their order."""
+    known = list(registry.packages())
+    found = {
+        cell.spec.framework
+        for cell in cells
+        if cell.status == "planned" and (cell.spec.workload, cell.spec.size) == (workload, size)
+    }
+    return sorted(found, key=known.index)
+
+
+def check_judges(cells: Sequence[Planned]) -> None:
+    """Raises UsageError if a framework has nobody to judge its models, or if they are to be trained."""
+    for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
+        if workloads.get(name, size).has_reference:
+            continue
+        if any(cell.spec.training for cell in cells):
+            raise UsageError(
+                f"train: {name} has Opaque layers and so no NumPy reference, by which trainings are checked; use run, "
+                "or write its layers (docs/own-model.md)"
+            )
+        found = frameworks_of(cells, name, size)
+        if len(found) == 1:
+            raise UsageError(
+                f"--workload {name}: it has Opaque layers and so no NumPy reference, its models are judged by each "
+                f"other, and only {found[0]} can run here; choose another --framework as well, or write its layers "
+                "(docs/own-model.md)"
+            )
+
+
+def judge_of(spec: TrialSpec, plan: Plan) -> TrialSpec | None:
+    """The cell that judges another one: the same steps by the next framework, on one device. None if NumPy judges."""
+    if workloads.get(spec.workload, spec.size).has_reference:
+        return None
+    names = frameworks_of(plan.trials, spec.workload, spec.size)
+    framework = registry.framework(names[(names.index(spec.framework) + 1) % len(names)])
+    single = framework.strategy("single")
+    return replace(
+        spec,
+        framework=framework.name,
+        strategy="single",
+        devices=1,
+        options=single.defaults,
+        roles=single.roles(single.defaults),
+        changed_in_parity={},
+        variant=f"judge of {spec.framework}, {spec.parity_batch} samples",
+        normalization="global",
+        accumulation_steps=1,
+        steps_per_call=1,
+        tolerances="exact",
+        track="defaults",
+        settings={setting.name: False for setting in framework.settings},
+        chosen_settings={},
+        twin=False,
+    )
