@@ -38,6 +38,7 @@ RECIPES = {
     ("resnet50", "tutorial"): ("sgd", 0.001, 0.0, 0.0, 120),
     # Goyal et al. 2017, arXiv:1706.02677, section 2.1: 0.1 for 256 images, momentum 0.9
     ("resnet50", "imagenet"): ("sgd", 0.1, 0.9, 0.0, 256),
+    ("resnet50", "resnet101"): ("sgd", 0.1, 0.9, 0.0, 256),
     # of this suite; weight decay 0.0005 as in Zagoruyko & Komodakis 2016, arXiv:1605.07146, batch 128
     ("resnet50", "cifar10"): ("sgd", 0.02, 0.9, 0.0005, 128),
     ("resnet50", "tiny"): ("sgd", 0.001, 0.0, 0.0, 12),

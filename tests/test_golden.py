@@ -198,13 +198,17 @@ def test_groups_matter_where_there_is_batch_norm_and_equal_each_part_by_itself()
         np.testing.assert_allclose(gradients[name], (4 * alone[0][1][name] + 2 * alone[1][1][name]) / 6, atol=1e-12)
 
 
-def test_resnet50_is_torchvisions():
-    workload = workloads.get("resnet50", "imagenet")
+# torchvision's documentation: parameters and billions of multiply-adds (GFLOPS)
+@pytest.mark.parametrize(
+    ("size", "parameters", "operations", "bottlenecks"),
+    [("imagenet", 25_557_032, 4.09e9, 16), ("resnet101", 44_549_160, 7.8e9, 33)],
+)
+def test_resnet50_and_101_are_torchvisions(size, parameters, operations, bottlenecks):
+    workload = workloads.get("resnet50", size)
     shapes = {parameter.name: parameter.shape for parameter in workload.parameters()}
-    assert sum(int(np.prod(shape)) for shape in shapes.values()) == 25_557_032
-    # 4.09 billion multiply-adds, as torchvision's documentation has it (GFLOPS 4.09)
-    assert workload.flops_per_unit() / 3 / 2 == pytest.approx(4.09e9, rel=0.01)
-    assert len(workload.blocks) == 4 + 16 + 3
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == parameters
+    assert workload.flops_per_unit() / 3 / 2 == pytest.approx(operations, rel=0.01)
+    assert len(workload.blocks) == 4 + bottlenecks + 3
 
 
 def test_initial_weights_have_the_spread_that_their_rule_says():

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def test_a_workload_is_found_by_its_package_or_by_an_announced_name(tmp_path, pa
         ("corp.nothing", ["corp.nothing", "PYTHONPATH"]),
         ("empty", ["empty", "workload.py"]),
         ("a/path", ["'a/path'"]),
+        ("../empty", ["'../empty'"]),
         ("announced_badly", ["announced_badly", "toy"]),
     ],
 )
@@ -235,6 +237,10 @@ def test_no_framework_judges_itself(package):
         assert set(by) == set(by.values()) == set(chosen)
         assert all(judge != judged for judged, judge in by.items())
     assert judges.judge_of(make_spec(), plan) is None
+    spec, *_ = plan.runnable()
+    alone = replace(plan, trials=tuple(cell for cell in plan.trials if cell.spec.framework == spec.framework))
+    with refused("mine", spec.framework):
+        judges.judge_of(spec, alone)
 
 
 @pytest.mark.frameworks

@@ -101,16 +101,17 @@ def test_blocks_are_those_that_the_planner_knows():
     code = """
 import torch, torch_impl.models
 from torch_impl.stages import blocks
-from torchvision.models import resnet50
+from torchvision.models import resnet50, resnet101
 from harness import workloads
 for name in workloads.names():
     for workload in workloads.sizes(name).values():
         assert tuple(blocks(torch_impl.models.build(workload))) == workload.blocks, workload
-ours, theirs = torch_impl.models.build(workloads.get("resnet50", "tutorial")), resnet50()
-assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
-ours.load_state_dict(theirs.state_dict())
-x = torch.randn(2, 3, 64, 64)
-assert torch.equal(ours(x), theirs(x))
+for size, theirs in (("tutorial", resnet50()), ("resnet101", resnet101())):
+    ours = torch_impl.models.build(workloads.get("resnet50", size))
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 3, 64, 64)
+    assert torch.equal(ours(x), theirs(x))
 """
     subprocess.run([python("torch"), "-c", code], check=True, cwd=TESTS.parent)
 

@@ -1,7 +1,7 @@
 """Which framework judges another one's models of a network that NumPy cannot train.
 
 No model is judged by itself: each framework's models are judged by the `single` of the next framework of the run, and
-those of the last one by that of the first. If one of three differs, the other two still agree.
+those of the last one by that of the first. If one of three differs, it is seen that the other two agree.
 """
 
 from __future__ import annotations
@@ -38,18 +38,28 @@ def check_judges(cells: Sequence[Planned]) -> None:
             )
         found = frameworks_of(cells, name, size)
         if len(found) == 1:
-            raise UsageError(
-                f"--workload {name}: it has Opaque layers and so no NumPy reference, its models are judged by each "
-                f"other, and only {found[0]} can run here; choose another --framework as well, or write its layers "
-                "(docs/own-model.md)"
-            )
+            raise _alone(name, found[0])
+
+
+def _alone(workload: str, framework: str) -> UsageError:
+    """The error that nobody can judge a framework's models."""
+    return UsageError(
+        f"--workload {workload}: it has Opaque layers and so no NumPy reference, its models are judged by each other, "
+        f"and only {framework} can run here; choose another --framework as well, or write its layers "
+        "(docs/own-model.md)"
+    )
 
 
 def judge_of(spec: TrialSpec, plan: Plan) -> TrialSpec | None:
-    """The cell that judges another one: the same steps by the next framework, on one device. None if NumPy judges."""
+    """The cell that judges another one: the same steps by the next framework, on one device. None if NumPy judges.
+
+    Raises UsageError if there is no other framework.
+    """
     if workloads.get(spec.workload, spec.size).has_reference:
         return None
     names = frameworks_of(plan.trials, spec.workload, spec.size)
+    if len(names) == 1:  # the other ones were there when the run that is resumed was planned
+        raise _alone(spec.workload, spec.framework)
     framework = registry.framework(names[(names.index(spec.framework) + 1) % len(names)])
     single = framework.strategy("single")
     return replace(

@@ -91,6 +91,8 @@ def _may_be_package(name: str) -> bool:
 
 def _folder_of(package: str) -> Path | None:
     """The folder of a package, which is not imported itself. Raises UsageError if a package around it cannot be."""
+    if not NAME.fullmatch(package):  # Python would take "../x" for a file's path, and a run to be resumed may name it
+        return None
     try:
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:

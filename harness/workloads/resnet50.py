@@ -6,6 +6,7 @@ parameters. The sizes:
 - `tutorial`: the model-parallel tutorial's setting. 120 images of 128 x 128, mean squared error against one-hot labels,
   SGD 0.001.
 - `imagenet`: the usual benchmark. 224 x 224, 256 images per device, cross-entropy, SGD 0.1 with momentum 0.9.
+- `resnet101`: the same with 23 bottlenecks in the third stage, which makes it ResNet-101: 44,549,160 parameters.
 - `cifar10`: real images from --data, batch 128, SGD 0.02 with momentum 0.9 and weight decay 5e-4. Its last activations
   are 1 x 1, so BatchNorm computes statistics from only one number per sample. That is why its parity phase has more
   samples than the others, and fewer steps.
@@ -110,6 +111,12 @@ SIZES = {
     "imagenet": _sized(
         "imagenet", "224 x 224, 256 images per device, cross-entropy, SGD with momentum",
         image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
+        batch_per_device=True, parity_batch=4, curve_steps=5,
+        optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
+    ),
+    "resnet101": _sized(
+        "resnet101", "ResNet-101: 224 x 224, 256 images per device, cross-entropy, SGD with momentum",
+        image=224, classes=1000, width=64, depths=(3, 4, 23, 3), samples=512, loss="cross_entropy", global_batch=256,
         batch_per_device=True, parity_batch=4, curve_steps=5,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
     ),

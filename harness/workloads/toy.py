@@ -38,7 +38,7 @@ SIZES = {
         layers=(Linear("net1", 10, 10), ReLU(), Linear("net2", 10, 5)),
         dims={"inputs": 10, "hidden": 10, "outputs": 5, "relu": 1},
         blocks=("net1", "relu", "net2"),
-        default_cut="net1",
+        default_cut="relu",  # as in the tutorial
         loss="mse",
         global_batch=20,
         optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
