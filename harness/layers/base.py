@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -28,6 +29,16 @@ class Parameter:
     fan: int
     init: Literal["uniform", "normal", "ones", "zeros"] = "uniform"
     flattened: Shape = ()
+
+    def initial(self, seed: int) -> np.ndarray:
+        """Its initial value in float64. It depends on the name and the seed alone, not on the other parameters."""
+        rng = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
+        if self.init == "uniform":
+            bound = 1 / np.sqrt(self.fan)
+            return rng.uniform(-bound, bound, self.shape)
+        if self.init == "normal":
+            return rng.normal(0.0, np.sqrt(2 / self.fan), self.shape)
+        return np.ones(self.shape) if self.init == "ones" else np.zeros(self.shape)
 
 
 class Layer(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -91,7 +90,7 @@ class Workload:
 
         Each tensor has its own random stream, so its values do not depend on the other tensors.
         """
-        return {parameter.name: _initial(parameter, seed) for parameter in self.parameters()}
+        return {parameter.name: parameter.initial(seed) for parameter in self.parameters()}
 
     def cut_points(self, cut: str, stages: int) -> tuple[int, ...]:
         """The index of the first block of each stage after the first, for any value of the option `cut` but "time".
@@ -201,16 +200,6 @@ def check_samples(workload: Workload, samples: Arrays) -> None:
             f"{where}: labels from {y.min()} to {y.max()}; the network has {outputs} outputs, so allowed are 0 to "
             f"{outputs - 1}"
         )
-
-
-def _initial(parameter: Parameter, seed: int) -> np.ndarray:
-    rng = np.random.default_rng([seed, zlib.crc32(parameter.name.encode())])
-    if parameter.init == "uniform":
-        bound = 1 / np.sqrt(parameter.fan)
-        return rng.uniform(-bound, bound, parameter.shape)
-    if parameter.init == "normal":
-        return rng.normal(0.0, np.sqrt(2 / parameter.fan), parameter.shape)
-    return np.ones(parameter.shape) if parameter.init == "ones" else np.zeros(parameter.shape)
 
 
 def names() -> list[str]:
