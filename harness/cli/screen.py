@@ -12,9 +12,12 @@ from harness.reporting import summary, training, verdict
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table, training_table
+from harness.reporting.tables.tutorial_tables import comparison
 from harness.results import store
 from harness.spec import FAILURES, TrialResult
 
+SENTENCES = ("figures", "from_host s", "from_host / single", "resident s", "resident / single")
+"""Columns that a narrow terminal shows below each row."""
 MOST_ROWS = 300  # of a table or a list on a screen
 
 
@@ -25,6 +28,8 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
     timed = training.timed(cells)
     if timed:
         print_report_table("Results", result_table.table(timed))
+    if results and results[0].run.recipe == "tutorial":
+        print_report_table("Published and measured: seconds for three batches", comparison(cells))
     if trained:
         print_report_table("Training", training_table.table(trained))
     for line in verdict.sentences(cells, results):
@@ -53,6 +58,6 @@ def print_report_table(title: str, table: Table) -> None:
     rows = [[written(row[index], column, brief=True) for index, column in shown] for row in table.rows[:MOST_ROWS]]
     right = {place for place, (_, column) in enumerate(shown) if column.kind.numeric}
     header = [column.heading for _, column in shown]
-    print_table(title, header, rows, right=right, below=("figures",), elsewhere="; the report has them")
+    print_table(title, header, rows, right=right, below=SENTENCES, elsewhere="; the report has them")
     if len(table.rows) > MOST_ROWS:
         write(f"{len(table.rows) - MOST_ROWS} more rows are in the report alone.")
