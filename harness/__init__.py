@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.session.command import Finished
-
 __version__ = "0.1.0"
 
 
@@ -30,15 +28,16 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
     return tidy.load(*folders, blocks=blocks)
 
 
-def run(**flags: Any) -> Finished:
+def run(**flags: Any) -> Any:
     """Check cells against their reference, time those that pass, and write a report: `python -m harness run`.
 
     finished = harness.run(workload="my_networks.mixer", framework=["torch", "jax"], strategy=["single", "ddp"])
     finished.folder      # of the run: report.md, results.jsonl, plots and logs
     finished.results     # a harness.spec.TrialResult for each launch: .spec.cell, .status, .reason, .parity
 
-    `flags`: those of `python -m harness run --help`, with _ for -. A value is what would be typed, a number, a path, or
-    a list of them. Environment variables and TOML files are not read. Progress goes to standard error.
+    Returns a harness.session.command.Finished. `flags`: those of `python -m harness run --help`, with _ for -. A value
+    is what would be typed, a number, a path, or a list of them. Environment variables and TOML files are not read.
+    Progress goes to standard error.
 
     Raises harness.spec.errors.UsageError for a request that makes no sense, MachineUnfit (beside it) where this machine
     cannot serve it.
