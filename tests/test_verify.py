@@ -205,9 +205,9 @@ def test_an_altered_record_is_found(what, published):
 @pytest.mark.parametrize(("seconds", "shown"), [(1.05, "%"), (2.5, "times")])
 def test_the_cell_with_the_highest_mean_may_be_slower_within_rounds(seconds, shown, tmp_path):
     """It was the slower one in each round that both had, and then had fast rounds of its own."""
-    noise, gpu = (1.0, 1.001, 0.999, 1.0), {"spec": {"platform": "gpu"}}
-    ours = launches("torch", "single", seconds=(*(seconds * each for each in noise), 0.01, 0.01), **gpu)
-    path = write(tmp_path, [*ours, *launches("jax", "single", seconds=noise[::-1], **gpu)]) / "report.md"
+    noise, gpu = (1.0, 1.001, 0.999, 1.0), {"platform": "gpu"}
+    ours = launches("torch", "single", seconds=(*(seconds * each for each in noise), 0.01, 0.01), spec=gpu)
+    path = write(tmp_path, [*ours, *launches("jax", "single", seconds=noise[::-1], spec=gpu)]) / "report.md"
     assert not verify(tmp_path)[0].differences
     text = path.read_text("utf-8")
     (line,) = (line for line in text.splitlines() if "PyTorch single ×1 has" in line)

@@ -22,7 +22,7 @@ from harness.planning.resume import check_known, check_protocol
 from harness.results import json_lines
 from harness.results.impossible_rows import check_form, impossible
 from harness.results.older_records import as_current
-from harness.spec import SCHEMA_VERSION, Hardware, Status, TelemetryMode, TrialResult, locks, registry
+from harness.spec import SCHEMA_VERSION, Hardware, Status, TelemetryMode, TrialResult, registry
 from harness.spec.errors import MachineUnfit, UsageError
 from harness.spec.text import encodable
 
@@ -92,13 +92,6 @@ def _is_empty(folder: Path, *, but_for: str) -> bool:
     left = [path for path in folder.iterdir() if path.name != but_for or path.is_symlink() or not path.is_dir()]
     within = folder / but_for
     return not left and not (but_for and within.is_dir() and any(within.iterdir()))
-
-
-def write_packages(folder: Path, packages: Mapping[str, str]) -> None:
-    """Write packages-<digest>.txt, a list of packages that pip reads, unless the run has it: `Conditions.packages`."""
-    path = folder / f"packages-{locks.digest(packages)}.txt"
-    if not path.is_file():
-        whole_files.write(path, locks.listing(packages).encode())
 
 
 def append(folder: Path, result: TrialResult) -> None:

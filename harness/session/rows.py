@@ -11,7 +11,7 @@ from harness import workloads
 from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
 from harness.planning.plan import Plan
-from harness.results import store
+from harness.results import package_lists, store
 from harness.results.holds import SetAside
 from harness.session import conditions
 from harness.spec import OUT_OF_TIME, Cause, Conditions, Hardware, Parity, RunFacts, Status, TrialResult, TrialSpec
@@ -51,7 +51,7 @@ class Rows:
         row = replace(row, traceback=outcome.traceback, conditions=conditions.found(planned, outcome))
         row = replace(row, telemetry=outcome.telemetry, wall_seconds=outcome.wall_seconds)
         for packages in (answer.packages for answer in outcome.answers if answer.packages):
-            store.write_packages(self._folder, packages)
+            package_lists.write(self._folder, packages)
         if row.status == "ok" and (reason := conditions.unequal_ranks(outcome.answers)):
             return replace(row, status="crashed", reason=reason, cause=Cause(kind="unequal_ranks"))
         return row
