@@ -6,6 +6,7 @@ namespace: JAX's collectives on CPU devices bind to it. Processes and files are 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -80,7 +81,8 @@ class Network:
         """End a host: all of its processes at once, which can say nothing more."""
         self.link(host, "down")
         for process in self.processes(host):
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         for host in ADDRESSES:

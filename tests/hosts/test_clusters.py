@@ -6,6 +6,7 @@ in docs/hosts.md.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -136,7 +137,8 @@ def cause(name: str, run: Run) -> None:
 
 def signal_all(network: Network, number: int) -> None:
     for process in network.processes("n2"):
-        process.send_signal(number)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 @pytest.fixture(scope="module")
