@@ -10,7 +10,7 @@ from harness.spec import locks
 
 
 def write(folder: Path, packages: Mapping[str, str]) -> None:
-    """Write packages-<digest>.txt, a list that pip reads, unless the run has it. `Conditions.packages` is the digest."""
+    """Write packages-<digest>.txt, a list that pip reads, unless the run has it. Rows hold the digest."""
     path = folder / f"packages-{locks.digest(packages)}.txt"
     if not path.is_file():
         whole_files.write(path, locks.listing(packages).encode())
