@@ -20,7 +20,7 @@ AXIS = "devices"
 
 def matrix_rate(world: World, precision: Precision) -> float:
     """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
+    size = bounds.matrix_size(world.platform, precision)
     a = jax.device_put(np.ones((size, size), COMPUTE_DTYPES[precision]), devices(world)[0])
     product = jax.jit(jnp.matmul)
     return bounds.matrix_products(*_launched(lambda: product(a, a)), size=size)

@@ -16,7 +16,7 @@ from tf_impl.runtime import DTYPES, devices, sync
 
 def matrix_rate(world: World, precision: Precision) -> float:
     """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
+    size = bounds.matrix_size(world.platform, precision)
     names = devices(world)[:1]
     with tf.device(names[0]):
         a = tf.ones((size, size), "bfloat16" if precision == "bf16" else DTYPES[precision])

@@ -16,7 +16,7 @@ from torch_impl.runtime import DTYPES, device, sync
 
 def matrix_rate(world: World, precision: Precision) -> float:
     """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
-    size = 8192 if world.platform == "gpu" else 1024
+    size = bounds.matrix_size(world.platform, precision)
     a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
     with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
         return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), size=size)
