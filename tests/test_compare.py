@@ -14,7 +14,7 @@ from refusals import refused, refused_command
 from rich.console import Console
 from scenes import HOSTILE, gpus
 
-from harness.cli import terminal
+from harness.cli import tables
 from harness.cli.commands.compare import compare, share
 from harness.results import condition_rules, store
 from harness.statistics.ratios import unpaired
@@ -236,7 +236,7 @@ def test_the_command_prints_and_exits_as_documented(tmp_path):
 
 
 def test_a_comparison_fits_a_screen_of_80_columns(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
     monkeypatch.chdir(tmp_path)
     variants = [make_spec(launch=launch, variant=HOSTILE) for launch in range(2)]
     hostile = [make_result(spec=spec, block_seconds=((1.0 + spec.launch,),), run=A_RUN) for spec in variants]

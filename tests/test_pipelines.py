@@ -235,8 +235,9 @@ def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
     assert (tmp_path / "sweep-1-schedule.png").is_file()
 
 
-def test_two_values_are_no_sweep_and_protocols_are_apart():
-    assert not sweep.find(pipeline_cells({1: 1.0, 2: 1.0}))
+def test_one_value_is_no_sweep_and_protocols_are_apart():
+    assert not sweep.find(pipeline_cells({1: 1.0}))
+    assert len(sweep.find(pipeline_cells({1: 1.0, 2: 1.0}))) == 1
     (from_host,) = sweep.find(pipeline_cells({1: 4.0, 2: 2.0, 3: 1.0}, protocol="from_host"))
     assert [point.mean for point in from_host.points] == pytest.approx([4.0, 2.0, 1.0])
     assert [point.ideal for point in from_host.points] == [None] * 3

@@ -18,7 +18,7 @@ from rich.console import Console
 from scenes import HOSTILE, SCENES
 
 import harness
-from harness.cli import terminal
+from harness.cli import tables
 from harness.cli.commands import export, show
 from harness.reporting import latex
 from harness.reporting.model import Column, Table
@@ -44,7 +44,7 @@ def not_json(constant):
 
 @pytest.mark.parametrize("name", SCENES)
 def test_show_fits_a_screen_of_80_columns_and_names_every_status(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
     results = SCENES[name]()
     written(tmp_path, *results)
     monkeypatch.chdir(tmp_path.parent)

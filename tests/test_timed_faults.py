@@ -72,7 +72,11 @@ def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
         assert len(timing.call_seconds) == len(timing.step_seconds) >= 1
         assert timing.launch_seconds is not None and 0 < timing.launch_seconds < 1
     assert result.bounds is not None and result.bounds.matrix_flops_per_second and result.bounds.memory_bytes_per_second
-    assert (result.bounds.links is None) == (result.spec.devices == 1 or result.spec.strategy == "parameter_server")
+    assert (result.bounds.links is None) == (
+        result.spec.devices == 1
+        or result.spec.strategy == "parameter_server"
+        or result.spec.options.get("cross_device") in ("one_device", "hierarchical_copy")
+    )
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in checks_of(result)})
 
 

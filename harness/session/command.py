@@ -76,8 +76,6 @@ def start_run(
     check_data(data, plan)
     _check_something_runs(plan)
     folder = store.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
-    for sentence in outlook:
-        display.done(sentence, "note")
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
     typed += ["--telemetry", telemetry] if telemetry == "off" else []
@@ -97,7 +95,7 @@ def start_run(
         raise
     try:
         with store.held(folder):
-            return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard)
+            return _measure_and_report(intent, folder, [], display, budget_minutes, device_guard, outlook=outlook)
     except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
@@ -153,6 +151,7 @@ def _measure_and_report(
     budget_minutes: float | None,
     device_guard: GuardMode | None,
     aside: holds.SetAside | None = None,
+    outlook: Sequence[str] = (),
 ) -> Finished:
     """Measure what is left of a run, or as much of it as there is time for, and write its report."""
     left = math.inf if budget_minutes is None else 60 * budget_minutes
@@ -160,7 +159,7 @@ def _measure_and_report(
     frameworks = dict.fromkeys(spec.framework for spec in intent.plan.runnable())
     with guard.held(), opened(intent.plan.where, machine(), frameworks=frameworks) as launcher:
         known: Any = {"finished": finished, "aside": aside, "budget_seconds": left, "guard": guard, "display": display}
-        session = Session(intent, machine(), folder, launcher=launcher, **known)
+        session = Session(intent, machine(), folder, launcher=launcher, outlook=outlook, **known)
         try:
             _measure(session)
         except BaseException as error:

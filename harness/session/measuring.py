@@ -50,14 +50,15 @@ class Session:
         aside: holds.SetAside | None = None,
         budget_seconds: float = math.inf,
         guard: DeviceGuard | None = None,
+        outlook: Sequence[str] = (),
     ) -> None:
         """`launcher`: of this machine or its hosts; whoever made it closes it.
-        `finished`: rows of earlier sessions in the same folder, which are not measured again.
-        `aside`: earlier rows that do not count, because their trials are.
+        `finished`: rows of earlier sessions in the same folder, which are not measured again; those `aside` are.
         `guard`: of the devices, if they are to be kept from others.
+        `outlook`: what is told before the first launch, when nothing is refused any more.
         `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
         """
-        self.plan, self.machine, self.display = intent.plan, machine, display
+        self.plan, self.machine, self.display, self._outlook = intent.plan, machine, display, outlook
         guard = guard or DeviceGuard((), mode="off", folder=folder, display=display)
         self.hardware = machine_record.hardware(machine)
         self.scratch = Scratch()
@@ -117,6 +118,8 @@ class Session:
         ready = self._drop_without_reference(possible)
         self.rows.add_idle(self.plan)
         computations = {spec.computation for spec in ready}
+        for sentence in self._outlook:
+            self.display.done(sentence, "note")
         self._prove([spec for spec in unproved if spec.computation in computations])
         self._measure_by_rounds(ready, at_most=self.budget.seconds if unproved else self.budget.left())
         self._give_up(ready, OUT_OF_TIME, Cause(kind="not_begun"), status="pending")

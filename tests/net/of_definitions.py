@@ -21,9 +21,9 @@ GUARANTEES = (
                 fault="initial weights are a tenth of what their rule says",
                 edits=(
                     (
-                        "harness/workloads/__init__.py",
-                        "bound = 1 / np.sqrt(parameter.fan)",
-                        "bound = 0.1 / np.sqrt(parameter.fan)",
+                        "harness/layers/base.py",
+                        "bound = 1 / np.sqrt(self.fan)",
+                        "bound = 0.1 / np.sqrt(self.fan)",
                     ),
                 ),
                 tests=("test_definitions::test_linear_layers_and_convolutions_begin_as_in_torch",),
@@ -32,9 +32,9 @@ GUARANTEES = (
                 fault="convolutions of ResNet-50 begin with another spread",
                 edits=(
                     (
-                        "harness/workloads/__init__.py",
-                        "rng.normal(0.0, np.sqrt(2 / parameter.fan)",
-                        "rng.normal(0.0, np.sqrt(1 / parameter.fan)",
+                        "harness/layers/base.py",
+                        "rng.normal(0.0, np.sqrt(2 / self.fan)",
+                        "rng.normal(0.0, np.sqrt(1 / self.fan)",
                     ),
                 ),
                 tests=("test_definitions::test_convolutions_of_resnet50_begin_as_in_torchvision",),

@@ -283,8 +283,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/draft.py",
-                        "write(self.folder / progress_file(self.rank), report)",
-                        "assert report",
+                        "total=total, detail=detail, said=self._last.said)\n        write(",
+                        "total=total, detail=detail, said=self._last.said)\n        (lambda *_: None)(",
                     ),
                 ),
                 tests=("test_launch::test_a_stuck_rank_is_hung_and_says_where",),
@@ -317,7 +317,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        "self._give_up(trials, *why_ended(error))",
+                        "self._give_up(trials, *why_ended(error), status=status)",
                         "assert error",
                     ),
                 ),

@@ -357,7 +357,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/worker_code.py",
-                        '!= "reporting"]\n    return _digest({"harness": harness, package: _files(package)})',
+                        '!= "reporting"]\n    return _digest({"harness": harness} | _packages(framework, workload))',
                         '!= "reporting"]\n    return _digest({"harness": harness})',
                     ),
                 ),

@@ -125,8 +125,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/launch/worker_code.py",
-                        'for name in ("harness", package):\n        _link',
-                        'for name in ("harness", package, "pydantic"):\n        _link',
+                        'for name in ("harness", *packages):\n        _link',
+                        'for name in ("harness", *packages, "pydantic"):\n        _link',
                     ),
                 ),
                 tests=("test_launch::test_workers_see_our_code_and_not_our_packages",),
