@@ -5,9 +5,9 @@
 # make locks   the lock files anew, at the newest versions (locks/README.md)
 # make run     the main job: python -m harness run --framework all
 # make test-quick  the tests that need no framework and start no run: under a minute on two cores
-# make test      what most changes need, every strategy of every framework included, on CPU devices: under eight minutes
+# make test      what most changes need, every strategy of every framework included, on CPU devices: about ten minutes
 # make test-cpu  all tests on CPU devices of one host, as CI runs them; adds planted faults, kills and all that is slow:
-#              some 25 minutes
+#              some 35 minutes
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make test-hosts  runs over two hosts that are network namespaces, by hand, Slurm and Ray, and ends them in many ways:
 #              about twenty minutes, as root; where Slurm is missing (apt-get install slurm-wlm munge) its tests are
