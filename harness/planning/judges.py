@@ -60,23 +60,32 @@ def judge_of(spec: TrialSpec, plan: Plan) -> TrialSpec | None:
     names = frameworks_of(plan.trials, spec.workload, spec.size)
     if len(names) == 1:  # the other ones were there when the run that is resumed was planned
         raise _alone(spec.workload, spec.framework)
-    framework = registry.framework(names[(names.index(spec.framework) + 1) % len(names)])
-    single = framework.strategy("single")
+    framework = names[(names.index(spec.framework) + 1) % len(names)]
+    return plain_single(spec, framework, variant=f"judge of {spec.framework}, {spec.parity_batch} samples")
+
+
+def plain_single(spec: TrialSpec, framework: str, *, variant: str) -> TrialSpec:
+    """The cell that makes the same steps by `single` of a framework, on one device, without any option or setting.
+
+    `variant`: its name.
+    """
+    manifest = registry.framework(framework)
+    single = manifest.strategy("single")
     return replace(
         spec,
-        framework=framework.name,
+        framework=framework,
         strategy="single",
         devices=1,
         options=single.defaults,
         roles=single.roles(single.defaults),
         changed_in_parity={},
-        variant=f"judge of {spec.framework}, {spec.parity_batch} samples",
+        variant=variant,
         normalization="global",
         accumulation_steps=1,
         steps_per_call=1,
         tolerances="exact",
         track="defaults",
-        settings={setting.name: False for setting in framework.settings},
+        settings={setting.name: False for setting in manifest.settings},
         chosen_settings={},
         twin=False,
     )

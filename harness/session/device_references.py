@@ -14,6 +14,7 @@ from pathlib import Path
 from harness import workloads
 from harness.gate.runs import normalization
 from harness.launch.launcher import Outcome
+from harness.planning.judges import plain_single
 from harness.results.judge import judge
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.references import References
@@ -97,25 +98,11 @@ def float64_twin(spec: TrialSpec) -> TrialSpec | None:
     groups = normalization(spec, spec.options)(spec.global_batch)
     if len(set(groups)) > 1 or spec.parity_batch % len(groups):
         return None
-    framework = registry.framework(spec.framework)
-    single = framework.strategy("single")
-    steps = min(CHECKED_LOSSES, spec.curve_steps)
+    variant = f"float64 reference, {spec.global_batch} samples, {len(groups)} groups"
     return replace(
-        spec,
-        strategy="single",
-        devices=1,
-        options=single.defaults,
-        roles=single.roles(single.defaults),
-        changed_in_parity={},
-        variant=f"float64 reference, {spec.global_batch} samples, {len(groups)} groups",
-        normalization="global",
+        plain_single(spec, spec.framework, variant=variant),
         accumulation_steps=len(groups),
-        steps_per_call=1,
-        tolerances="exact",
-        track="defaults",
-        settings={setting.name: False for setting in framework.settings},
-        chosen_settings={},
         precision="fp64",
-        curve_steps=steps,
+        curve_steps=min(CHECKED_LOSSES, spec.curve_steps),
         parity_steps=workloads.get(spec.workload, spec.size).parity_steps,
     )

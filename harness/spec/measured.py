@@ -118,6 +118,11 @@ class Timing:
     devices: tuple[DeviceShare, ...] = ()  # those that this process drives
     crossed: dict[str, float] | None = None  # bytes of each kind of collective in one step; None: not measured
 
+    @property
+    def fastest_step_seconds(self) -> float:
+        """Seconds of a step in the fastest block of this rank. There must be a block."""
+        return min(self.block_seconds) / self.steps_per_block
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:

@@ -125,12 +125,12 @@ def pace(context: Context, seconds: float, measure_again: Callable[[], float]) -
 
     An interruption makes a step slow as well, so a curve that seems too slow is measured again. A collective.
     """
-    check = timed_program.pace(of_curve=seconds, of_blocks=_block_step(context))
+    check = timed_program.pace(of_curve=seconds, of_blocks=context.draft.timing.fastest_step_seconds)
     for attempt in range(1, timed_program.ATTEMPTS):
         if context.agree.on(f"pace-{attempt}", float(check.passed)):
             break
         seconds = min(seconds, measure_again())
-        check = timed_program.pace(of_curve=seconds, of_blocks=_block_step(context))
+        check = timed_program.pace(of_curve=seconds, of_blocks=context.draft.timing.fastest_step_seconds)
     if context.draft.rank == 0:
         yield check
 
@@ -166,12 +166,6 @@ def initial_state(context: Context) -> Arrays:
     running = running_statistics.initial(context.job.workload.layers)
     model = {f"model/{name}": array for name, array in context.job.params.items()}
     return model | {f"running/{name}": array for name, array in running.items()}
-
-
-def _block_step(context: Context) -> float:
-    """Seconds of a step in the fastest block of this rank."""
-    timing = context.draft.timing
-    return min(timing.block_seconds) / timing.steps_per_block
 
 
 INSPECTIONS: tuple[Inspection, ...] = (

@@ -20,17 +20,17 @@ def speed(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     spec, bounds = context.spec, optional_module(context.order.package, "bounds")
     if context.draft.rank or bounds is None:
         return
-    timing = context.draft.timing
-    step_seconds = min(timing.block_seconds) / timing.steps_per_block
+    step_seconds = context.draft.timing.fastest_step_seconds
     reached = spec.global_batch * context.job.workload.flops_per_unit() / step_seconds
-    of_device = 0.0
+    of_device, check = 0.0, None
     for _ in range(timed_program.ATTEMPTS):
         of_device = max(of_device, bounds.matrix_rate(context.job.world, spec.precision))
         check = timed_program.matrix_rate(spec.precision, reached=reached, possible=of_device * spec.devices)
         if check.passed:
             break
+    assert check is not None
     context.draft.note_timing(bounds=Bounds(matrix_flops_per_second=of_device))
-    yield timed_program.matrix_rate(spec.precision, reached=reached, possible=of_device * spec.devices)
+    yield check
 
 
 def bandwidths(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
