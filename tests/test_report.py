@@ -24,11 +24,13 @@ from harness.reporting import (
     loss_agreement,
     markdown,
     naming,
+    repeatability,
     summary,
     sweep,
     verdict,
     verdict_words,
 )
+from harness.reporting.columns import make_table
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table
@@ -117,6 +119,16 @@ def test_blocks_and_steps_are_those_of_all_launches(tmp_path):
     ]
     text = render(results)
     assert all(formatting.from_to(numbers) in text for numbers in ((2, 5), (3, 9)))
+
+
+def test_the_deviation_of_launches_is_that_of_their_steps():
+    """Blocks last equally long and have as many steps as fit: their own seconds show no launch to be slower."""
+    results = [
+        cell(launch=i, block_seconds=((1.0, 1.0),), steps_per_block=steps) for i, steps in enumerate((100, 50))
+    ]
+    table = make_table(repeatability.COLUMNS, summary.summarize(results))
+    (found,) = table.values("between launches")
+    assert found == pytest.approx(100 * math.log(2) / math.sqrt(2))
 
 
 def test_the_verdict_says_where_batch_norm_sees_parts():

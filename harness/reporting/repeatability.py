@@ -57,7 +57,7 @@ def findings(cell: Cell) -> tuple[Finding, ...]:
     """What is not steady in a cell with resident batches. Other cells are not expected to be."""
     if cell.estimate is None or cell.spec.protocol != "resident":
         return ()
-    return _findings(tuple(map(tuple, cell.blocks)))
+    return _findings(tuple(map(tuple, cell.block_steps)))
 
 
 @cache
@@ -118,7 +118,7 @@ def _launch_seconds(result: TrialResult) -> float | None:
 
 
 def _variance(cell: Cell) -> Variance:
-    return _components(tuple(map(tuple, cell.blocks)))
+    return _components(tuple(map(tuple, cell.block_steps)))
 
 
 @cache

@@ -17,7 +17,7 @@ from harness.results.agreement import Disagreement
 from harness.results.condition_rules import Difference
 from harness.results.launch_kinds import Comparisons
 from harness.results.pooling import Pool, pools
-from harness.results.rates import block_throughputs, counted_seconds, launch_throughput, over_bare_loop
+from harness.results.rates import block_steps, block_throughputs, counted_seconds, launch_throughput, over_bare_loop
 from harness.results.rounds import speed_ratio
 from harness.spec import FAILURES, TrialResult, TrialSpec
 from harness.statistics.estimates import Estimate, of_launches
@@ -68,6 +68,11 @@ class Cell:
     def blocks(self) -> list[list[float]]:
         """Seconds of the blocks of each timed launch."""
         return [counted_seconds(result) for result in self.timed]
+
+    @property
+    def block_steps(self) -> list[list[float]]:
+        """Seconds per step of the blocks of each timed launch."""
+        return [block_steps(result) for result in self.timed]
 
     @property
     def good(self) -> list[TrialResult]:

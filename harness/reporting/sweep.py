@@ -19,7 +19,7 @@ from harness.reporting.formatting import count, with_interval
 from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.launch_kinds import Comparisons
-from harness.results.rates import counted_seconds
+from harness.results.rates import block_steps
 from harness.results.rounds import speed_ratio
 from harness.spec import Role, TrialResult
 from harness.spec.partition import bubble, micro_batches
@@ -125,9 +125,6 @@ def step_interval(cell: Cell) -> Interval | None:
     return Interval(batch / found.high, batch / found.low if found.low else math.inf, found.confidence)
 
 
-def block_steps(result: TrialResult) -> list[float]:
-    """Seconds per step of each block of one launch that counts."""
-    return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
 
 
 def _single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell | None:

@@ -31,6 +31,15 @@ def counted_seconds(result: TrialResult) -> list[float]:
     return seconds[1:] if result.spec.protocol == "from_host" and len(seconds) > 1 else seconds
 
 
+def block_steps(result: TrialResult) -> list[float]:
+    """Seconds per step of each block of one launch that counts.
+
+    Launches have blocks of different numbers of steps, each as many as fill the planned time. So two launches can be
+    compared by this, and not by the seconds of their blocks.
+    """
+    return [seconds / result.steps_per_block for seconds in counted_seconds(result)]
+
+
 def launch_throughput(result: TrialResult) -> float:
     """Samples per second of one launch: all its steps divided by all its time."""
     seconds = counted_seconds(result)

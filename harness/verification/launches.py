@@ -78,10 +78,15 @@ def timings(row: Row) -> list[Row]:
     return [rank["timing"] for rank in row["ranks"] if rank.get("timing")]
 
 
+def steps(row: Row) -> int:
+    """Steps of each block of a launch. Another launch of the same cell can have another number."""
+    return timings(row)[0]["steps_per_block"]
+
+
 def throughput(row: Row) -> float:
     """Samples per second of a launch: all its steps divided by all its time."""
     seconds = counted(row)
-    return row["spec"]["global_batch"] * timings(row)[0]["steps_per_block"] * len(seconds) / sum(seconds)
+    return row["spec"]["global_batch"] * steps(row) * len(seconds) / sum(seconds)
 
 
 def hold(row: Row) -> tuple[Any, ...]:

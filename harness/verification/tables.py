@@ -10,7 +10,7 @@ from statistics import fmean, median, stdev
 
 from scipy import stats
 
-from harness.verification.launches import Row, blocks, counted, timings
+from harness.verification.launches import Row, blocks, counted, steps, timings
 from harness.verification.matching import Columns
 from harness.verification.record import Cell, Record, grown, ratio
 from harness.verification.report_text import Digits, Expected, at_most, fixed, rounded, significant, supported
@@ -94,7 +94,7 @@ def result_columns(record: Record) -> Columns:
 
 def _components(cell: Cell) -> tuple[float | None, float | None]:
     """The standard deviations within and between launches, as shares (Kalibera & Jones 2013, section 6.2)."""
-    logs = [[math.log(seconds) for seconds in counted(row)] for row in cell.timed]
+    logs = [[math.log(seconds / steps(row)) for seconds in counted(row)] for row in cell.timed]
     several = [stdev(launch) ** 2 for launch in logs if len(launch) > 1]
     within = fmean(several) if several else None
     if len(logs) < 2:

@@ -70,7 +70,7 @@ def variance(record: Record) -> Answer:
     is what had to be: the variance between launches is at least what the blocks contribute to that of a launch, or the
     interval is within 1% anyway. Whether a pilot came before the run is not in its record: this judges what a pilot
     with its variances would have chosen (Kalibera & Jones 2013)."""
-    found = [(cell, components(cell.blocks)) for cell in record.timed]
+    found = [(cell, components(cell.block_steps)) for cell in record.timed]
     unknown_levels = [cell for cell, each in found if each.between is None or each.within is None]
     levels = of_cells(unknown_levels, record.timed, "both levels of variance")
     wrong = [
