@@ -24,8 +24,11 @@ from harness.launch.wire import Lost, Refused, Wire, prove
 from harness.machine.devices import cores
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
+from harness.reporting import summary
+from harness.reporting.tables import result_table
 from harness.results import store
 from harness.spec import Cause, TrialResult
+from harness.verification.comparison import verify
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +149,28 @@ def test_two_hosts_give_the_losses_of_one_and_rows_name_them(tmp_path, two_hosts
     assert not alone["replicated"].run.links
     assert str(link) in (hosts.out / "report.md").read_text("utf-8")
     assert not hosts.left()
+
+
+def test_one_run_measures_cells_within_a_host_and_across(two_hosts):
+    strategies = "single,replicated"
+    hosts = two_hosts("--framework", "fake", "--strategy", strategies, "--devices", "2", "--spread", "2,1")
+    for host in HOSTS:
+        hosts.join(host)
+    assert hosts.end() == 0, hosts.errors.read_text()
+    rows = {(row.spec.strategy, row.spec.hosts): row for row in store.read(hosts.out)}
+    assert {key: [rank.host for rank in row.ranks] for key, row in rows.items()} == {
+        ("single", 1): ["n1"],
+        ("replicated", 1): ["n1", "n1"],
+        ("replicated", 2): ["n1", "n2"],
+    }
+    assert len({row.losses for row in rows.values() if row.spec.devices == 2}) == 1
+    assert {row.conditions.cores for row in rows.values()} == {max(1, len(cores()) // 2)}
+    table = result_table.table(summary.summarize(list(rows.values())))
+    assert (table.values("hosts").count(1), table.values("hosts").count(2)) == (2, 1)
+    titles = [cell.title for cell in summary.summarize(list(rows.values()))]
+    assert len(set(titles)) == 3
+    found, _ = verify(hosts.out)
+    assert not found.differences and not found.not_verified
 
 
 @pytest.mark.frameworks
@@ -469,6 +494,9 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
         ({"launcher": "manuel", "hosts": ("a",)}, ("manuel", "manual")),
         ({"launcher": "manual", "hosts": ("a", "a")}, ("--hosts a",)),
         ({"launcher": "manual", "hosts": ("a; rm",)}, ("'a; rm'",)),
+        ({"spread": (1,)}, ("--spread", "--hosts")),
+        ({"launcher": "manual", "hosts": ("a", "b"), "spread": (3,)}, ("--spread 3", "2")),
+        ({"launcher": "manual", "hosts": ("a", "b"), "spread": (1, 0)}, ("--spread 0",)),
     ],
     ids=str,
 )
@@ -486,13 +514,40 @@ def test_cells_that_need_one_host_are_rows_with_the_reason():
         ("single", 1): ("planned", 1),
         ("ddp", 2): ("planned", 2),
         ("ddp", 3): ("skipped", 1),
-        ("async_sgd", 2): ("skipped", 1),
+        ("async_sgd", 2): ("skipped", 2),
         ("async_sgd", 3): ("skipped", 1),
-        ("pmap", 2): ("skipped", 1),
+        ("pmap", 2): ("skipped", 2),
         ("pmap", 3): ("skipped", 1),
     }
     assert plan.where.hosts == ("a", "b")
     assert make_spec(devices=2, hosts=2).cell != make_spec(devices=2).cell
+
+
+def test_a_cell_within_a_host_and_one_across_are_two_cells_of_a_plan():
+    known = {"launcher": "manual", "hosts": ("a", "b"), "spread": (1, 2, 2), "devices": (2, 3, 4), "launches": 1}
+    known |= {
+        "workloads": ("toy",),
+        "global_batch": 24,
+        "frameworks": ("torch",),
+        "strategies": ("single", "ddp", "async_sgd"),
+    }
+    machine = make_machine(gpus=2)
+    plan = make_plan(Request(**known), machine)
+    found = {(cell.spec.strategy, cell.spec.devices, cell.spec.hosts): cell.status for cell in plan.trials}
+    assert found == {
+        ("single", 1, 1): "planned",
+        ("ddp", 2, 1): "planned",
+        ("ddp", 2, 2): "planned",
+        ("ddp", 3, 1): "skipped",
+        ("ddp", 4, 1): "skipped",
+        ("ddp", 4, 2): "planned",
+        ("async_sgd", 2, 1): "planned",
+        ("async_sgd", 2, 2): "skipped",
+        ("async_sgd", 3, 1): "skipped",
+        ("async_sgd", 4, 1): "skipped",
+        ("async_sgd", 4, 2): "skipped",
+    }
+    assert len(plan.trials) == len(found)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

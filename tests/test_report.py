@@ -123,9 +123,7 @@ def test_blocks_and_steps_are_those_of_all_launches(tmp_path):
 
 def test_the_deviation_of_launches_is_that_of_their_steps():
     """Blocks last equally long and have as many steps as fit: their own seconds show no launch to be slower."""
-    results = [
-        cell(launch=i, block_seconds=((1.0, 1.0),), steps_per_block=steps) for i, steps in enumerate((100, 50))
-    ]
+    results = [cell(launch=i, block_seconds=((1.0, 1.0),), steps_per_block=steps) for i, steps in enumerate((100, 50))]
     table = make_table(repeatability.COLUMNS, summary.summarize(results))
     (found,) = table.values("between launches")
     assert found == pytest.approx(100 * math.log(2) / math.sqrt(2))

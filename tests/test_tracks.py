@@ -248,7 +248,8 @@ def test_the_tuning_that_a_manifest_declares_is_that_of_the_published_probe(name
         assert [declared.device] == [device["name"] for device in found["devices"]]
         assert declared.versions.items() <= base["versions"].items()
         tried |= found["rungs"].keys() - {f"{found['base']} again"}
-        budget += float(re.search(r"--budget-seconds (\d+)", found["command"])[1])
+        (seconds,) = re.findall(r"--budget-seconds (\d+)", found["command"])
+        budget += float(seconds)
     assert (declared.budget_seconds, declared.date) == (budget, searches[-1]["started"][:10])
     assert declared.spent_seconds == pytest.approx(sum(found["seconds"] for found in searches))
     assert set(declared.tried) == tried

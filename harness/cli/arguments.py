@@ -55,7 +55,7 @@ GROUPS = {
     TRAINING: ("optimizer", "learning_rate_scaling", "accumulation_steps", "batch_norm", "precision", "seed"),
     EXECUTION: ("tracks", "settings", "steps_per_call", "compile_cache", "interpreters", "input", "workers"),
     MEASURING: ("preset", "launches", "timeout_seconds", "seeds"),
-    HOSTS: ("launcher", "hosts", "head"),
+    HOSTS: ("launcher", "hosts", "spread", "head"),
     FILES: ("save_every", "init_from"),
 }
 """The heading of --help under which each field of a request is: TRAINING for those that are not named."""

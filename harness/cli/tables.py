@@ -28,7 +28,7 @@ DISPENSABLE = (
     *("training", "options", "input", "to target s", "A", "B"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
-IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices")
+IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices", "hosts")
 """Columns that distinguish rows. One is left out only if all rows differ without it."""
 MOVED = ("options", "input")
 """Columns that move below their rows if nothing else makes the table fit."""

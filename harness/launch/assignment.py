@@ -45,7 +45,7 @@ class Assignment:
     rounding: Precision = "fp64"
     compile_cache: str = ""  # the name of a folder of the agent's; "": none
     shares: bool = False
-    devices_in_plan: int = 1  # on this host
+    devices_in_plan: int = 1
 
 
 def digest(content: bytes) -> str:
@@ -53,10 +53,8 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def assignment(
-    launch: Launch, *, number: int, place: Place, files: Mapping[str, str], interpreter: str, all_hosts: int
-) -> Assignment:
-    """The part of a launch that runs at this place. `all_hosts`: of the run, on which its largest cell is spread."""
+def assignment(launch: Launch, *, number: int, place: Place, files: Mapping[str, str], interpreter: str) -> Assignment:
+    """The part of a launch that runs at this place."""
     return Assignment(
         number=number,
         spec=launch.spec,
@@ -69,7 +67,7 @@ def assignment(
         rounding=launch.rounding,
         compile_cache=cache_name(launch.compile_cache),
         shares=launch.shares,
-        devices_in_plan=max(1, launch.devices_in_plan // all_hosts),
+        devices_in_plan=launch.devices_in_plan,
     )
 
 

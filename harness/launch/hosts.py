@@ -64,7 +64,6 @@ class HostsLauncher:
                 files=digests,
                 # a path of this machine means nothing on a host, unless the user named it
                 interpreter="" if launch.interpreter == sys.executable else launch.interpreter,
-                all_hosts=len(self._hosts),
             )
             host.start(part, {digests[name]: path for name, path in given.items()})
 

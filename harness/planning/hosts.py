@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from harness.machine.devices import Machine
 from harness.planning.plan import LOCAL, HostsRequest, Planned
+from harness.planning.request_checks import MAX_CPU_DEVICES
 from harness.planning.run_request import Request
-from harness.spec import StrategySpec, workload_packages
+from harness.spec import Platform, StrategySpec, TrialSpec, workload_packages
 from harness.spec.entry_points import announced
 from harness.spec.errors import UsageError, check_name
 
@@ -55,22 +57,56 @@ def hosts_of(request: Request) -> HostsRequest:
     return HostsRequest(launcher=launcher, hosts=hosts, head=request.head)
 
 
-def spread(cells: Sequence[Planned], strategy: StrategySpec, hosts: int) -> list[Planned]:
-    """The cells, each on as many hosts as there are; those on one device stay on the first. Some become impossible."""
-    return [_spread(cell, strategy, hosts) if hosts > 1 and cell.spec.devices > 1 else cell for cell in cells]
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Over how many hosts the devices of cells are spread: each of `counts`. `most`: devices that one host has."""
+
+    counts: tuple[int, ...]
+    most: int
 
 
-def _spread(cell: Planned, strategy: StrategySpec, hosts: int) -> Planned:
-    if reason := _why_one_host(cell, strategy, hosts):
-        return cell if cell.status != "planned" else replace(cell, status="skipped", reason=reason)
-    return replace(cell, spec=replace(cell.spec, hosts=hosts))
+def spread_of(request: Request, machine: Machine, platform: Platform) -> Spread:
+    """What a request says of it. Raises UsageError for numbers of hosts that there are not."""
+    hosts = len(request.hosts)
+    if request.spread and not hosts:
+        raise UsageError("--spread: is for several hosts; name them by --hosts, or leave it out")
+    for count in request.spread:
+        if not 1 <= count <= hosts:
+            raise UsageError(f"--spread {count}: allowed are 1 to {hosts} (the number of --hosts)")
+    most = len(machine.gpus) if platform == "gpu" else MAX_CPU_DEVICES
+    return Spread(counts=request.spread or (max(1, hosts),), most=most)
 
 
-def _why_one_host(cell: Planned, strategy: StrategySpec, hosts: int) -> str:
+def spread(cells: Sequence[Planned], strategy: StrategySpec, over: Spread) -> list[Planned]:
+    """The cells, each over every number of hosts; those on one device stay on the first. Some become impossible."""
+    if over.counts == (1,):
+        return list(cells)
+    found: list[Planned] = []
+    for cell in cells:
+        counts = sorted(over.counts) if cell.spec.devices > 1 else [1]
+        apart = [_spread(cell, strategy, hosts, over.most) for hosts in counts]
+        # what cannot be spread evenly stays the cell on one host, which may be there already
+        found += [each for index, each in enumerate(apart) if all(each.spec != other.spec for other in apart[:index])]
+    return found
+
+
+def _spread(cell: Planned, strategy: StrategySpec, hosts: int, most: int) -> Planned:
+    reason = _why_not(cell.spec, strategy, hosts, most)
+    if cell.spec.devices % hosts == 0:
+        cell = replace(cell, spec=replace(cell.spec, hosts=hosts))
+    return replace(cell, status="skipped", reason=reason) if reason and cell.status == "planned" else cell
+
+
+def _why_not(spec: TrialSpec, strategy: StrategySpec, hosts: int, most: int) -> str:
+    """Why the devices of a cell cannot be spread over so many hosts, or ""."""
+    if spec.devices > hosts * most:
+        return f"{spec.devices} devices are more than {hosts} of the hosts have: {most} each"
+    if hosts == 1:
+        return ""
     if strategy.one_host:
         return strategy.one_host
     if strategy.processes == "one" and not strategy.spreads:
         return f"one process drives all devices of {strategy.name}, so they must be on one host"
-    if cell.spec.devices % hosts:
-        return f"{cell.spec.devices} devices cannot be spread evenly over {hosts} hosts"
+    if spec.devices % hosts:
+        return f"{spec.devices} devices cannot be spread evenly over {hosts} hosts"
     return ""

@@ -123,7 +123,7 @@ def _of_strategy(
             has_model=has_model,
             held_off=held_off,
         )
-        return spread(make_cells(combination, scope, unavailable=unavailable), strategy, len(scope.request.hosts))
+        return spread(make_cells(combination, scope, unavailable=unavailable), strategy, scope.spread)
 
     cells = [cell for track in scope.tracks for cell in cells_on(track)]
     ladder: list[Planned] = []

@@ -25,7 +25,7 @@ PRESETS: dict[str, Preset] = {
     "smoke": {
         "launches": 1,
         "curve_steps": 20,
-        "blocks": 5,
+        "blocks": 3,
         "steps_per_block": 10,
         "warmup_seconds": 0.0,
         "block_seconds": 0.0,
@@ -53,6 +53,8 @@ PRESETS: dict[str, Preset] = {
 """A launch is the unit of replication: each is a fresh set of processes (Kalibera & Jones 2013, ISMM). A timing block
 has at least `steps_per_block` steps and uses each resident batch at least once; it has more steps if it would otherwise
 be shorter than `block_seconds`.
+
+`smoke` shows whether cells work. Nothing is claimed about a speed from one launch, so it has few blocks.
 
 On a GPU at its power limit, step times oscillate for 3 to 7 seconds after the load begins. A warm-up of 5 s and blocks
 of 10 s in all are the least that suffices: their mean is then off by at most 0.12% (reports/probes/steady). `paper`

@@ -108,6 +108,11 @@ class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
     )
     hosts: tuple[str, ...] = ()
     "The hosts that share the devices of each cell, e.g. node1,node2. All must have the same hardware as this machine."
+    spread: tuple[int, ...] = ()
+    (
+        "Over how many of --hosts to spread the devices of a cell. 1,2 measures each cell on one host and over two. "
+        "Default: over all."
+    )
     head: str = ""
     "HOST or HOST:PORT of this machine, where the hosts reach it. Default: the first of --hosts, at any free port."
 

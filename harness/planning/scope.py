@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from harness.machine.devices import Machine
 from harness.planning import request_checks
+from harness.planning.hosts import Spread, spread_of
 from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.spec import Normalization, Platform, Precision, Track
@@ -20,6 +21,7 @@ class Scope:
     request: Request
     platform: Platform
     device_counts: tuple[int, ...]
+    spread: Spread
     preset: str
     tracks: tuple[Track, ...]
     ladder: bool  # whether --track has it
@@ -61,6 +63,7 @@ def make_scope(request: Request, machine: Machine) -> Scope:
         request=request,
         platform=platform,
         device_counts=device_counts,
+        spread=spread_of(request, machine, platform),
         preset=preset,
         tracks=tuple(track for track in request_checks.TRACKS if track in wanted),
         ladder=request_checks.LADDER in wanted,

@@ -138,5 +138,5 @@ def _question(cell: Cell) -> tuple:
     """What cells must share for their difference to be one of framework and strategy alone."""
     spec = cell.spec
     normalized = naming.normalized_over(cell.first)
-    how = (spec.track, spec.devices, normalized, spec.steps_per_call, spec.tolerances)
+    how = (spec.track, spec.devices, spec.hosts, normalized, spec.steps_per_call, spec.tolerances)
     return (*how, repr(sorted(spec.chosen_settings.items())))

@@ -57,6 +57,7 @@ def _climb(group: Sequence[Cell]) -> list[Rung]:
 def _but_for_settings(cell: Cell) -> str:
     """What all rungs of a ladder share, as text, because mappings have no hash."""
     spec = cell.spec
-    what = (spec.framework, spec.workload, spec.size, spec.strategy, spec.options, spec.devices, spec.global_batch)
+    what = (spec.framework, spec.workload, spec.size, spec.strategy, spec.options, spec.devices, spec.hosts)
     how = (spec.precision, spec.optimizer, spec.normalization, spec.accumulation_steps, spec.protocol_name)
+    how += (spec.global_batch,)
     return repr((*what, *how, cell.first.conditions.data, cell.conditions))

@@ -37,6 +37,11 @@ def options(spec: TrialSpec) -> str:
     return ", ".join(filter(None, [spec.variant, protocol, twin]))
 
 
+def on_devices(spec: TrialSpec) -> str:
+    """ "×2"; "×4 over 2 hosts"."""
+    return f"×{spec.devices} over {spec.hosts} hosts" if spec.hosts > 1 else f"×{spec.devices}"
+
+
 def same_algorithm(spec: TrialSpec) -> bool:
     """Whether it takes the steps that a single device would take, at whatever learning rate."""
     return spec.algorithm == "synchronous"

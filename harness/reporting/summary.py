@@ -108,7 +108,7 @@ class Cell:
     def title(self) -> str:
         """ "PyTorch ddp ×2", with the options that distinguish it from other cells."""
         options = f" ({self.options})" if self.options else ""
-        return f"{self._strategy}{options} ×{self.spec.devices}{self._qualifiers}"
+        return f"{self._strategy}{options} {naming.on_devices(self.spec)}{self._qualifiers}"
 
     @property
     def options(self) -> str:
@@ -123,7 +123,7 @@ class Cell:
     @property
     def plain_title(self) -> str:
         """The title without options."""
-        return f"{self._strategy} ×{self.spec.devices}{self._qualifiers}"
+        return f"{self._strategy} {naming.on_devices(self.spec)}{self._qualifiers}"
 
     @property
     def _strategy(self) -> str:

@@ -19,9 +19,8 @@ from harness.reporting.formatting import count, with_interval
 from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.launch_kinds import Comparisons
-from harness.results.rates import block_steps
 from harness.results.rounds import speed_ratio
-from harness.spec import Role, TrialResult
+from harness.spec import Role
 from harness.spec.partition import bubble, micro_batches
 from harness.statistics.intervals import Interval, scaled
 from harness.statistics.verdicts import judge
@@ -89,9 +88,9 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
             if cell.throughput is not None:
                 spec = cell.spec
                 others = tuple(sorted((k, str(v)) for k, v in spec.options.items() if k != option))
-                where = (spec.framework, spec.strategy, spec.devices, spec.protocol_name, spec.track, cell.conditions)
+                where = (spec.framework, spec.strategy, spec.devices, spec.hosts, spec.protocol_name, spec.track)
                 where += (spec.workload, spec.size, spec.precision, tuple(spec.chosen_settings.items()))
-                where += (spec.global_batch, spec.optimizer, cell.first.conditions.data)
+                where += (spec.global_batch, spec.optimizer, cell.first.conditions.data, cell.conditions)
                 groups.setdefault((option, *where, others), []).append(cell)
     found = []
     singles = [cell for cell in cells if cell.spec.strategy == "single" and cell.estimate is not None]
@@ -125,8 +124,6 @@ def step_interval(cell: Cell) -> Interval | None:
     return Interval(batch / found.high, batch / found.low if found.low else math.inf, found.confidence)
 
 
-
-
 def _single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell | None:
     """The single device that the cell may be divided by, at the same batch."""
     for other in singles:
@@ -153,7 +150,7 @@ def _point(cell: Cell, option: str, single: Cell | None) -> Point:
 def sentences(sweep: Sweep) -> list[str]:
     """What the sweep shows."""
     spec, best, others = sweep.cells[0].spec, sweep.best, sweep.not_slower
-    name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} ×{spec.devices}"
+    name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} {naming.on_devices(spec)}"
     seconds = with_interval(1e3 * best.mean, scaled(best.interval, 1e3), unit=" ms")
     line = f"{name}: {sweep.option} {best.name} has the lowest mean time per step, {seconds}."
     if best.interval is None:

@@ -46,10 +46,11 @@ def where(group: Group, others: Sequence[Group]) -> str:
     """What the cells of a group have in common, as far as it tells them from other groups."""
     spec = group.best.spec
     of_workload = [other for other in others if _task(other) == _task(group)]
-    words = [spec.size, spec.precision, count(spec.devices, "device")]
+    over = f" over {spec.hosts} hosts" if spec.hosts > 1 else ""
+    words = [spec.size, spec.precision, count(spec.devices, "device") + over]
     if any(other.best.spec.track != spec.track for other in of_workload):
         words.append("tuned" if spec.track == "tuned" else "defaults")
-    if any(_batch(other) != _batch(group) for other in of_workload if other.best.spec.devices == spec.devices):
+    if any(_batch(other) != _batch(group) for other in of_workload if _places(other) == _places(group)):
         words += [f"batch {descriptions.batches(group.cells)}", optimizers.words(spec.optimizer)]
     normalized = naming.normalized_over(group.best.first)
     if any(naming.normalized_over(other.best.first) != normalized for other in of_workload):
@@ -58,6 +59,10 @@ def where(group: Group, others: Sequence[Group]) -> str:
         words.append(f"{spec.steps_per_call} steps per call")
     words += [f"{name} {'on' if value else 'off'}" for name, value in spec.chosen_settings.items()]
     return f"{spec.workload} ({', '.join(words)})"
+
+
+def _places(group: Group) -> tuple:
+    return (group.best.spec.devices, group.best.spec.hosts)
 
 
 def _task(group: Group) -> tuple:

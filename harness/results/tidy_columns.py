@@ -135,6 +135,7 @@ IDENTITY: tuple[Column[Launch], ...] = (
     Column("track", str, "", "defaults or tuned", lambda at: at.result.spec.track),
     Column("platform", str, "", "cpu or gpu", lambda at: at.result.spec.platform),
     Column("devices", int, "", "devices of the cell", lambda at: at.result.spec.devices),
+    Column("hosts", int, "", "hosts over which the devices are spread", lambda at: at.result.spec.hosts),
     Column(
         "global_batch", int, "samples", "samples of one step on all devices", lambda at: at.result.spec.global_batch
     ),

@@ -50,7 +50,7 @@ class PhaseLaunches:
         self._references, self._budget, self._display = references, budget, display
         own_cache = plan.compile_cache not in ("", "none")
         self._compile_cache = Path(plan.compile_cache) if own_cache else work / "compiled"
-        self._most_devices = max(trial.spec.devices for trial in plan.trials)
+        self._most_devices = max(trial.spec.devices // trial.spec.hosts for trial in plan.trials)
 
     def run_parity(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
         """Run the parity phase of a cell. With `stop`, which ends it, it shares the GPUs with others.

@@ -11,7 +11,7 @@ from harness.verification.report_text import Expected, Findings, Section, Table
 
 Columns = Mapping[str, Callable[[Cell], Expected]]
 Matched = Sequence[tuple[Mapping[str, str], Cell]]
-IDENTITY = ("workload", "framework", "strategy", "track", "precision", "options", "devices", "input")
+IDENTITY = ("workload", "framework", "strategy", "track", "precision", "options", "devices", "hosts", "input")
 SCALING, BEST = ("strong scaling", "weak scaling", "efficiency"), "over the best single"
 
 
@@ -55,6 +55,7 @@ def _identity(cell: Cell) -> dict[str, str]:
         "precision": spec["precision"],
         "options": cell.options or "-",
         "devices": str(spec["devices"]),
+        "hosts": str(cell.hosts),
         "input": f"loader, {training['workers']} workers" if loader else "resident",
     }
     return {name: visible(" ".join(text.split())) for name, text in texts.items()}

@@ -112,6 +112,10 @@ class Cell:
         return self.first.get("described", {}).get("framework") or self.spec["framework"]
 
     @property
+    def hosts(self) -> int:
+        return self.spec.get("hosts", 1)
+
+    @property
     def options(self) -> str:
         protocol = "" if self.spec["protocol"] == "resident" else f"protocol={self.protocol}"
         return ", ".join(filter(None, [self.spec["variant"], protocol, "A/A twin" if self.spec.get("twin") else ""]))
@@ -125,7 +129,8 @@ class Cell:
             workers = f" from a loader with {training['workers']} workers" if training["input"] == "loader" else ""
             found.append(f"trained{workers}")
         qualifiers = f" ({', '.join(found)})" if found else ""
-        text = f"{self.framework} {self.spec['strategy']}{options} ×{self.spec['devices']}{qualifiers}"
+        over = f" over {self.hosts} hosts" if self.hosts > 1 else ""
+        text = f"{self.framework} {self.spec['strategy']}{options} ×{self.spec['devices']}{over}{qualifiers}"
         return visible(" ".join(text.split()))
 
     def alike(self, other: Cell, *names: str) -> bool:
@@ -214,5 +219,6 @@ def _name(spec: Row) -> str:
     """What launches of one cell share."""
     training = spec.get("training") or {}
     names = ("workload", "size", "framework", "strategy", "variant", "devices", "track", "protocol", "protocol_version")
-    how = [training.get(name) for name in ("last_batch", "input", "workers")]
-    return json.dumps([*(spec.get(name) for name in names), bool(spec.get("twin")), *how])
+    how = [spec.get("hosts", 1), bool(spec.get("twin"))]
+    how += [training.get(name) for name in ("last_batch", "input", "workers")]
+    return json.dumps([*(spec.get(name) for name in names), *how])

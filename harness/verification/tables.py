@@ -156,5 +156,5 @@ def judged(record: Record) -> list[Cell]:
     for cell in (*record.timed, *record.trained):
         training = (cell.spec.get("training") or {}).get("last_batch")
         names = ("workload", "size", "framework", "strategy", "variant", "devices", "track")
-        proofs.setdefault(json.dumps([*(cell.spec[name] for name in names), training]), cell)
+        proofs.setdefault(json.dumps([*(cell.spec[name] for name in names), cell.hosts, training]), cell)
     return [cell for cell in proofs.values() if (cell.first.get("parity") or {}).get("checks")]

@@ -115,7 +115,7 @@ def _groups(ran: Sequence[Cell]) -> list[list[Cell]]:
     groups: dict[str, list[Cell]] = {}
     for cell in ran:
         if cell.timed and cell.comparable and cell.spec["protocol"] == "resident" and not cell.spec.get("twin"):
-            key = [*(cell.spec.get(name) for name in names), cell.normalized_over, place(cell)]
+            key = [*(cell.spec.get(name) for name in names), cell.hosts, cell.normalized_over, place(cell)]
             groups.setdefault(json.dumps(key, sort_keys=True), []).append(cell)
     return [sorted(group, key=lambda cell: -cell.speed.value if cell.speed else 0.0) for group in groups.values()]
 

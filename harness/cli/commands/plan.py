@@ -27,12 +27,13 @@ HEADER = [
     "track",
     "options",
     "devices",
+    "hosts",
     "batch",
     "launches",
     "status",
     "reason",
 ]
-NUMBERS = {HEADER.index(name) for name in ("devices", "batch", "launches")}
+NUMBERS = ("devices", "hosts", "batch", "launches")
 SUMMARY = ["framework", "workload", "size", "strategy", "track", "cells", "planned", "planned on devices"]
 SUMMARY_NUMBERS = {SUMMARY.index(name) for name in ("cells", "planned")}
 MOST_ROWS = 400
@@ -64,7 +65,9 @@ def plan(
 
     title = f"Plan: {made.platform} devices, preset {made.preset}"
     if len(made.trials) <= MOST_ROWS:
-        print_table(title, HEADER, table_rows(made), right=NUMBERS, below=("reason",), elsewhere="; --json has them")
+        header, rows = shown(table_rows(made))
+        right = {header.index(name) for name in NUMBERS if name in header}
+        print_table(title, header, rows, right=right, below=("reason",), elsewhere="; --json has them")
         _tell(made, arguments)
         return 0
     title += f", {made.launches} launches of each cell"
@@ -92,6 +95,14 @@ def table_rows(made: Plan) -> list[list[str]]:
     return sorted(_row(cell, made.launches) for cell in made.trials)
 
 
+def shown(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows, without the hosts where each cell is on one."""
+    at = HEADER.index("hosts")
+    if any(row[at] != "1" for row in rows):
+        return HEADER, rows
+    return [*HEADER[:at], *HEADER[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in rows]
+
+
 def _row(cell: Planned, launches: int) -> list[str]:
     spec = cell.spec
     return [
@@ -102,6 +113,7 @@ def _row(cell: Planned, launches: int) -> list[str]:
         spec.track,
         ", ".join(filter(None, [spec.variant, "A/A twin" if spec.twin else ""])) or "-",
         str(spec.devices),
+        str(spec.hosts),
         str(spec.global_batch),
         str(launches if cell.status == "planned" else 0),
         cell.status,

@@ -78,6 +78,13 @@ IDENTITY = (
         if_known=True,
     ),
     ColumnOf[Cell](name="devices", kind=Kind.COUNT, value=lambda cell: cell.spec.devices),
+    ColumnOf[Cell](
+        name="hosts",
+        kind=Kind.COUNT,
+        value=lambda cell: cell.spec.hosts,
+        shown=lambda cells: any(cell.spec.hosts > 1 for cell in cells),
+        meaning="over which the devices are spread, as many on each.",
+    ),
 )
 """The columns that say which cell a row is, in every table of cells."""
 

@@ -44,6 +44,12 @@ COLUMNS = (
     ColumnOf[Rung](name="strategy", kind=Kind.TEXT, value=lambda rung: rung.cell.spec.strategy),
     ColumnOf[Rung](name="devices", kind=Kind.COUNT, value=lambda rung: rung.cell.spec.devices),
     ColumnOf[Rung](
+        name="hosts",
+        kind=Kind.COUNT,
+        value=lambda rung: rung.cell.spec.hosts,
+        shown=lambda rungs: any(rung.cell.spec.hosts > 1 for rung in rungs),
+    ),
+    ColumnOf[Rung](
         name="precision",
         kind=Kind.TEXT,
         value=lambda rung: rung.cell.spec.precision,
