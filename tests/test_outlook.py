@@ -23,9 +23,12 @@ def plan(*specs, launches=1):
 
 def test_the_rule_counts_starts_and_operations():
     spec = make_spec(workload="toy", size="base", parity_steps=5, curve_steps=20, blocks=5, steps_per_block=10)
-    starts = 2 * outlook.START_SECONDS["cpu"]
+    starts = 2 * outlook.FORKED_SECONDS
     steps = (5 + 20 + 50) * outlook.LEAST_STEP_SECONDS  # so small that the host sets the pace
     assert outlook.expected_seconds(plan(spec), cores=CORES) == pytest.approx(starts + steps)
+    replicated = outlook.FORKED_SECONDS + 3 * outlook.START_SECONDS["cpu"]
+    steps = (5 + 3 * 70) * outlook.LEAST_STEP_SECONDS
+    assert outlook.expected_seconds(plan(spec, launches=3), cores=CORES) == pytest.approx(replicated + steps)
     large = make_spec(workload="resnet50", size="tutorial", global_batch=120, parity_steps=5, parity_batch=8)
     images = 5 * 8 + (large.curve_steps + large.blocks * large.steps_per_block) * 120
     flops = images * workloads.get("resnet50", "tutorial").flops_per_unit()

@@ -44,8 +44,7 @@ def per_second(amount: float, operation: Operation, wait: Operation, *, at_once:
 def matrix_size(platform: Platform, precision: Precision) -> int:
     """Rows of the square matrices whose product is timed.
 
-    Large enough to fill a GPU, and no larger: XLA tries many kernels for its first product, which took 7.2 s for fp32
-    with 8192 rows on an H200, and 1.0 s for bf16, whose products are sixteen times as fast.
+    Large enough to fill a GPU, and no larger: products in bf16 are sixteen times as fast as in fp32.
     """
     if platform == "cpu":
         return 1024

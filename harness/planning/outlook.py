@@ -9,6 +9,7 @@ from harness.planning.plan import Plan, first_of_each_computation
 from harness.spec import Platform, TrialSpec
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
+FORKED_SECONDS = 4.0  # the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py)
 TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned track
 FLOPS_A_CORE = 5e9  # per second, of a processor that trains
 FLOPS_OF_GPUS = 3e13  # per second
@@ -26,8 +27,12 @@ def expected_seconds(plan: Plan, *, cores: int) -> float | None:
         return None
     rate = FLOPS_OF_GPUS if plan.platform == "gpu" else cores * FLOPS_A_CORE
     cells = {spec.cell: spec for spec in trials}.values()
-    proofs = sum(_start(spec) + _steps(spec, spec.parity_steps, spec.parity_batch, rate) for spec in _proved(plan))
-    return proofs + plan.launches * sum(_start(spec) + _timed(spec, rate) for spec in cells)
+    replicated = plan.launches > 1
+    proofs = sum(
+        _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate)
+        for spec in _proved(plan)
+    )
+    return proofs + plan.launches * sum(_start(spec, replicated=replicated) + _timed(spec, rate) for spec in cells)
 
 
 def sentences(plan: Plan, *, size: str | None, cores: int) -> list[str]:
@@ -73,8 +78,10 @@ def _proved(plan: Plan) -> list[TrialSpec]:
     return first_of_each_computation(plan.runnable())
 
 
-def _start(spec: TrialSpec) -> float:
-    """Seconds until a launch makes its first step."""
+def _start(spec: TrialSpec, *, replicated: bool) -> float:
+    """Seconds until a launch makes its first step. `replicated`: its times are compared with those of others."""
+    if spec.platform == "cpu" and not replicated:
+        return FORKED_SECONDS
     return TUNED_START_SECONDS if spec.platform == "gpu" and spec.track == "tuned" else START_SECONDS[spec.platform]
 
 
