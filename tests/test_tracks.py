@@ -111,6 +111,10 @@ def test_a_ladder_climbs_from_no_setting_to_the_tuned_cell():
     assert len(rungs("fsdp")) == 3  # its steps are not captured, so the last rung would change nothing
     assert rungs("single", tracks=("tuned", "ladder"))[1:] == single[:-1]
     assert all(spec.settings["compile"] for spec in rungs("single", settings={"compile": "true"}))
+    *below, top = rungs("single", steps_per_call=4)
+    assert below == single and (top.steps_per_call, top.settings) == (4, tuned.settings)
+    found = ladder.find(summarize([make_result(spec=spec) for spec in (tuned, top)]))
+    assert [rung.turned_on for rung in found] == [", ".join(sorted(on[-1])), "4 steps per call"]
 
 
 def test_a_report_finds_ladders_and_what_each_rung_is_worth(tmp_path):

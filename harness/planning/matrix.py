@@ -112,9 +112,12 @@ def _of_strategy(
     has_model: bool,
     unavailable: str,
 ) -> list[Planned]:
-    """The cells of a strategy on every track, then those of the ladder that are not among them."""
+    """The cells of a strategy on every track, then those of the ladder that are not among them.
 
-    def cells_on(track: Track, held_off: tuple[str, ...] = ()) -> list[Planned]:
+    A ladder has its settings at one step per call. With --steps-per-call, all of them together are its last rung.
+    """
+
+    def cells_on(track: Track, held_off: tuple[str, ...] = (), scope: Scope = scope) -> list[Planned]:
         combination = Combination(
             workload=workload,
             framework=framework,
@@ -127,10 +130,17 @@ def _of_strategy(
 
     cells = [cell for track in scope.tracks for cell in cells_on(track)]
     ladder: list[Planned] = []
-    for held_off in reversed(track_settings.rungs(framework)) if scope.ladder else ():  # the tuned cell first
+    for held_off, of_rung in _rungs(framework, scope) if scope.ladder else ():
         seen = [_without_names(cell) for cell in (*cells, *ladder)]
-        ladder += [cell for cell in cells_on("tuned", held_off) if _without_names(cell) not in seen]
+        ladder += [cell for cell in cells_on("tuned", held_off, of_rung) if _without_names(cell) not in seen]
     return cells + ladder[::-1]
+
+
+def _rungs(framework: FrameworkSpec, scope: Scope) -> list[tuple[tuple[str, ...], Scope]]:
+    """From the last rung to the first: the settings that are held off, and the scope."""
+    one = replace(scope, request=replace(scope.request, steps_per_call=1))
+    several = [((), scope)] if scope.request.steps_per_call > 1 else []
+    return [*several, *((held_off, one) for held_off in reversed(track_settings.rungs(framework)))]
 
 
 def _without_names(cell: Planned) -> TrialSpec:
