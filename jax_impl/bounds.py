@@ -22,7 +22,7 @@ def matrix_rate(world: World, precision: Precision) -> float:
     """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
     size = bounds.matrix_size(world.platform, precision)
     a = jax.device_put(np.ones((size, size), COMPUTE_DTYPES[precision]), devices(world)[0])
-    # by cuBLAS alone: XLA would first compile and try a Triton kernel for each of many tiles, which takes it 9 s in fp32
+    # by cuBLAS alone: XLA would first compile and try a Triton kernel for each of many tiles, 9 s in fp32
     options = {"xla_gpu_enable_triton_gemm": False} if world.platform == "gpu" else None
     product = jax.jit(jnp.matmul, compiler_options=options)
     return bounds.matrix_products(*_launched(lambda: product(a, a)), size=size)

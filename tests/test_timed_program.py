@@ -17,7 +17,7 @@ from harness.layers import Residual, with_rounding
 from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
 from harness.reference.golden import Golden
-from harness.spec import OptimizerSpec, optimizers
+from harness.spec import OptimizerSpec, Timing, optimizers
 from harness.worker import after_blocks
 from harness.worker.rank_agreement import Agreement
 
@@ -43,7 +43,7 @@ def test_blocks_are_not_ten_times_faster_than_the_curve():
 
 @pytest.mark.parametrize(("again", "passes"), [([9.0, 0.2], True), ([9.0] * (timed_program.ATTEMPTS - 1), False)])
 def test_an_interrupted_curve_is_measured_again(tmp_path, again, passes):
-    block = SimpleNamespace(block_seconds=(1.0,), steps_per_block=10)
+    block = Timing(block_seconds=(1.0,), steps_per_block=10)
     context: Any = SimpleNamespace(
         draft=SimpleNamespace(rank=0, timing=block),
         agree=Agreement(tmp_path, 0, barrier=lambda: None),

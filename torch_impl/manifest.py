@@ -265,7 +265,6 @@ FRAMEWORK = FrameworkSpec(
             name="async_sgd",
             summary="ranks push gradients to shared parameters in host memory without waiting for each other",
             processes="per_device",
-            one_host="its parameters are in memory that all ranks map, so they must be on one host",
             one_step_per_call=NO_GRAPH,
             min_devices=2,
             algorithm="asynchronous",

@@ -1,9 +1,10 @@
 """Asynchronous SGD: ranks push gradients to shared parameters without waiting for each other.
 
 The parameters and the optimizer state exist once, in host memory that all ranks map (a parameter server without the
-server). Each rank has a copy of the parameters on its device. A step computes the gradient of the rank's own share of
-the batch with that copy. Then the rank takes a lock, updates the shared parameters with its gradient (push), copies
-them back to its device (pull) and goes on. It waits for nothing but the lock.
+server). Over several hosts, whose ranks have no memory in common, rank 0 serves them (shared_store.py). Each rank has a
+copy of the parameters on its device. A step computes the gradient of the rank's own share of the batch with that copy.
+Then the rank takes a lock, updates the shared parameters with its gradient (push), copies them back to its device
+(pull) and goes on. It waits for nothing but the lock.
 
     shared  | u0 | u1 |    | u0 |    | u1 | u0 | ...     one update per push, in the order of arrival
     rank 0  | share of step 0 | step 1     | step 2 ...  gradient with its copy, then push and pull under the lock
@@ -29,6 +30,7 @@ from torch_impl import models, optim, tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 from torch_impl.shared_memory import SharedMemory
+from torch_impl.shared_store import SharedStore
 
 MOST_PUSHES = 4096  # that are recorded; each one takes the place of the one this many before
 
@@ -38,7 +40,7 @@ class AsyncSGD(Program):
         super().__init__(job)
         self.model = self.build_model()  # this rank's copy
         self.network = tuning.compiled(self.model, job)
-        self.memory = SharedMemory(job)
+        self.memory = SharedStore(job) if job.world.hosts > 1 else SharedMemory(job)
         self.shared = models.build(job.workload).to(self.dtype)
         self.memory.share_parameters(self.shared, initial=self.model)
         self.optimizer = self.build_optimizer(self.shared.parameters())
@@ -90,11 +92,13 @@ class AsyncSGD(Program):
 
     @property
     def trained(self) -> nn.Module:
+        self.memory.refresh()
         return self.shared
 
     def meet(self) -> None:
         """Bring all ranks to the same version of the parameters. A collective."""
         dist.barrier()  # all pushes are in
+        self.memory.refresh()
         self.pull()
         dist.barrier()  # no rank pushes before all have pulled
 
@@ -104,6 +108,7 @@ class AsyncSGD(Program):
         Raises RuntimeError if there were more than are recorded.
         """
         dist.barrier()
+        self.memory.refresh()
         count = int(self.updates.item())
         if count > MOST_PUSHES:
             raise RuntimeError(f"{count} updates were made, and the first {count - MOST_PUSHES} are no longer recorded")
@@ -126,6 +131,8 @@ class AsyncSGD(Program):
         super().load_state(state)  # all ranks write the same values to the same memory
         self.updates.copy_(torch.as_tensor(state.get("optimizer/updates", 0)))
         self.steps_made = int(self.updates.item()) // self.job.world.processes
+        if self.job.world.rank == 0:
+            self.memory.publish()
         self.meet()
 
     def export(self) -> list[Arrays]:
