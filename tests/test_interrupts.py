@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from harness.launch.interrupts import SIGNALS, install_signal_handlers, signals_held
+from harness.launch.interrupts import SIGNALS, install_signal_handlers, raise_if_lost, signals_held
+from harness.launch.launcher import Launch, launch
 from harness.spec.errors import Interrupted
 
 
@@ -46,6 +49,39 @@ def test_a_second_sighup_does_not_kill():
     assert interruption.value.number == signal.SIGHUP
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGHUP)
+
+
+class Endless:
+    """A phase that never ends by itself."""
+
+    stopped = False
+
+    def poll(self) -> bool:
+        return False
+
+    def progress(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.timeout(60)
+def test_a_signal_that_comes_in_a_finalizer_ends_a_launch_all_the_same():
+    """Python swallows what is raised there."""
+    raise_if_lost()
+    del [Finalized()][0]
+    running: Any = Endless()
+    launcher: Any = SimpleNamespace(start=lambda launch: running, links=())
+    with pytest.raises(Interrupted) as interruption:
+        launch(cast(Launch, None), launcher)
+    assert interruption.value.number == signal.SIGHUP and running.stopped
 
 
 def test_without_a_signal_all_is_as_before():

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from harness.gate.runs import THREADS, GoldenRun
+from harness.launch.interrupts import raise_if_lost
 from harness.launch.logs import last_line
 from harness.launch.worker_code import link_code
 from harness.machine import machine_record
@@ -64,6 +65,7 @@ def in_processes(
                 run = waiting.popleft()
                 running[start(run, threads)] = run
             time.sleep(POLL_SECONDS)
+            raise_if_lost()
             for process in [process for process in running if process.poll() is not None]:
                 run = running.pop(process)
                 failed = failure(run, process.returncode)

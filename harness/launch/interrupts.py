@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from harness.spec.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_raised: list[int] = []  # the signal that was turned into Interrupted
 
 
 @contextlib.contextmanager
@@ -39,7 +40,10 @@ def install_signal_handlers() -> Callable[[], None]:
     # script's background job, which Ctrl-C must not end.
     before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN}
 
+    _raised.clear()
+
     def restore() -> None:
+        _raised.clear()
         for number, handler in before.items():
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, handler)
@@ -47,8 +51,19 @@ def install_signal_handlers() -> Callable[[], None]:
     def interrupt(number: int, frame: object) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN if each == number == signal.SIGHUP else signal.SIG_DFL)
+        _raised.append(number)
         raise Interrupted(number)
 
     for number in before:
         signal.signal(number, interrupt)
     return restore
+
+
+def raise_if_lost() -> None:
+    """Raise Interrupted if a signal has come. For loops that such a signal should have ended.
+
+    Python runs a handler wherever it is. If that is a finalizer (`__del__`, a weak reference's callback), it prints
+    what the handler raises, and goes on.
+    """
+    if _raised:
+        raise Interrupted(_raised[0])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.launch.interrupts import raise_if_lost
 from harness.launch.place import HERE, Place
 from harness.messages import Answer, Phase, Progress
 from harness.spec import Cause, Disturbance, Link, Precision, Status, Telemetry, TrialSpec
@@ -111,6 +112,7 @@ def launch(
     running = launcher.start(launch)
     try:
         while not running.poll() and not stop.is_set():
+            raise_if_lost()
             if progress := running.progress():
                 on_progress(str(progress))
                 heard = _tell(progress, heard, on_said)
