@@ -27,6 +27,7 @@ from harness.planning.run_request import Request
 from harness.reporting import summary
 from harness.reporting.tables import result_table
 from harness.results import store
+from harness.session.device_references import float64_twin
 from harness.spec import Cause, TrialResult
 from harness.verification.comparison import verify
 
@@ -563,6 +564,12 @@ def test_a_cell_within_a_host_and_one_across_are_two_cells_of_a_plan():
         ("pipeline", 4, 2): "skipped",
     }
     assert len(plan.trials) == len(found)
+
+
+def test_the_reference_of_a_cell_over_hosts_is_made_on_one_device_of_one():
+    spec = make_spec(workload="toy", strategy="ddp", devices=4, hosts=2)
+    twin = float64_twin(spec)
+    assert twin is not None and (twin.devices, twin.hosts) == (1, 1)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -76,6 +76,7 @@ def plain_single(spec: TrialSpec, framework: str, *, variant: str) -> TrialSpec:
         framework=framework,
         strategy="single",
         devices=1,
+        hosts=1,
         options=single.defaults,
         roles=single.roles(single.defaults),
         changed_in_parity={},

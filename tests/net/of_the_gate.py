@@ -283,6 +283,24 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="peers",
+        promise="A network that NumPy cannot train is judged by the model of another framework, never by the one that "
+        "is judged.",
+        breaks=(
+            Break(
+                fault="the framework that is judged is its own judge",
+                edits=(
+                    (
+                        "harness/planning/judges.py",
+                        "framework = names[(names.index(spec.framework) + 1) % len(names)]",
+                        "framework = spec.framework",
+                    ),
+                ),
+                tests=("test_own_models::test_no_framework_judges_itself",),
+            ),
+        ),
+    ),
+    Guarantee(
         name="timed-curve",
         promise="In fp32 and fp64, the timed program's first losses and the weights after them are compared with the "
         "reference: a program that is right when it is proved and wrong when it is timed has no speed.",
