@@ -21,6 +21,7 @@ from harness.spec import TrainingSpec
 
 BUNDLED = [
     ("classifier", "base"), ("mnist_cnn", "base"), ("resnet50", "tiny"), ("toy", "base"), ("toy", "wide"),
+    ("toy", "unused"),
 ]  # fmt: skip
 
 # Learning rate, momentum, weight decay, batch, and where they come from.
@@ -29,6 +30,7 @@ RECIPES = {
     ("toy", "base"): ("sgd", 0.001, 0.0, 0.0, 20),
     # of this suite: no publication
     ("toy", "wide"): ("sgd", 0.01, 0.9, 0.0, 64),
+    ("toy", "unused"): ("sgd", 0.001, 0.0, 0.0, 20),
     # Kingma & Ba 2015, arXiv:1412.6980, algorithm 1: alpha = 0.001
     ("classifier", "base"): ("adam", 0.001, 0.0, 0.0, 16),
     # pytorch/examples, mnist/main.py before 2019: --lr 0.01 --momentum 0.5 --batch-size 64
@@ -49,6 +51,7 @@ UNIFORM = {
     ("mnist_cnn", "base"): {"conv1": 25, "conv2": 500, "fc1": 800, "fc2": 500},
     ("toy", "base"): {"net1": 10, "net2": 10},
     ("toy", "wide"): {"net1": 10, "net2": 100},
+    ("toy", "unused"): {"net1": 10, "unused": 10, "net2": 10},
     ("classifier", "base"): {"fc": 5, "out": 10},
     ("resnet50", "imagenet"): {"fc": 2048},
 }

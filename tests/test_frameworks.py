@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,6 +163,38 @@ def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, forked,
     found = prove(tmp_path, forked, frameworks=(framework,), workloads=("resnet50",), size="tiny", **known)
     expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
     assert {name.split()[1] for name in found} == expected
+
+
+UNUSED = {"workloads": ("toy",), "size": "unused", "devices": (2,), "global_batch": 20}
+
+
+@pytest.mark.parametrize("framework", registry.FRAMEWORKS)
+def test_every_strategy_on_a_network_with_parameters_that_no_output_depends_on(tmp_path, forked, framework):
+    """With momentum, for which PyTorch keeps no state of these parameters."""
+    options = {"find_unused_parameters": ("true",)} if framework == "torch" else {}
+    optimizer = "sgd:momentum=0.9,learning_rate=0.01"
+    found = prove(tmp_path, forked, frameworks=(framework,), options=options, optimizer=optimizer, **UNUSED)
+    expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
+    assert {name.split()[1] for name in found} == expected
+
+
+def test_ddp_that_is_not_told_fails_as_its_plan_says(tmp_path, forked):
+    request = Request(
+        frameworks=("torch",), strategies=("ddp",), platform="cpu", options={"static_graph": ("true",)},
+        interpreters={"torch": forked("torch")}, **UNUSED,
+    )  # fmt: skip
+    plan = make_plan(request, machine())
+    this = make_session(store.Intent(plan=plan, command="", started=""), tmp_path, machine())
+    (planned,) = plan.runnable()
+    spec = replace(planned, options=planned.options | {"static_graph": False})
+    try:
+        this.references.prepare(spec)
+        this.prove_alone(spec)
+    finally:
+        this.scratch.remove()
+    (proof,) = this.proofs.by_computation.values()
+    assert proof.status == "crashed"
+    assert "find_unused_parameters=True" in proof.reason
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from harness.layers import (
     MaxPool2D,
     ReLU,
     Residual,
+    Unused,
     log_softmax,
 )
 from harness.reference import loops
@@ -29,6 +30,7 @@ from harness.spec import OptimizerSpec
 
 LAYERS = {
     "linear": (Linear("l", 6, 4), (6,)),
+    "unused": (Unused(Linear("l", 6, 4)), (5,)),
     "conv": (Conv2D("c", 3, 2, 4), (7, 6, 2)),
     "conv with stride and padding": (Conv2D("c", 3, 2, 4, stride=2, padding=1), (7, 6, 2)),
     "conv where the window does not reach the edge": (Conv2D("c", 2, 2, 3, stride=2), (5, 7, 2)),

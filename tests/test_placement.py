@@ -186,6 +186,29 @@ def test_what_crosses_is_what_the_formula_says(framework, strategy, known, right
     assert crossed(of, wrong) is False
 
 
+# toy unused: 660 bytes of parameters that the loss depends on, and 440 of others
+@pytest.mark.parametrize(
+    ("framework", "strategy", "right", "wrong"),
+    [
+        ("torch", "average_gradients", {"all_reduce": 660}, {"all_reduce": 440}),
+        ("torch", "ddp", {"all_reduce": 1124}, {"all_reduce": 2200}),
+        ("torch", "fsdp", {"all_gather": 2288, "reduce_scatter": 704}, {"all_gather": 1408, "reduce_scatter": 704}),
+        ("jax", "fsdp", {"all_gather": 840, "all_reduce": 664}, {"all_gather": 440, "all_reduce": 664}),
+    ],
+)
+def test_gradients_that_do_not_exist_need_not_cross(framework, strategy, right, wrong):
+    of = cell(framework, strategy, workload="toy", size="unused", global_batch=20)
+    assert crossed(of, right) is True
+    assert crossed(of, wrong) is False
+
+
+@pytest.mark.parametrize(("state", "caught"), [(660, False), (1100, False), (440, True)])
+def test_a_parameter_without_a_gradient_needs_no_optimizer_state(state, caught):
+    of = cell("torch", "ddp", workload="toy", size="unused", global_batch=20)
+    row = share(held=1100, optimizer_state=state)
+    assert ("optimizer state held" in failed(placement.check([row], of))) == caught
+
+
 def test_what_nobody_counted_is_not_judged():
     assert crossed(cell("torch", "ddp"), None) is None
     assert crossed(cell("torch", "async_sgd"), {}) is None

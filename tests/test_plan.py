@@ -315,6 +315,31 @@ def test_a_value_of_an_option_that_needs_gpus_is_skipped_on_cpu():
     assert make_plan(request, make_machine(gpus=2)).trials[0].status == "planned"
 
 
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({}, ("unused.weight", "--option find_unused_parameters=true", "static_graph=true")),
+        ({"find_unused_parameters": ("true",)}, ()),
+        ({"static_graph": ("true",)}, ()),
+    ],
+)
+def test_ddp_must_be_told_of_parameters_that_no_output_depends_on(machine, options, facts):
+    for size, reasons in (("unused", facts), ("base", ())):
+        request = Request(strategies=("ddp",), workloads=("toy",), size=size, options=options)
+        (trial,) = make_plan(request, machine).trials
+        assert trial.status == ("skipped" if reasons else "planned")
+        if reasons:
+            names(trial.reason, *reasons)
+
+
+def test_weight_decay_of_parameters_that_no_output_depends_on_is_not_pytorchs(machine):
+    request = Request(strategies=("single",), workloads=("toy",), size="unused", optimizer="adamw:weight_decay=0.1")
+    reasons = {trial.spec.framework: trial.reason for trial in make_plan(request, machine).trials}
+    names(reasons["torch"], "unused.weight", "weight_decay=0")
+    assert not reasons["jax"]
+    assert not reasons["tf"]
+
+
 def test_in_a_matrix_of_everything_what_does_not_divide_is_skipped(machine):
     made = make_plan(Request(workloads=("all",), devices=(8,)), machine)
     toys = {trial.spec.strategy: trial for trial in made.trials if trial.spec.workload == "toy"}

@@ -49,6 +49,16 @@ def why_not_fused_on_shards(cell: SettingCell) -> str:
     return f"torch has no fused kernel of {cell.optimizer.name} for sharded parameters"
 
 
+def why_ddp_waits(options: dict[str, object]) -> str:
+    """Why DDP cannot train a network with parameters that get no gradient, or ""."""
+    if options["find_unused_parameters"] or options["static_graph"]:
+        return ""
+    return (
+        'DDP waits for the gradient of each parameter, and fails in its second step ("Expected to have finished '
+        'reduction in the prior iteration"); add --option find_unused_parameters=true, or static_graph=true'
+    )
+
+
 TUNING_GUIDE = "docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 SETTINGS = (
     Setting(
@@ -122,6 +132,7 @@ FRAMEWORK = FrameworkSpec(
     install_hint="pip install torch torchvision",
     execution="eager",
     untuned="eager, NCHW",
+    without_gradient="torch.optim passes over a parameter without a gradient, and the reference decays its weights",
     settings=SETTINGS,
     compile_cache="TORCHINDUCTOR_CACHE_DIR",
     tuning=TuningEffort(
@@ -199,6 +210,7 @@ FRAMEWORK = FrameworkSpec(
             name="ddp",
             summary="DistributedDataParallel: one process per device; gradients are averaged while backward still runs",
             processes="per_device",
+            unused_parameters=why_ddp_waits,
             one_step_per_call="",
             several_steps_need="cuda_graphs",
             min_devices=2,

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.gate.placement import Cell, Range, stages_of
 from harness.gate.traffic import payloads
-from harness.layers import chain_shape
+from harness.layers import chain_shape, unused_parameters
 from harness.spec import Check, DeviceShare, Role, Span
 from harness.spec.checks import finding
 
@@ -56,6 +56,8 @@ def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | Non
         return _activations(found, cell)
     if traffic == "shard":
         return _shards(cell)
+    if traffic == "all_reduce":
+        return {"all_reduce": _gradients(cell)}
     roles: dict[Role, Any] = {
         role: cell.spec.options[name] for role, name in cell.spec.roles.items() if name in cell.spec.options
     }
@@ -70,6 +72,15 @@ def _in_precision(size: float, cell: Cell) -> Range:
     return (size / 2, size) if cell.spec.precision == "bf16" else (size, size)
 
 
+def _gradients(cell: Cell) -> Range:
+    """The range of the bytes of all gradients.
+
+    Those of parameters that no output depends on need not cross: PyTorch has none, and XLA knows that they are zero.
+    """
+    every = cell.parameter_bytes
+    return _in_precision(every - cell.unused_bytes, cell)[0], _in_precision(every, cell)[1]
+
+
 def _shards(cell: Cell) -> dict[str, Range]:
     """What crosses where each device has a part of every parameter.
 
@@ -77,18 +88,19 @@ def _shards(cell: Cell) -> dict[str, Range]:
     Where one program drives all devices, XLA gathers a tensor that can be cut evenly at least once. It may gather it
     again for backward if the option says so.
     """
+    left_out = unused_parameters(cell.workload.layers)
     count, option = cell.spec.devices, cell.spec.option("reshard_after_forward")
-    padded, divisible = 0.0, 0.0
+    padded, divisible = {False: 0.0, True: 0.0}, {False: 0.0, True: 0.0}  # by whether a parameter is unused
     for parameter in cell.workload.parameters():
-        size, rows = cell.bytes_of(parameter), parameter.shape[-1]
-        padded += size * -(-rows // count) * count / rows
-        divisible += size if any(length % count == 0 for length in parameter.shape) else 0
-    reduced = _in_precision(cell.parameter_bytes, cell)
+        size, rows, unused = cell.bytes_of(parameter), parameter.shape[-1], parameter in left_out
+        padded[unused] += size * -(-rows // count) * count / rows
+        divisible[unused] += size if any(length % count == 0 for length in parameter.shape) else 0
     gathers = 1 if option is False else 2
     if cell.strategy.processes == "one":
-        return {"all_gather": (_in_precision(divisible, cell)[0], gathers * divisible), "reduce_scatter": reduced}
-    gathered = padded * gathers * cell.spec.accumulation_steps
-    return {"all_gather": (gathered, gathered), "reduce_scatter": (padded, padded)}
+        gathered = _in_precision(divisible[False], cell)[0], gathers * sum(divisible.values())
+        return {"all_gather": gathered, "reduce_scatter": _gradients(cell)}
+    gathered = sum(padded.values()) * gathers * cell.spec.accumulation_steps
+    return {"all_gather": (gathered, gathered), "reduce_scatter": (padded[False], sum(padded.values()))}
 
 
 def _activations(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:

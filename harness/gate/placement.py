@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.layers import Parameter
+from harness.layers import Parameter, unused_parameters
 from harness.spec import Check, DeviceShare, OptimizerSpec, StrategySpec, TrialSpec
 from harness.spec.checks import finding
 from harness.workloads import Workload
@@ -78,6 +78,11 @@ class Cell:
     def parameter_bytes(self) -> int:
         """Bytes of all parameters."""
         return sum(map(self.bytes_of, self.workload.parameters()))
+
+    @property
+    def unused_bytes(self) -> int:
+        """Bytes of the parameters that no output depends on."""
+        return sum(map(self.bytes_of, unused_parameters(self.workload.layers)))
 
 
 def check(found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
@@ -165,11 +170,14 @@ def part_bytes(cell: Cell) -> Range:
 
 
 def optimizer_state(cell: Cell, share: DeviceShare, held: Range) -> Range:
-    """Bytes of optimizer state that belong beside the parameters of a device, `held`."""
+    """Bytes of optimizer state that belong beside the parameters of a device, `held`.
+
+    PyTorch makes none for a parameter that never gets a gradient.
+    """
     if cell.strategy.holds == "server" and not share.server:
         return 0, 0  # the server updates, not the worker
     slots, extra = slots_of(cell.spec.optimizer), COUNTERS * len(cell.workload.parameters())
-    return slots * held[0], slots * held[1] + (extra if slots else 0)
+    return slots * max(0, held[0] - cell.unused_bytes), slots * held[1] + (extra if slots else 0)
 
 
 def slots_of(optimizer: OptimizerSpec) -> int:

@@ -18,6 +18,7 @@ from harness.layers.normalization import BatchNorm
 from harness.layers.opaque import Opaque
 from harness.layers.pooling import GlobalAveragePool
 from harness.layers.rounding import with_rounding
+from harness.layers.unused import Unused, unused_parameters
 
 __all__ = [
     "BatchNorm",
@@ -34,11 +35,13 @@ __all__ = [
     "ReLU",
     "Residual",
     "Shape",
+    "Unused",
     "batch_norms",
     "chain_flops",
     "chain_forward",
     "chain_shape",
     "each_once",
     "log_softmax",
+    "unused_parameters",
     "with_rounding",
 ]

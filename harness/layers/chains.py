@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,12 +87,15 @@ def mapped(layers: Sequence[Layer], change: Callable[[Layer], Layer]) -> tuple[L
     )
 
 
+def all_layers(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """The layers in order; in place of a residual block, those of its body and of its shortcut, at any depth."""
+    for layer in layers:
+        if isinstance(layer, Residual):
+            yield from all_layers((*layer.body, *layer.shortcut))
+        else:
+            yield layer
+
+
 def batch_norms(layers: Sequence[Layer]) -> list[BatchNorm]:
     """The BatchNorm layers among these, at any depth, in order."""
-    found: list[BatchNorm] = []
-    for layer in layers:
-        if isinstance(layer, BatchNorm):
-            found.append(layer)
-        elif isinstance(layer, Residual):
-            found += batch_norms((*layer.body, *layer.shortcut))
-    return found
+    return [layer for layer in all_layers(layers) if isinstance(layer, BatchNorm)]

@@ -224,7 +224,7 @@ def _why_skipped(spec: TrialSpec, combination: Combination, scope: Scope, imposs
     if not combination.has_model:
         return skip_reasons.no_model(framework, workload.name)
     _, normalization_reason = skip_reasons.normalization(combination.strategy, scope)
-    reason = impossible or skip_reasons.why_skipped(spec, combination.strategy, has_reference=workload.has_reference)
+    reason = impossible or skip_reasons.why_skipped(spec, framework, combination.strategy, workload)
     return reason or (normalization_reason if workload.normalizes else "")
 
 

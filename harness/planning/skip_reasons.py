@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from harness.layers import unused_parameters
 from harness.planning.scope import Scope
 from harness.spec import FrameworkSpec, Normalization, StrategySpec, TrialSpec, workload_packages
+from harness.workloads import Workload
 
 
 def no_model(framework: FrameworkSpec, workload: str) -> str:
@@ -13,8 +15,8 @@ def no_model(framework: FrameworkSpec, workload: str) -> str:
     return f"{framework.title} has no model of {workload}: its package has no {framework.name}_model.py"
 
 
-def why_skipped(spec: TrialSpec, strategy: StrategySpec, *, has_reference: bool = True) -> str:
-    """Why this cell cannot run on this machine. `has_reference`: whether NumPy can train the network."""
+def why_skipped(spec: TrialSpec, framework: FrameworkSpec, strategy: StrategySpec, workload: Workload) -> str:
+    """Why this cell cannot run on this machine, or cannot train this network."""
     if strategy.needs_gpu and spec.platform == "cpu":
         return strategy.needs_gpu
     for name, value in spec.options.items():
@@ -29,10 +31,23 @@ def why_skipped(spec: TrialSpec, strategy: StrategySpec, *, has_reference: bool 
         return _why_no_accumulation(strategy)
     if spec.steps_per_call > 1 and (reason := _why_one_step_per_call(spec, strategy)):
         return f"--steps-per-call {spec.steps_per_call}: {reason}"
-    if not has_reference and strategy.algorithm != "synchronous":
+    if not workload.has_reference and strategy.algorithm != "synchronous":
         return f"{spec.workload} has no NumPy reference, and only that can repeat a training of another algorithm"
     if spec.precision == "tf32" and spec.platform == "cpu":
         return "TF32 exists only on GPUs"
+    return _why_not_with_unused(spec, framework, strategy, workload)
+
+
+def _why_not_with_unused(spec: TrialSpec, framework: FrameworkSpec, strategy: StrategySpec, workload: Workload) -> str:
+    """Why this cell cannot train a network with parameters that no output depends on, or ""."""
+    unused = unused_parameters(workload.layers)
+    if not unused:
+        return ""
+    where = f"no output depends on {unused[0].name}"
+    if strategy.unused_parameters and (reason := strategy.unused_parameters(spec.options)):
+        return f"{where}: {reason}"
+    if spec.optimizer.weight_decay and framework.without_gradient:
+        return f"{where}: {framework.without_gradient}; choose an --optimizer with weight_decay=0"
     return ""
 
 

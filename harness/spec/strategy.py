@@ -76,6 +76,7 @@ class StrategySpec:
     instead; each has the reason why it needs GPUs, or "".
     `one_host`: why its ranks must all be on one host, or "" if they need not.
     `options`: the strategy's own options, no two of them in the same role.
+    `unused_parameters(options)`: why it cannot train a network with parameters that no output depends on, or "".
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy, or some of its cells, cannot have, with reasons.
@@ -109,6 +110,7 @@ class StrategySpec:
     several_steps_need: str = ""
     fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
     options: tuple[Option, ...] = ()
+    unused_parameters: Callable[[dict[str, Any]], str] | None = None
     tuned: dict[str, Any] = field(default_factory=dict)
     tuned_because: str = ""
     by_default: dict[str, str] = field(default_factory=dict)
@@ -182,6 +184,8 @@ class FrameworkSpec:
     compile_cache: str = ""  # the variable that names the folder where it keeps what it has compiled, if it has one
     sharing: dict[str, str] = field(default_factory=dict)  # variables that leave room on a GPU for other processes
     strategies: tuple[StrategySpec, ...]
+    # What its optimizers do with a parameter without a gradient, if they do something else with a gradient of zero.
+    without_gradient: str = ""
     not_offered: dict[str, str] = field(default_factory=dict)  # techniques that other frameworks offer; why, and source
     workloads: tuple[str, ...] = ()  # those it has models for; () means those in its folder models/
     environment: dict[Platform, dict[str, str]] = field(default_factory=dict)

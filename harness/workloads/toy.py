@@ -1,7 +1,7 @@
 """The two toy regressions of the parallel-training tutorials: two linear layers, random inputs, random targets.
 
 `base`: Linear 10-10-5 with ReLU between, MSE, SGD 0.001, batch 20. `wide`: Linear 10-100-1 without an activation, MSE,
-SGD 0.01 with momentum 0.9, batch 64.
+SGD 0.01 with momentum 0.9, batch 64. `unused`: `base` with one more linear layer, which the forward pass leaves out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets import split_arrays
-from harness.layers import Linear, ReLU
+from harness.layers import Linear, ReLU, Unused
 from harness.spec import OptimizerSpec
 from harness.spec.arrays import Arrays
 from harness.workloads import Split, Workload
@@ -59,6 +59,22 @@ SIZES = {
         global_batch=64,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.01, momentum=0.9),
         load=partial(load, outputs=1),
+        samples=NOISE,
+    ),
+    "unused": Workload(
+        name="toy",
+        size="unused",
+        summary="base, and a linear layer that the forward pass leaves out",
+        unit="sample",
+        input_shape=(10,),
+        layers=(Linear("net1", 10, 10), ReLU(), Unused(Linear("unused", 10, 10)), Linear("net2", 10, 5)),
+        dims={"inputs": 10, "hidden": 10, "outputs": 5, "relu": 1, "unused": 1},
+        blocks=("net1", "relu", "unused", "net2"),
+        default_cut="relu",
+        loss="mse",
+        global_batch=20,
+        optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
+        load=partial(load, outputs=5),
         samples=NOISE,
     ),
 }

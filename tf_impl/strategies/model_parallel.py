@@ -59,7 +59,12 @@ class ModelParallel(SeveralSteps):
         for stage, device, (tape, x, output) in reversed(list(zip(self.stages, self.devices, passes, strict=True))):
             parameters = list(weights.variables(stage).values())
             with tf.device(device):
-                of_x, *of_parameters = tape.gradient(output, [x, *parameters], output_gradients=from_next_stage)
+                of_x, *of_parameters = tape.gradient(
+                    output,
+                    [x, *parameters],
+                    output_gradients=from_next_stage,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
             gradients = of_parameters + gradients
             from_next_stage = of_x
         return gradients

@@ -64,7 +64,7 @@ class MultiWorkerMirrored(ReplicatedProgram):
         with tf.GradientTape() as tape:
             loss = self.loss_fn(self.model(x, training=True), y)  # the mean over this process's samples
             share = loss * self.loss_share
-        return loss, tape.gradient(share, self.parameters)
+        return loss, tape.gradient(share, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
 def build(job: Job) -> MultiWorkerMirrored:

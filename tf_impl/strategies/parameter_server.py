@@ -47,7 +47,7 @@ class ParameterServer(Coordinator):
         """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server."""
         with tf.GradientTape() as tape:
             loss = self.loss_fn(self.model(x, training=True), y)
-        return loss, tape.gradient(loss, self.parameters)
+        return loss, tape.gradient(loss, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def push(self, gradients: list[tf.Tensor]) -> None:
         """The server makes one update from the gradients of one worker."""

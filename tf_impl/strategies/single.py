@@ -42,7 +42,7 @@ class SingleDevice(SeveralSteps):
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
         with tf.GradientTape() as tape:
             loss = self.loss_fn(self.model(x, training=True), y)
-        return loss, tape.gradient(loss, self.parameters)
+        return loss, tape.gradient(loss, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def to_devices(self, own: Sequence[placement.Parts]) -> placement.Parts:
         return placement.to_device(own[0], self.devices[0])
