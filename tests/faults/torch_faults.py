@@ -14,6 +14,7 @@ CELLS = {
     "torch ddp": Cell("ddp"),
     "torch ddp compressed": Cell("ddp", options={"compression": "bf16"}),
     "torch ddp uneven": Cell("ddp", known=TRAINING),
+    "torch ddp unused": Cell("ddp", "toy", "unused", options={"find_unused_parameters": "true"}),
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 2}),
     "torch average_gradients": Cell("average_gradients", options={"bucket_cap_mb": "0.001"}),
     "torch average_gradients tuned": Cell(
@@ -100,6 +101,34 @@ def different_shuffle_on_rank_1():
         return shares
 
     replaced(program, "shares", change)
+
+
+@planted("torch ddp unused")
+def old_gradient_for_a_missing_one():
+    """A parameter without a gradient gets what lies in the memory of another one in its place."""
+    import torch
+
+    from torch_impl.strategies.ddp import DDP
+
+    def change(original):
+        def build_optimizer(self, parameters):
+            held = list(parameters)
+            optimizer = original(self, held)
+            update = optimizer.step
+
+            def step():
+                for parameter in held:
+                    if parameter.grad is None:
+                        fired()
+                        parameter.grad = torch.full_like(parameter, 1e-3)
+                update()
+
+            optimizer.step = step
+            return optimizer
+
+        return build_optimizer
+
+    replaced(DDP, "build_optimizer", change)
 
 
 @planted("torch single")

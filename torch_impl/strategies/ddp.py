@@ -20,7 +20,8 @@ checkpoint therefore sums in another order in its first step, and is equal up to
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
 `gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, every
 step uses the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters
-without a gradient, which costs a walk through the graph and is only for networks with such parameters;
+without a gradient, which costs a walk through the graph and is only for networks with such parameters (`toy` in size
+`unused`: without this option or `static_graph`, DDP waits for their gradients, and its second step fails);
 `compression=bf16`, buckets are sent in half the bytes, rounded to 8 significant bits, so the training is no longer
 quite the same.
 """
