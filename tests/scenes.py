@@ -412,6 +412,35 @@ def sweeps_and_timelines() -> list[TrialResult]:
     return results
 
 
+@scene
+def what_fits() -> list[TrialResult]:
+    """On GPUs: batches of three cells. One runs out of memory when it is timed, one is proved and fits, one never
+    fits; another cell fails beside them."""
+    known: Any = {"run": RUN | {"command": "python -m harness sweep global_batch --values 64:"}, "machine": GPUS}
+    results = []
+    for power, batch in enumerate((64, 128, 256, 512)):
+        spec: Any = {"platform": "gpu", "global_batch": batch, "variant": f"global_batch={batch}", "blocks": 3}
+        for framework, strategy, memory, full in (
+            ("torch", "ddp", 3, 256),
+            ("torch", "fsdp", 1, 9999),
+            ("jax", "pmap", 2, 64),
+        ):
+            for launch in range(2):
+                own = spec | {"launch": launch}
+                reason = f"full at {full}"
+                if batch > full:
+                    results.append(failed(framework, strategy, 2, "skipped", reason, spec=own, **known))
+                elif batch == full:
+                    results.append(failed(framework, strategy, 2, "oom", "CUDA out of memory", spec=own, **known))
+                else:
+                    seconds = (1.0 + 0.6 * power + 0.01 * launch, 1.01 + 0.6 * power, 1.02 + 0.6 * power)
+                    peak = (memory * 2 ** (27 + power) + 2**26,) * 2
+                    timed: Any = {"block_seconds": (seconds, seconds), "peak_bytes": peak}
+                    results.append(cell(framework, strategy, 2, spec=own, **timed, **known))
+    crashed = {"platform": "gpu", "global_batch": 64, "variant": "global_batch=64"}
+    return [*results, failed("jax", "fsdp", 2, "crashed", "rank 0: planted", spec=crashed, **known)]
+
+
 def tutorial(platform: str, protocol: str, *, single: float | None, model: float, pipelines: dict[int, float]):
     """The tutorial's cells with one protocol, from their seconds per step."""
     size = "tutorial" if platform == "gpu" else "tiny"

@@ -16,5 +16,5 @@ def manifest_order(spec: TrialSpec) -> tuple:
     numbers = tuple(value for _, value in sorted(spec.options.items()) if isinstance(value, int | float))
     return (
         spec.protocol != "resident", spec.workload, spec.size, framework, spec.framework, strategy, spec.strategy,
-        spec.devices, spec.hosts, spec.track, numbers, spec.cell,
+        spec.devices, spec.hosts, spec.track, numbers, spec.global_batch, spec.cell,
     )  # fmt: skip

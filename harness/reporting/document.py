@@ -12,6 +12,7 @@ from harness.reporting import (
     disturbed_launches,
     execution_section,
     figures,
+    fits,
     ladder,
     not_offered,
     parity_section,
@@ -29,6 +30,7 @@ from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Re
 from harness.reporting.summary import Cell
 from harness.reporting.tables import (
     epochs_table,
+    fits_table,
     ladder_table,
     loading_table,
     placement_table,
@@ -48,6 +50,10 @@ TIMELINE_NOTE = (
 LADDER_NOTE = (
     "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "
     "optimizer. It shows what each step of tuning is worth."
+)
+FITS_NOTE = (
+    "Each cell was launched at several global batches, the smallest first. Nothing else changes with the batch, the "
+    "learning rate included. After a cell has run out of memory, it is not launched at larger batches."
 )
 PLACEMENT_NOTE = (
     "What each device held, took and sent in the timed program, read from its live tensors after the timed blocks. "
@@ -72,6 +78,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += _trainings(training.trained(cells))
     body += figures.find(cells)
     body += _sweeps(cells)
+    body += _fits(cells)
     body += _ladders(cells)
     body += _settings(cells)
     body += _timelines(cells)
@@ -126,6 +133,14 @@ def _sweeps(cells: Sequence[Cell]) -> list[Node]:
         )
         for found in sweep.find(cells)
     ]
+
+
+def _fits(cells: Sequence[Cell]) -> list[Node]:
+    sweeps = fits.find(cells)
+    if not sweeps:
+        return []
+    table = fits_table.table(sweeps)
+    return [Section("What fits", (paragraph(FITS_NOTE), table, COLUMNS_MEAN, meanings(table)))]
 
 
 def _ladders(cells: Sequence[Cell]) -> list[Node]:

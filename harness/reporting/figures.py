@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from harness.reporting import pipeline_figures, sweep, timelines
+from harness.reporting import fits, pipeline_figures, sweep, timelines
 from harness.reporting.descriptions import precisions
 from harness.reporting.figure_titles import labels, title
 from harness.reporting.model import Figure, Node, Paragraph, paragraph
@@ -47,9 +47,17 @@ def find(cells: Sequence[Cell]) -> list[Node]:
                 found.append(_left_out(f"{kind} of {workload[0]} ({workload[1]})", f"{len(shown)} cells", most))
             elif shown:
                 found.append(make(_file(names, kind, *workload), shown))
+        found += _fits(names, workload, fits.find(group))
     if any(cell.spec.protocol == "from_host" for cell in cells):
         found.append(pipeline_figures.tutorial_bars(_file(names, "tutorial"), cells))
     return found + _sweeps(names, sweep.find(cells)) + _timelines(names, timelines.chosen(cells))
+
+
+def _fits(names: set[str], workload: tuple[str, str], sweeps: Sequence[fits.BatchSweep]) -> list[Node]:
+    shown = [swept for swept in sweeps if any(map(fits.peak_bytes, swept.timed))]
+    if len(shown) > MOST_CURVES:
+        return [_left_out(f"batches of {workload[0]} ({workload[1]})", f"{len(shown)} lines", MOST_CURVES)]
+    return [fits.picture(_file(names, "fits", *workload), shown)] if shown else []
 
 
 def _sweeps(names: set[str], sweeps: Sequence[sweep.Sweep]) -> list[Node]:

@@ -131,6 +131,35 @@ class SweepCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FitsPoint:
+    """Peak memory and samples per second at one global batch."""
+
+    global_batch: int
+    peak_mebibytes: float
+    mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitsCurve:
+    """One program at several batches. `full`: the smallest that did not fit, if any did not."""
+
+    label: str
+    framework: str
+    full: int | None
+    points: tuple[FitsPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fits:
+    """Throughput over memory. `memory`: whose memory it is."""
+
+    title: str
+    unit: str
+    memory: str
+    curves: tuple[FitsCurve, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
     """What each stage did in one traced step."""
 
@@ -138,4 +167,4 @@ class Timeline:
     spans: tuple[Span, ...]
 
 
-PictureData = Throughputs | LossCurves | LearningCurves | TutorialBars | SweepCurve | Timeline
+PictureData = Throughputs | LossCurves | LearningCurves | TutorialBars | SweepCurve | Fits | Timeline

@@ -8,6 +8,7 @@ from harness.reporting import (
     contrasts,
     descriptions,
     disturbed_launches,
+    fits,
     loss_agreement,
     naming,
     repeatability,
@@ -33,7 +34,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
         lines += tutorial.verdict(ran)
     if ran:
         lines += _proved(ran)
-    lines += loss_agreement.disagreements(cells) + _not_run(cells)
+    lines += loss_agreement.disagreements(cells) + _not_run(cells) + fits.sentences(fits.find(cells))
     lines += disturbed_launches.sentence(results)
     lines += training.sentences(training.trained(cells))
     lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
@@ -58,7 +59,7 @@ def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[s
 
 def _not_run(cells: Sequence[Cell]) -> list[str]:
     """Which cells failed and which were skipped."""
-    failed = [cell for cell in cells if cell.status in FAILURES]
+    failed = [cell for cell in fits.failed(cells) if cell.status in FAILURES]
     wrong = [cell for cell in failed if cell.status == "parity_failed"]
     others = [cell for cell in failed if cell not in wrong]
     skipped = [cell for cell in cells if cell.status == "skipped"]

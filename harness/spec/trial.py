@@ -173,6 +173,11 @@ class TrialSpec(RunOptions):
         return repr(replace(self, track="defaults", variant="", chosen_settings={}, twin=False, launch=0, seed=0))
 
     @property
+    def at_any_batch(self) -> str:
+        """`program` without its global batch and what follows from it: the cells of a sweep of batches share it."""
+        return replace(self, global_batch=0, parity_batch=0, parity_steps=0, changed_in_parity={}).program
+
+    @property
     def protocol_name(self) -> str:
         """The protocol with its version, of which the first is not named: "resident", "from_host", "from_host-2"."""
         return self.protocol if self.protocol_version == 1 else f"{self.protocol}-{self.protocol_version}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+from harness.planning.launch_order import shuffled_together
 from harness.reporting.checklist.answers import Answer, judged, not_applicable, together, unknown
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import count
 from harness.results.holds import hold_of
-from harness.spec import TrialResult
+from harness.spec import TrialResult, TrialSpec
 
 NOT_LAUNCHED = ("skipped", "pending")
 
@@ -22,11 +23,16 @@ def order(record: Record) -> Answer:
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
-    launched = [[row for row in rows if row.status != "skipped"] for rows in runs.values()]
+    launched = [[row for row in rows if row.status != "skipped" or _in_its_turn(row)] for rows in runs.values()]
     of_several = [rows for rows in launched if len({row.spec.cell for row in rows}) > 1]
     if not of_several:
         return not_applicable("one cell alone has no order")
     return together(*map(_of_run, of_several))
+
+
+def _in_its_turn(row: TrialResult) -> bool:
+    """Whether the row of a trial that was skipped stands where it would have been launched."""
+    return row.cause is not None and row.cause.kind == "too_large"
 
 
 def _of_run(rows: Sequence[TrialResult]) -> Answer:
@@ -67,13 +73,24 @@ def _as_seeded(rounds: dict[int, list[TrialResult]]) -> Answer:
     if len(whole) < 2:
         return unknown("fewer than two whole rounds show no seeded order")
     seed = min(row.spec.seed for rows in rounds.values() for row in rows)
-    plans = {tuple(_unshuffled(of, f"{seed}/{number}")) for number, of in whole.items()}
+    specs = {row.spec.cell: row.spec for row in rounds[0]}
+    plans = {tuple(_plan_of(of, specs, f"{seed}/{number}")) for number, of in whole.items()}
     told = f"{len(whole)} rounds in the orders of seed {seed}"
     return judged(len(plans) == 1, told if len(plans) == 1 else f"not {told}")
 
 
+def _plan_of(shuffled: Sequence[str], specs: Mapping[str, TrialSpec], seed: str) -> list[str]:
+    """The plan that harness/planning/launch_order.py shuffles into this order. In a sweep of batches, it shuffles the
+    cells of each batch on their own."""
+    plan: list[str] = []
+    for number, group in enumerate(shuffled_together([specs[cell] for cell in shuffled])):
+        part = shuffled[len(plan) : len(plan) + len(group)]
+        plan += _unshuffled(part, f"{seed}/{number}" if number else seed)
+    return plan
+
+
 def _unshuffled(shuffled: Sequence[str], seed: str) -> list[str]:
-    """The plan that harness/planning/launch_order.py shuffles into this order."""
+    """The order before the shuffle."""
     places = random.Random(seed).sample(range(len(shuffled)), len(shuffled))
     return [cell for _, cell in sorted(zip(places, shuffled, strict=True))]
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from harness.reporting.model import Figure, Node, Report, Section, paragraph
 from harness.reporting.picture_data import (
+    Fits,
     LearningCurves,
     LossCurves,
     SweepCurve,
@@ -15,7 +16,7 @@ from harness.reporting.picture_data import (
     Timeline,
     TutorialBars,
 )
-from harness.reporting.plots import learning, losses, pipelines, style, throughput
+from harness.reporting.plots import fits, learning, losses, pipelines, style, throughput
 from harness.reporting.plots.style import literal
 from harness.spec.text import mapped
 
@@ -59,6 +60,8 @@ def draw_figure(path: Path, figure: Figure) -> None:
             pipelines.tutorial_bars(path, data)
         case SweepCurve():
             pipelines.sweep_curve(path, data)
+        case Fits():
+            fits.draw(path, data)
         case Timeline():
             pipelines.timeline(path, data)
         case _:
