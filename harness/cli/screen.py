@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.cli.output import write
 from harness.cli.tables import print_sentence, print_table
-from harness.reporting import summary, training, verdict
+from harness.reporting import fits, summary, training, verdict
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import result_table, training_table
@@ -42,7 +42,7 @@ def show(results: Sequence[TrialResult], folder: Path) -> None:
 
 def print_reasons(cells: Sequence[summary.Cell]) -> None:
     """Print why each failed cell failed, in one line each. Of a cell that failed the gate, the verdict says it."""
-    failed = [cell for cell in cells if cell.status in FAILURES and cell.status != "parity_failed"]
+    failed = [cell for cell in fits.failed(cells) if cell.status in FAILURES and cell.status != "parity_failed"]
     if failed:
         write("Why cells failed:")
     for cell in failed[:MOST_ROWS]:

@@ -212,8 +212,9 @@ def _settings(
 
 
 def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: Request) -> str:
-    """What tells a cell from the others of its strategy, in words: options, run options and settings."""
-    shown = {**options, **run_options.chosen(request)}
+    """What tells a cell from the others of its strategy, in words: options, a swept batch, run options, settings."""
+    batch = {"global_batch": request.global_batch} if request.global_batches else {}
+    shown = {**options, **batch, **run_options.chosen(request)}
     shown |= {name: str(on).lower() for name, on in settings.items()}
     return ", ".join(f"{name}={value}" for name, value in sorted(shown.items(), reverse=True))
 

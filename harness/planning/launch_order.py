@@ -1,4 +1,7 @@
-"""The order of launches: rounds of all cells, each round in its own seeded random order."""
+"""The order of launches: rounds of all cells, each round in its own seeded random order.
+
+In a sweep of batches, a round takes one batch after the other, the smallest first, each in a random order.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,24 @@ def rounds(cells: Sequence[TrialSpec], launches: int) -> list[Planned]:
 
 def order(cells: Sequence[TrialSpec], launches: int) -> Iterator[tuple[int, int]]:
     """The number of each launch and the index of its cell, in the order in which they run."""
+    groups, seed = shuffled_together(cells), cells[0].seed if cells else 0
     for launch in range(launches):
-        yield from ((launch, index) for index in _shuffled(cells, launch))
+        yield from ((launch, index) for index in _shuffled(groups, f"{seed}/{launch}"))
 
 
-def _shuffled(cells: Sequence[TrialSpec], launch: int) -> list[int]:
-    seed = cells[0].seed if cells else 0
-    return random.Random(f"{seed}/{launch}").sample(range(len(cells)), len(cells))
+def _shuffled(groups: Sequence[Sequence[int]], seed: str) -> Iterator[int]:
+    for number, group in enumerate(groups):
+        yield from random.Random(f"{seed}/{number}" if number else seed).sample(group, len(group))
+
+
+def shuffled_together(cells: Sequence[TrialSpec]) -> list[list[int]]:
+    """The indices of the cells that are shuffled among each other: of all cells, unless some differ in their batch
+    alone. Then those of each batch, the smallest first: a cell that ran out of memory is not launched at larger ones.
+    """
+    batches = sorted({cell.global_batch for cell in cells})
+    if len(batches) < 2 or len({cell.at_any_batch for cell in cells}) == len({cell.program for cell in cells}):
+        return [list(range(len(cells)))]
+    return [[index for index, cell in enumerate(cells) if cell.global_batch == batch] for batch in batches]
 
 
 def seed_of(cell: TrialSpec, launch: int) -> int:

@@ -126,7 +126,11 @@ def _of_strategy(
             has_model=has_model,
             held_off=held_off,
         )
-        return spread(make_cells(combination, scope, unavailable=unavailable), strategy, scope.spread)
+        asked = scope.request
+        batches = [replace(asked, global_batch=batch) for batch in asked.global_batches] or [asked]
+        scopes = [replace(scope, request=request) for request in batches]
+        made = [cell for each in scopes for cell in make_cells(combination, each, unavailable=unavailable)]
+        return spread(made, strategy, scope.spread)
 
     cells = [cell for track in scope.tracks for cell in cells_on(track)]
     ladder: list[Planned] = []

@@ -153,8 +153,9 @@ class TrainingRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RunRequest):
-    """All that a user asks for. `training` is None except under `train`. `twin`: whether a preset may add its A/A twin;
-    not under `sweep`."""
+    """All that a user asks for. `training` is None except under `train`. `global_batches`: those that `sweep
+    global_batch` compares. `twin`: whether a preset may add its A/A twin; not under `sweep`."""
 
     training: TrainingRequest | None = None
+    global_batches: tuple[int, ...] = ()
     twin: bool = True

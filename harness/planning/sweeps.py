@@ -1,4 +1,4 @@
-"""A sweep: the request that compares several values of one option."""
+"""A sweep: the request that compares several values of one option, or several global batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,47 @@ from dataclasses import replace
 
 from harness.planning.request_checks import check_strategies, chosen_strategies, expand
 from harness.planning.run_request import Request
-from harness.spec import StrategySpec, registry
+from harness.spec import Platform, StrategySpec, registry
 from harness.spec.errors import UsageError
+
+BATCH = "global_batch"
+LARGEST_BATCH = 2**16
+"""Where a sweep of batches ends if nothing runs out of memory, and its user says nothing else."""
+
+
+def batch_sweep_request(request: Request, values: tuple[str, ...], platform: Platform) -> Request:
+    """The request for all chosen strategies at each global batch. Nothing else depends on the batch, so that the
+    learning rate is the same at all of them.
+
+    A value is a batch, as 64. Or it doubles from a batch, as 64:1024 up to 1024, and 64: until nothing fits any more or
+    LARGEST_BATCH is reached; the latter on GPUs alone. Raises UsageError for anything else.
+    """
+    if request.global_batch is not None:
+        raise UsageError(f"sweep {BATCH!r}: is also given by --global-batch; give its values only by --values")
+    if not values:
+        raise UsageError("--values: is empty; give batches, e.g. 64,128,256 or 64:1024")
+    batches = sorted({batch for value in values for batch in _batches(value, platform)})
+    return replace(request, global_batches=tuple(batches), twin=False)
+
+
+def _batches(value: str, platform: Platform) -> list[int]:
+    """The batches that one of --values stands for."""
+    first, doubles, last = value.partition(":")
+    numbers = [first, last or str(LARGEST_BATCH)] if doubles else [first, first]
+    if not all(number.isascii() and number.isdigit() and 1 <= int(number) <= LARGEST_BATCH for number in numbers):
+        raise UsageError(
+            f"--values {value}: allowed are batches from 1 to {LARGEST_BATCH}, and FIRST:LAST or FIRST: to double from "
+            "FIRST"
+        )
+    start, end = map(int, numbers)
+    if start > end:
+        raise UsageError(f"--values {value}: ends before it begins; give the smaller batch first")
+    if doubles and not last and platform == "cpu":
+        raise UsageError(
+            f"--values {value}: CPU devices have no memory of their own to fill; say where to end, e.g. "
+            f"{value}{min(8 * start, LARGEST_BATCH)}"
+        )
+    return [start * 2**power for power in range((end // start).bit_length())]
 
 
 def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Request:
@@ -45,4 +84,6 @@ def _check_option(option: str, chosen: Iterable[StrategySpec]) -> None:
     if not allowed:
         raise UsageError(f"sweep {option!r}: {names} has no option to sweep; choose other strategies by --strategy")
     if option not in allowed:
-        raise UsageError(f"sweep {option!r}: allowed are {', '.join(sorted(allowed))} (the options of {names})")
+        raise UsageError(
+            f"sweep {option!r}: allowed are {BATCH} and {', '.join(sorted(allowed))} (the options of {names})"
+        )

@@ -20,7 +20,7 @@ from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
-from harness.reporting import summary
+from harness.reporting import fits, summary
 from harness.results import holds, store
 from harness.session.device_guard import DeviceGuard
 from harness.session.environment import write_environment
@@ -40,10 +40,10 @@ class Finished:
     @property
     def exit_code(self) -> int:
         """0 if every trial ran, is pending or was rightly skipped, and no cell's losses disagree; 2 if a target was met
-        before the first step; else 1."""
+        before the first step; else 1. In a sweep of batches, to run out of memory is an answer and no failure."""
         if self.usage_error:
             return 2
-        return 1 if any(cell.failed for cell in summary.summarize(self.results)) else 0
+        return 1 if fits.failed(summary.summarize(self.results)) else 0
 
     @property
     def usage_error(self) -> str:

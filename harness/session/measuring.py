@@ -208,7 +208,7 @@ class Session:
     def _measure(self, spec: TrialSpec) -> None:
         """Time or train one launch of a proved cell. If its conditions differ from the proof's, prove it again."""
         proof = self.proofs.get(spec)
-        if proof is None or proof.status != "ok":
+        if proof is None or proof.status != "ok" or self.rows.skip_too_large(spec, proof.parity):
             self.display.advance()
             return
         launched = spec

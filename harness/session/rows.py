@@ -81,6 +81,17 @@ class Rows:
                 self.add(self.without_launch(spec, status="skipped", reason=reason, cause=cause))
         return [spec for spec in trials if spec.computation not in reasons]
 
+    def skip_too_large(self, spec: TrialSpec, parity: Parity | None) -> bool:
+        """Write a row for a trial if the same cell ran out of memory at a smaller batch. Returns whether it did."""
+        full = [row.spec for row in self.results if row.status == "oom" and row.spec.global_batch < spec.global_batch]
+        batch = min((each.global_batch for each in full if each.at_any_batch == spec.at_any_batch), default=None)
+        if batch is None:
+            return False
+        reason = f"it ran out of memory at a global batch of {batch}"
+        cause = Cause(kind="too_large", data={"global_batch": batch})
+        self.add(self.without_launch(spec, status="skipped", reason=reason, cause=cause, parity=parity))
+        return True
+
     def add_idle(self, plan: Plan) -> None:
         """Write rows for the trials that the plan does not launch, if they have none."""
         for trial in plan.trials:

@@ -17,6 +17,7 @@ CauseKind = Literal[
     "no_reference",  # the golden run could not be computed
     "exception",  # a rank raised one: {"rank": 1, "type": "RuntimeError"}
     "out_of_memory",  # {"rank": 1}
+    "too_large",  # not launched: the cell ran out of memory at a smaller batch, {"global_batch": 512}
     # A rank was ended by a signal, {"rank": 1, "signal": "SIGKILL"}, or stopped while it was timed, {..., "SIGSTOP"}.
     "killed",  # without "rank": the supervisor
     "unequal_ranks",  # they ran with different versions, packages or variables

@@ -461,7 +461,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/command.py",
-                        "any(cell.failed for cell in summary.summarize(self.results))",
+                        "fits.failed(summary.summarize(self.results))",
                         "any(not cell.launches for cell in summary.summarize(self.results))",
                     ),
                 ),

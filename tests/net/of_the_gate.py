@@ -459,8 +459,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/launch_order.py",
-                        'random.Random(f"{seed}/{launch}").sample(range(len(cells)), len(cells))',
-                        "list(range(len(cells)))",
+                        'random.Random(f"{seed}/{number}" if number else seed).sample(group, len(group))',
+                        "group",
                     ),
                 ),
                 tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
@@ -470,7 +470,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/launch_order.py",
-                        'random.Random(f"{seed}/{launch}")',
+                        'random.Random(f"{seed}/{number}" if number else seed)',
                         "random.Random()",
                     ),
                 ),
@@ -482,8 +482,8 @@ GUARANTEES = (
                     (
                         "harness/planning/launch_order.py",
                         "    for launch in range(launches):\n"
-                        "        yield from ((launch, index) for index in _shuffled(cells, launch))\n",
-                        "    for index in _shuffled(cells, 0):\n"
+                        '        yield from ((launch, index) for index in _shuffled(groups, f"{seed}/{launch}"))\n',
+                        '    for index in _shuffled(groups, f"{seed}/0"):\n'
                         "        yield from ((launch, index) for launch in range(launches))\n",
                     ),
                 ),

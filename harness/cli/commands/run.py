@@ -33,7 +33,8 @@ from harness.cli.sessions import resume_and_show, show_start, start_and_show
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
-from harness.planning.sweeps import sweep_request
+from harness.planning.request_checks import resolve_platform
+from harness.planning.sweeps import BATCH, batch_sweep_request, sweep_request
 from harness.spec.errors import UsageError, check_name
 
 
@@ -128,20 +129,27 @@ def sweep(
     device_guard: Guard = None,
     telemetry: Sampled = None,
 ) -> int:
-    """Compare several values of one strategy option, with single and model_parallel as baselines.
+    """Compare several values of one strategy option, with single and model_parallel as baselines; or global batches.
 
     python -m harness sweep split_size --workload resnet50 --values 1,3,12,20,60
     python -m harness sweep schedule --framework torch --values gpipe,1f1b
+    python -m harness sweep global_batch --workload resnet50 --strategy ddp,fsdp --values 64:
 
     Parameters
     ----------
     swept
-        The option: a number, e.g. split_size, or a choice, e.g. schedule.
+        The option: a number, e.g. split_size, or a choice, e.g. schedule. Or global_batch.
     values
-        Its values, as a comma-separated list.
+        Its values, as a comma-separated list. Batches may double: 64:1024 up to 1024, and 64: on GPUs until a cell is
+        out of memory, at most to 65536. A cell that is out of memory is skipped at larger batches, and has not failed.
+        The learning rate is the same at all batches.
     """
     check_budget(budget_minutes)
-    request = sweep_request(request_of(arguments), swept, tuple(split([values])))
+    request, texts = request_of(arguments), tuple(split([values]))
+    if swept == BATCH:
+        request = batch_sweep_request(request, texts, resolve_platform(request, machine()))
+    else:
+        request = sweep_request(request, swept, texts)
     plan = make_plan(request, machine())
     command = ["sweep", swept, "--values", values, *given(arguments)]
     return start_and_show(

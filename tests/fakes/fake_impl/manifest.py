@@ -7,6 +7,7 @@ from harness.spec import FrameworkSpec, Option, StrategySpec
 ONE_PROCESS = (
     "wrong_gradient",
     "out_of_memory",
+    "small_memory",
     "diverge",
     "wrong_when_timed",
     "leave_child",
