@@ -6,6 +6,7 @@ TITLE = "The gate, and what is timed"
 
 REPEATED = "test_sessions::test_a_proof_is_made_again_on_other_samples_and_kept_on_the_same"
 EVERY_FILE = "test_workers::test_every_file_on_the_workers_side_counts_for_a_proof"
+SKIPPED = "test_fits::test_a_cell_out_of_memory_is_skipped_at_larger_batches_and_the_others_go_on"
 DOUBLED_RATE = (
     "torch_impl/optim.py",
     "rate: float | torch.Tensor = spec.learning_rate\n",
@@ -488,6 +489,65 @@ GUARANTEES = (
                     ),
                 ),
                 tests=("test_plan::test_launches_are_interleaved_in_a_seeded_order",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="what-fits",
+        promise="A sweep of batches takes the smallest first. A cell that ran out of memory is skipped at larger "
+        "batches, and does not count as failed; the others go on.",
+        breaks=(
+            Break(
+                fault="all batches of a round are shuffled together",
+                edits=(
+                    (
+                        "harness/planning/launch_order.py",
+                        "if len(batches) < 2 or",
+                        "if True or",
+                    ),
+                ),
+                tests=(
+                    "test_fits::test_cells_of_a_sweep_differ_in_their_batch_alone",
+                    "test_fits::test_cells_of_several_batches_that_are_no_sweep_are_shuffled_together",
+                ),
+            ),
+            Break(
+                fault="a cell that ran out of memory is launched at larger batches",
+                edits=(
+                    (
+                        "harness/session/rows.py",
+                        "        if batch is None:\n            return False\n",
+                        "        if True:\n            return False\n",
+                    ),
+                ),
+                tests=(SKIPPED,),
+            ),
+            Break(
+                fault="what ran out of memory keeps other cells from larger batches",
+                edits=(
+                    (
+                        "harness/session/rows.py",
+                        "for each in full if each.at_any_batch == spec.at_any_batch",
+                        "for each in full",
+                    ),
+                ),
+                tests=(SKIPPED,),
+            ),
+            Break(
+                fault="out of memory is a failure of a sweep",
+                edits=(("harness/reporting/fits.py", "if cell.failed and id(cell) not in expected", "if cell.failed"),),
+                tests=(SKIPPED, "test_fits::test_out_of_memory_is_an_answer_only_of_a_sweep"),
+            ),
+            Break(
+                fault="a crash beside a launch without memory is an answer as well",
+                edits=(
+                    (
+                        "harness/reporting/fits.py",
+                        'if result.status in FAILURES} == {"oom"}',
+                        'if result.status in FAILURES} >= {"oom"}',
+                    ),
+                ),
+                tests=("test_fits::test_out_of_memory_is_an_answer_only_of_a_sweep",),
             ),
         ),
     ),
