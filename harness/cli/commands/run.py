@@ -140,8 +140,9 @@ def sweep(
     swept
         The option: a number, e.g. split_size, or a choice, e.g. schedule. Or global_batch.
     values
-        Its values, as a comma-separated list. Batches may double: 64:1024 up to 1024, and 64: on GPUs until a cell is
-        out of memory, at most to 65536. A cell that is out of memory is skipped at larger batches, and has not failed.
+        Its values, as a comma-separated list.
+        Batches may double: 64:1024 up to 1024; 64: on GPUs until nothing fits, at most to 65536.
+        A cell that is out of memory is skipped at larger batches, and has not failed.
         The learning rate is the same at all batches.
     """
     check_budget(budget_minutes)
