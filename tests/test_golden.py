@@ -25,6 +25,7 @@ from harness.layers import (
     log_softmax,
 )
 from harness.reference import loops
+from harness.reference.asynchronous import in_turn, replay
 from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec
 
@@ -174,9 +175,9 @@ def test_the_parameters_after_the_first_step_are_those_of_a_training_of_one_step
         own = {name: array[2 * worker : 2 * worker + 2] for name, array in batch.items()}
         assert_same_arrays(found, loops.train(workload, params, [own], **known).params)
     assert len(loaded) == 12
-    replayed = loops.replay(workload, params, [batch] * 2, pushes=loops.in_turn(2, 2), **known)
+    replayed = replay(workload, params, [batch] * 2, history=in_turn(2, 2), **known)
     assert_same_arrays(
-        replayed.after_first[0], loops.replay(workload, params, [batch], pushes=loops.in_turn(2, 1), **known).params
+        replayed.after_first[0], replay(workload, params, [batch], history=in_turn(2, 1), **known).params
     )
 
 
@@ -314,39 +315,6 @@ def test_local_workers_take_accumulation_steps_as_everybody_does():
     )
     synchronous = loops.train(workload, params, batches, optimizer=SGD, groups=in_fours)
     np.testing.assert_allclose(local.losses, synchronous.losses, rtol=1e-9)
-
-
-def test_pushes_of_one_worker_are_synchronous_training():
-    workload, batches = workloads.get("classifier", "base"), classifier_batches(4)
-    params = workload.init_params(0)
-    replayed = loops.replay(workload, params, batches, optimizer=MOMENTUM, pushes=loops.in_turn(1, 4))
-    assert_same_training(replayed, loops.train(workload, params, batches, optimizer=MOMENTUM))
-
-
-def test_a_stale_push_uses_the_version_that_it_saw():
-    workload, (batch,) = workloads.get("classifier", "base"), classifier_batches(1)
-    params = workload.init_params(0)
-    pushes = [loops.Push(1, 0, 0), loops.Push(0, 0, 0)]  # both saw the initial weights
-    replayed = loops.replay(workload, params, [batch], optimizer=SGD, pushes=pushes)
-    # two updates by the halves' gradients are one by twice their mean
-    whole = loops.train(workload, params, [batch], optimizer=OptimizerSpec(name="sgd", learning_rate=0.2))
-    assert_same_training(replayed, whole)
-    fresh = loops.replay(workload, params, [batch], optimizer=SGD, pushes=loops.in_turn(2, 1))
-    assert any(np.abs(fresh.params[n] - replayed.params[n]).max() > 1e-5 for n in params)
-
-
-@pytest.mark.parametrize(
-    ("pushes", "facts"),
-    [
-        ([loops.Push(0, 0, 0)], ["1 pushes"]),  # worker 0 has two steps
-        ([loops.Push(0, 0, 0), loops.Push(0, 0, 0)], ["2 pushes"]),
-        ([loops.Push(0, 0, 0), loops.Push(0, 1, 2)], ["push 1", "version 2"]),
-    ],
-)
-def test_a_history_that_cannot_be_is_refused(pushes, facts):
-    workload = workloads.get("classifier", "base")
-    with refused(*facts, kind=ValueError):
-        loops.replay(workload, workload.init_params(0), classifier_batches(2), optimizer=SGD, pushes=pushes)
 
 
 def test_running_statistics_are_torchs_by_hand():

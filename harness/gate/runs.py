@@ -23,7 +23,7 @@ from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity, timed_curve
 from harness.layers import with_rounding
-from harness.reference import loops
+from harness.reference import asynchronous, loops
 from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec, TrialSpec, codec
 from harness.spec.arrays import Arrays
@@ -145,7 +145,9 @@ def training(
         known |= {"accumulation_steps": spec.accumulation_steps, "groups": groups if own.normalizes else None}
         return partial(loops.train_locally, workload, **known)
     if spec.algorithm == "asynchronous":
-        return partial(loops.replay, workload, pushes=loops.in_turn(spec.devices, len(samples)), **known)
+        interval = spec.push_interval(of=options)
+        history = asynchronous.in_turn(spec.devices, len(samples), push_every=interval)
+        return partial(asynchronous.replay, workload, history=history, push_every=interval, **known)
     return partial(loops.train, workload, groups=groups, **known)
 
 

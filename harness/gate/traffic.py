@@ -39,7 +39,10 @@ FORMULAS: dict[Traffic, tuple[str, str]] = {
         "(m + n - 1) / m A, twice that between two cuts",
         "as activations, but in every tick of a pipeline of m micro-batches, bubble included, padded to the widest cut",
     ),
-    "push_pull": ("P up, P down", "each worker: gradients to the server, parameters back"),
+    "push_pull": (
+        "P / K up, P / K down",
+        "each worker: gradients to the server, parameters back, every K = push_every steps (K = 1 without that option)",
+    ),
 }
 """By kind of traffic: the bytes that one device sends in a step, and the source. P: bytes of all parameters; A: bytes
 of a whole batch's activations at the widest cut; n: devices."""
@@ -69,7 +72,8 @@ def payloads(
     if traffic == "replicate":
         return {"broadcast": parameters, "reduce": parameters}
     if traffic == "push_pull":
-        return {"push": parameters, "pull": parameters}
+        pushed = parameters / options.get("push_interval", 1)
+        return {"push": pushed, "pull": pushed}
     if traffic in ("activations", "every_tick"):
         count = options.get("micro_batches", 1)
         ticks = (count + devices - 1) / count if traffic == "every_tick" else 1

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.planning import strategy_options
-from harness.spec import AVERAGINGS_IN_PARITY, ParityPhase, StrategySpec
+from harness.spec import AVERAGINGS_IN_PARITY, PUSHES_IN_PARITY, ParityPhase, StrategySpec
 from harness.workloads import Workload
 
 LOCAL_STEPS = 6
@@ -33,7 +33,8 @@ def plan_parity(
     """The parity phase of a cell, and the options that have another value in it, with that value.
 
     Its global batch is small: a multiple of `unit`, or one that can be cut into the cell's micro-batches. Where workers
-    train on their own, its last step ends with an averaging.
+    train on their own, its last step ends with an averaging. Where they sum several gradients before they push, their
+    buffers are not empty after it.
     """
     by_role = strategy_options.by_role(strategy, options)
     unit = math.lcm(unit, by_role.get("micro_batches", 1))
@@ -43,6 +44,8 @@ def plan_parity(
     steps = workload.parity_steps
     if strategy.algorithm == "local":
         steps = _local_steps(workload, batch, interval=by_role.get("averaging_interval", 1))
+    if (interval := by_role.get("push_interval", 1)) > 1:
+        steps = _push_steps(workload, batch, interval=interval)
     phase = ParityPhase(global_batch=global_batch, parity_batch=batch, steps=steps)
     in_parity = {name: strategy.option(name).parity_value(value, phase) for name, value in options.items()}
     changed = {name: value for name, value in in_parity.items() if value != options[name]}
@@ -70,8 +73,18 @@ def _local_steps(workload: Workload, batch: int, *, interval: int) -> int:
     """Enough steps for workers to meet AVERAGINGS_IN_PARITY times after their own interval, or LOCAL_STEPS if that
     would be too many."""
     wanted = max(LOCAL_STEPS, AVERAGINGS_IN_PARITY * interval)
-    most = MOST_LOCAL_STEPS
-    if workload.normalizes:
-        most = DEEP_LOCAL_STEPS
-    affordable = wanted <= most and wanted * batch * workload.flops_per_unit() <= LOCAL_FLOPS
-    return wanted if affordable else LOCAL_STEPS
+    return wanted if _affordable(workload, batch, wanted) else LOCAL_STEPS
+
+
+def _push_steps(workload: Workload, batch: int, *, interval: int) -> int:
+    """Enough steps for each worker to push PUSHES_IN_PARITY times after its own interval, or LOCAL_STEPS if that would
+    be too many; and one more if the last push would leave the buffers empty."""
+    wanted = max(workload.parity_steps, PUSHES_IN_PARITY * interval + 1)
+    wanted += wanted % interval == 0
+    return wanted if _affordable(workload, batch, wanted) else LOCAL_STEPS + 1
+
+
+def _affordable(workload: Workload, batch: int, steps: int) -> bool:
+    """Whether the parity phase may make so many steps for the sake of an interval."""
+    most = DEEP_LOCAL_STEPS if workload.normalizes else MOST_LOCAL_STEPS
+    return steps <= most and steps * batch * workload.flops_per_unit() <= LOCAL_FLOPS

@@ -2,7 +2,8 @@
 
 Training loops are defined here, losses in losses.py, optimizers in harness/spec/optimizers.py, layers in
 harness/layers/. There is one loop for each algorithm. `train` is synchronous: all strategies that claim to train like
-a single device are compared with it. `train_locally` and `replay` define the two algorithms that train differently.
+a single device are compared with it. `train_locally`, and `replay` in asynchronous.py, define the two algorithms that
+train differently.
 """
 
 from __future__ import annotations
@@ -98,52 +99,6 @@ def train_locally(
         params=_mean(replicas),
         running=running.named(),
     )
-
-
-@dataclass(frozen=True)
-class Push:
-    """One update of an asynchronous run, by the gradient of worker `rank` on its share of batch `step`.
-
-    The gradient was computed from the parameters after the first `version` updates.
-    """
-
-    rank: int
-    step: int
-    version: int
-
-
-def in_turn(workers: int, steps: int) -> list[Push]:
-    """The pushes of workers that take turns: one after another in every step, and never from stale parameters."""
-    return [Push(rank, step, step * workers + rank) for step in range(steps) for rank in range(workers)]
-
-
-def replay(
-    workload: Workload, params: Arrays, batches: Iterable[Arrays], *, optimizer: OptimizerSpec, pushes: Sequence[Push]
-) -> Golden:
-    """Asynchronous SGD (Dean et al. 2012, "Large scale distributed deep networks"), in the order in which it happened.
-
-    Each push is one update of the shared parameters by one worker's gradient. The loss of a step is the mean over the
-    workers, each with the parameters that it saw. The first step ends with as many pushes as there are workers. Raises
-    ValueError for an impossible history: a version from the future, or a push that is missing or repeated.
-    """
-    batches = list(batches)
-    workers = len({push.rank for push in pushes})
-    expected = {(rank, step) for rank in range(workers) for step in range(len(batches))}
-    if {(push.rank, push.step) for push in pushes} != expected or len(pushes) != len(expected):
-        raise ValueError(f"{len(pushes)} pushes are not one for each worker and step")
-    versions, state, losses, after_first = {0: dict(params)}, {}, np.zeros(len(batches)), {}
-    for number, push in enumerate(pushes):
-        if push.version > number:
-            raise ValueError(f"push {number} saw version {push.version}, which did not exist yet")
-        share = shares(batches[push.step], rank=push.rank, ranks=workers)[0]
-        loss, gradients = loss_and_gradients(workload, versions[push.version], share)
-        losses[push.step] += loss / workers
-        versions[number + 1] = update(optimizer, versions[number], gradients, state, step=number)
-        if number + 1 == workers:
-            after_first = versions[number + 1]
-        needed = {number + 1} | {later.version for later in pushes[number + 1 :]}  # frees the others
-        versions = {version: kept for version, kept in versions.items() if version in needed}
-    return Golden(initial=dict(params), losses=losses, after_first=(after_first,), params=versions[len(pushes)])
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

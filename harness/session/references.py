@@ -172,5 +172,5 @@ class References:
         key = (phase, spec.workload, spec.size, spec.seed, spec.algorithm, normalization(spec, options)(batch), *own)
         key += tuple(run_options.values(spec).items())
         if spec.algorithm != "synchronous":
-            key += (spec.devices, spec.option("averaging_interval", of=options))
+            key += (spec.devices, spec.option("averaging_interval", of=options), spec.push_interval(of=options))
         return (*key, spec.training.init_from) if spec.training else key

@@ -36,7 +36,16 @@ from harness.spec.kinds import (
 from harness.spec.link import Link
 from harness.spec.measured import Bounds, DeviceShare, Epoch, Execution, LinkRate, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
-from harness.spec.option import AVERAGINGS_IN_PARITY, CUT, MICRO_BATCHES, SPLIT_SIZE, CellShape, Option, ParityPhase
+from harness.spec.option import (
+    AVERAGINGS_IN_PARITY,
+    CUT,
+    MICRO_BATCHES,
+    PUSHES_IN_PARITY,
+    SPLIT_SIZE,
+    CellShape,
+    Option,
+    ParityPhase,
+)
 from harness.spec.result import (
     CHECKED_LOSSES,
     CUT_SHORT,
@@ -61,6 +70,7 @@ __all__ = [
     "MICRO_BATCHES",
     "MOST_SAMPLES",
     "OUT_OF_TIME",
+    "PUSHES_IN_PARITY",
     "SCHEMA_VERSION",
     "SPLIT_SIZE",
     "Algorithm",

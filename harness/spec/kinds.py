@@ -27,6 +27,7 @@ Role = Literal[
     "cut",  # where the network is cut into stages
     "schedule",  # in which order a pipeline works; without it, all forward and then all backward
     "averaging_interval",  # how many steps workers train on their own before they average
+    "push_interval",  # how many steps' gradients workers sum before they push them to shared parameters
     "reshard_after_forward",  # whether sharded parameters are gathered again for backward
 ]
 Schedule = Literal["constant", "step", "cosine"]

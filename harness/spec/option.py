@@ -9,9 +9,11 @@ from typing import Any
 
 from harness.spec.kinds import Role, ToleranceSet
 
-COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval")  # roles of whole numbers
+# roles of whole numbers
+COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_interval", "push_interval")
 SET_BY_WORKLOAD: tuple[Role, ...] = ("cut", "micro_batch_size")  # roles of options with no default of their own
 AVERAGINGS_IN_PARITY = 2  # local training averages at least this often in the parity phase
+PUSHES_IN_PARITY = 2  # each worker that sums gradients pushes at least this often in it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +53,8 @@ class Option:
 
     `not_applicable(value, cell)`: why a cell cannot have the value, or "".
     `in_parity(value, phase)`: the value in the parity phase. Without it, a micro_batch_size keeps the number of
-    micro-batches and a short last one, an averaging_interval becomes short enough for several averagings if the phase
-    has too few steps for its own value, and all others keep their value.
+    micro-batches and a short last one, an averaging_interval or a push_interval becomes short enough for several
+    averagings or pushes if the phase has too few steps for its own value, and all others keep their value.
 
     Raises ValueError for a declaration that contradicts itself.
     """
@@ -79,7 +81,7 @@ class Option:
             raise ValueError(f"option {self.name}: its default {self.default!r} is not at least {self.least}")
         if self.role in COUNTS and self.kind is not int:
             raise ValueError(f"option {self.name}: in the role {self.role}, its default must be an int")
-        if self.role in ("micro_batches", "averaging_interval") and (self.least is None or self.least < 1):
+        if self.role in ("micro_batches", "averaging_interval", "push_interval") and (self.least is None or self.least < 1):
             raise ValueError(f"option {self.name}: in the role {self.role}, its least value must be at least 1")
         if self.choices:
             by_value = (self.needs_gpu, self.needs_even_devices, self.tolerances, self.stages_per_device)
@@ -100,6 +102,8 @@ class Option:
             return self._size_in_parity(value, phase)
         if self.role == "averaging_interval":
             return min(value, max(1, phase.steps // AVERAGINGS_IN_PARITY))
+        if self.role == "push_interval":
+            return min(value, max(1, phase.steps // PUSHES_IN_PARITY))
         return value
 
     def _size_in_parity(self, size: int, phase: ParityPhase) -> int:

@@ -130,9 +130,19 @@ class TrialSpec(RunOptions):
         return self.options | self.changed_in_parity
 
     @property
-    def averaging_interval(self) -> int:
-        """Steps from one averaging of the workers' parameters to the next; 1 where replicas are equal after each."""
-        return self.option("averaging_interval") or 1
+    def exchange_interval(self) -> int:
+        """Steps from one exchange of the workers to the next: they average their parameters, or push summed gradients.
+        1 where they exchange in every step."""
+        return self.option("averaging_interval") or self.push_interval()
+
+    def push_interval(self, *, of: Mapping[str, Any] | None = None) -> int:
+        """How many steps' gradients an asynchronous worker sums before it pushes them; 1 everywhere else. `of`: as in
+        `option`."""
+        return self.option("push_interval", of=of) or 1
+
+    def updates(self, steps: int, *, of: Mapping[str, Any] | None = None) -> int:
+        """How many updates so many steps make: where workers do not wait for each other, each makes its own."""
+        return steps // self.push_interval(of=of) * (self.devices if self.algorithm == "asynchronous" else 1)
 
     @property
     def is_cut_by_time(self) -> bool:
@@ -149,7 +159,7 @@ class TrialSpec(RunOptions):
         (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. A schedule is
         squeezed, so that its warm-up and what follows both take part."""
         optimizer = self.optimizer
-        updates = self.parity_steps * (self.devices if self.algorithm == "asynchronous" else 1)
+        updates = self.updates(self.parity_steps, of=self.parity_options)
         return replace(
             optimizer,
             learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),

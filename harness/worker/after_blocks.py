@@ -53,8 +53,8 @@ def _replayed_block(watched: WatchedBlock, context: Context, resident: Sequence[
 
 
 def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Are all copies of the parameters equal on all devices and ranks? Local training goes on to its next averaging."""
-    while context.made.steps % context.spec.averaging_interval:
+    """Are all copies of the parameters equal on all devices and ranks? Workers go on to their next exchange."""
+    while context.made.steps % context.spec.exchange_interval:
         make_steps(context.program, [resident[0]])
         context.made(1)
     own = list(context.program.export())
@@ -64,15 +64,20 @@ def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 
 
 def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does one more step have the loss that NumPy computes from the exported weights? And does it move them?"""
+    """Does one more step have the loss that NumPy computes from the exported weights? And does it move them?
+
+    Where workers push after several steps, it makes as many: only the last one moves the weights.
+    """
     spec, program = context.spec, context.program
     with_loss = affordable(context)
     before = list(program.export())
-    handles = make_steps(program, [resident[0]] * spec.steps_per_call)
+    handles: list[Any] = []
+    for _ in range(spec.push_interval()):
+        handles += make_steps(program, [resident[0]] * spec.steps_per_call)
     found = program.loss(handles[0])
     program.sync()
     after = list(program.export())
-    context.made(spec.steps_per_call)
+    context.made(len(handles))
     if with_loss and before:
         batch = context.batches.batch(spec.curve_steps, spec.global_batch)
         expected = reference_loss(context, before[0], batch)
@@ -101,17 +106,16 @@ def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[
     """From the initial weights again, by the same compiled program and in calls as in the blocks: is the curve the
     curve, are its steps as slow, and does the optimizer count them?"""
     spec, program, golden = context.spec, context.program, context.golden
-    each = _updates_of_a_step(context)
     counted = program.state()
     if counted is not None:
-        yield timed_program.updates_counted(counted, context.made.steps * each, spec.optimizer)
+        yield timed_program.updates_counted(counted, spec.updates(context.made.steps), spec.optimizer)
     program.load_state(initial_state(context))
     first = context.draft.timing.losses
     steps = len(first) if golden is None else len(golden.losses)
     losses, seconds = _run_curve(context, steps)
     counted = program.state()
     if counted is not None:
-        yield timed_program.updates_counted(counted, steps * each, spec.optimizer)
+        yield timed_program.updates_counted(counted, spec.updates(steps), spec.optimizer)
     if golden is not None:
         if spec.algorithm != "asynchronous":
             allowed = timed_curve.tolerances(golden, spec.precision, spec.tolerances).losses
@@ -133,11 +137,6 @@ def pace(context: Context, seconds: float, measure_again: Callable[[], float]) -
         check = timed_program.pace(of_curve=seconds, of_blocks=context.draft.timing.fastest_step_seconds)
     if context.draft.rank == 0:
         yield check
-
-
-def _updates_of_a_step(context: Context) -> int:
-    """Where workers do not wait for each other, each makes an update of its own."""
-    return context.spec.devices if context.spec.algorithm == "asynchronous" else 1
 
 
 def _run_curve(context: Context, steps: int) -> tuple[list[float], float]:

@@ -15,12 +15,12 @@ from harness.worker.package_modules import optional_module
 def number_formats(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Note the formats of this rank's program, and judge them. A program may train on meanwhile.
 
-    Where workers meet every few steps, as many are read, so that one meeting is among them.
+    Where workers exchange every few steps, as many are read, so that one exchange is among them.
     """
     spec, module = context.spec, optional_module(context.order.package, "formats")
     if module is None:
         return ()
-    steps_per_call, interval = spec.steps_per_call, spec.averaging_interval
+    steps_per_call, interval = spec.steps_per_call, spec.exchange_interval
     batches = cycle(resident)
     calls = [list(islice(batches, steps_per_call)) for _ in range(-(-interval // steps_per_call))]
     found = module.read(context.program, calls)

@@ -54,12 +54,14 @@ def follow_curve(context: Context) -> None:
 def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[Check, ...]:
     """The curve so far, and the weights at its end, against the reference. A collective.
 
-    Between two averagings of local training, only losses are known.
+    Between two averagings of local training, and before the first push of each worker, only losses are known.
     """
     spec = context.spec
     if spec.algorithm == "asynchronous":
+        if not spec.updates(len(losses)):
+            return ()
         return timed_curve.compare_stale(golden, replicas=list(context.program.export()))
-    averaged = len(losses) % spec.averaging_interval == 0
+    averaged = len(losses) % spec.exchange_interval == 0
     return timed_curve.compare(
         golden,
         losses=losses,

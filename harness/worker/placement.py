@@ -30,13 +30,13 @@ def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[C
 def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Hold what the devices hold, take and send in a step against the manifest. Notes what was found.
 
-    It makes steps: one, or as many as there are between two averagings, or in one call.
+    It makes steps: one, or as many as there are between two exchanges, or in one call.
     """
     holdings = optional_module(context.order.package, "holdings")
     if holdings is None:
         return
     spec = context.spec
-    count = max(spec.averaging_interval, spec.steps_per_call)
+    count = max(spec.exchange_interval, spec.steps_per_call)
     context.agree.barrier()
     observed = holdings.observe(context.program, list(islice(cycle(resident), count)))
     context.program.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
-from harness.reference.loops import replay
+from harness.reference import asynchronous
+from harness.reference.golden import Golden
+from harness.spec import Check, Parity
 from harness.spec.arrays import Arrays
 from harness.worker.calls import in_calls, make_steps, read_losses
 from harness.worker.context import Context
@@ -20,7 +23,8 @@ def prove(context: Context) -> None:
     another rank fails before the end.
 
     The first step is a call of its own, because the parameters after it are compared: with SGD, their change is the
-    gradient times the rate. The other steps are made in calls as the timed or trained program makes them. Only a
+    gradient times the rate. So are the steps up to the first push, where workers sum the gradients of several. The
+    other steps are made in calls as the timed or trained program makes them. Only a
     program that cannot record the order of its asynchronous updates makes its steps in another way (`step_in_turn`).
     """
     program, spec, job, draft = context.program, context.spec, context.job, context.draft
@@ -32,20 +36,19 @@ def prove(context: Context) -> None:
     samples = [epochs.whole(step, dtype=np.float64) for step in steps]
     waiting = iter(samples)
     in_turn = getattr(program, "step_in_turn", None)
-    for call in [steps[:1], *in_calls(steps[1:], of=spec.steps_per_call)]:
+    first = spec.push_interval(of=spec.parity_options)
+    for call in [*([step] for step in steps[:first]), *in_calls(steps[first:], of=spec.steps_per_call)]:
         draft.progress("parity step", len(losses) + len(call), spec.parity_steps)
         placed = [program.place(batch) for batch in islice(waiting, len(call))]
         handles = [in_turn(each) for each in placed] if in_turn else make_steps(program, placed)
         program.sync()
         losses += read_losses(program, handles)
-        if len(losses) == 1:
+        if len(losses) == first:
             after_first = [copied(replica) for replica in program.export()]
     replicas = list(program.export())
-    pushes = getattr(program, "pushes", None)
+    pushes, impossible = getattr(program, "pushes", None), ""
     if pushes is not None:
-        # The result of an asynchronous run depends on the order of its updates: the reference repeats that order.
-        repeated = replay(job.workload, job.params, samples, optimizer=job.optimizer, pushes=pushes())
-        golden = replace(repeated, noise=golden.noise)
+        golden, impossible = repeated(context, golden, samples, pushes())
     found = parity.compare(
         golden,
         losses=losses,
@@ -58,8 +61,30 @@ def prove(context: Context) -> None:
         groups=context.order.groups,
         tolerances=spec.tolerances,
     )
-    draft.note(parity=found)
+    draft.note(parity=found if not impossible else refuted(found, impossible))
     draft.save()
+
+
+def repeated(
+    context: Context, golden: Golden, samples: list[Arrays], history: asynchronous.History
+) -> tuple[Golden, str]:
+    """The reference in the order of a history, because the result of an asynchronous run depends on that order.
+
+    Of an impossible one, the reference in which workers take turns, and why it is impossible.
+    """
+    job, push_every = context.job, context.spec.push_interval(of=context.spec.parity_options)
+    known = {"optimizer": job.optimizer, "history": history, "push_every": push_every}
+    try:
+        found = asynchronous.replay(job.workload, job.params, samples, **known)
+    except asynchronous.ImpossibleHistory as error:
+        return golden, str(error)
+    return replace(found, noise=golden.noise), ""
+
+
+def refuted(found: Parity, why: str) -> Parity:
+    """A gate result that has failed, whatever its numbers are."""
+    wrong = Check(quantity="parameters", error=math.inf, tolerance=parity.EXACT["parameters"], worst=why)
+    return replace(found, checks=(*found.checks, wrong))
 
 
 def copied(replica: Arrays) -> Arrays:

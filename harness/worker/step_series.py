@@ -47,7 +47,7 @@ def time_series(context: Context, resident: Sequence[Any]) -> None:
 
 
 def calls_of_series(spec: TrialSpec, call_seconds: float) -> int:
-    """How many calls a series has if each takes so many seconds. Local training goes on to its next averaging."""
+    """How many calls a series has if each takes so many seconds. Workers go on to their next exchange."""
     least, most = CALLS if spec.warmup_seconds else CALLS_WITHOUT_WARMUP
     fit = min(most, max(least, int(SECONDS / call_seconds)))
-    return timing.whole_rounds(fit, of=math.lcm(spec.averaging_interval, spec.steps_per_call) // spec.steps_per_call)
+    return timing.whole_rounds(fit, of=math.lcm(spec.exchange_interval, spec.steps_per_call) // spec.steps_per_call)

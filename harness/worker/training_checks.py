@@ -70,14 +70,17 @@ class TrainingChecks:
 
     # Which steps are looked at, and what they took.
 
-    def choose(self, number: int, steps: Sequence[Step]) -> tuple[int, set[int]]:
+    def choose(self, number: int, steps: Sequence[Step], *, made: int) -> tuple[int, set[int]]:
         """For an epoch: the step that is checked, and those whose samples are read back, this one among them.
 
         Any step may be chosen, but the same on every rank. In the first epoch it is the last step, which may be short.
+        Where workers push after several steps, it is the last one before it that ends with a push, if there is one.
+        `made`: the steps of the epochs before.
         """
         rng = np.random.default_rng([self.spec.seed, number, 0xC8EC])
         checked = int(rng.integers(len(steps) // 2, len(steps))) if number else len(steps) - 1
         checked -= checked % self.spec.steps_per_call  # the first step of its call
+        checked = max(0, checked - (made + checked + 1) % self.spec.push_interval())
         return checked, {checked} | self.samples.choose(len(steps), rng)
 
     def compare_samples(self, number: int, steps: Sequence[Step]) -> None:
@@ -102,7 +105,8 @@ class TrainingChecks:
             return
         before, after, where = self.before, self._weights(), f"step {made}, in epoch {number + 1}"
         self.before = None
-        if rate(self.spec.optimizer, made) >= LEAST_RATE:
+        pushed = (made + 1) % self.spec.push_interval() == 0
+        if pushed and rate(self.spec.optimizer, made) >= LEAST_RATE:
             still = unchanged(before.replicas, after.replicas)
             self.found.append(finding("updates", f"no weight of replica {still[0]} moved in {where}" if still else ""))
         if self.spec.algorithm != "synchronous" or before.params is None:

@@ -110,7 +110,7 @@ class Trainer:
         """One epoch, and the evaluation after it."""
         number = len(self.position.epochs) - 1
         steps = self.epochs.steps(number)
-        checked, read_back = self.checks.choose(number, steps)
+        checked, read_back = self.checks.choose(number, steps, made=self.position.steps)
         alone = sorted({self.checks.step_updates.starts_at(checked, steps), checked})
         feed = loader.epoch(number) if loader else None
         totals, done = Totals(), 0

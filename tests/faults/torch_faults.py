@@ -22,6 +22,7 @@ CELLS = {
     ),
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
+    "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "2"}),
     "torch single scheduled": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=step,step_size=1,gamma=0.5,warmup_steps=1"}
     ),
@@ -407,6 +408,57 @@ def pull_forgotten():
         self.seen = int(self.updates.item())
 
     replaced(AsyncSGD, "pull", lambda _: firing(pull))
+
+
+@planted("torch async_sgd with a buffer")
+def buffer_not_cleared():
+    """What was pushed stays in the buffer, and is pushed again with the next gradients."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    def change(original):
+        def exchange(self):
+            original(self)
+            fired()
+            self.model.zero_grad = lambda **_: None
+
+        return exchange
+
+    replaced(AsyncSGD, "exchange", change)
+
+
+@planted("torch async_sgd with a buffer")
+def pushed_a_step_late():
+    """The buffer is pushed when it holds more gradients than it should: off by one."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    def is_full(self):
+        return len(self.buffered) > self.job.options["push_every"]
+
+    AsyncSGD.is_full = property(firing(is_full))
+
+
+@planted("torch async_sgd with a buffer")
+def last_gradient_of_the_buffer_dropped():
+    """The sum is taken before the gradient of the step that pushes, though the record has it."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    def of_step(original):
+        def train_step(self, placed):
+            gradients = [parameter.grad for parameter in self.model.parameters()]
+            self.sums = [None if each is None else each.clone() for each in gradients] if self.buffered else []
+            return original(self, placed)
+
+        return train_step
+
+    def of_push(original):
+        def push(self, gradients):
+            fired()
+            original(self, self.sums)
+
+        return push
+
+    replaced(AsyncSGD, "train_step", of_step)
+    replaced(AsyncSGD, "push", of_push)
 
 
 @planted("torch single")
