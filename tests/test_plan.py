@@ -568,6 +568,41 @@ def test_local_training_is_proved_with_its_own_interval_and_judged_after_a_meeti
     assert spec.parity_steps % proved == 0
 
 
+@pytest.mark.parametrize(
+    ("workload", "interval", "proved", "steps"),
+    [
+        ("mnist_cnn", "1", 1, 5),
+        ("mnist_cnn", "2", 2, 5),
+        ("mnist_cnn", "3", 3, 7),
+        ("mnist_cnn", "4", 4, 9),
+        ("mnist_cnn", "100", 100, 201),
+        ("mnist_cnn", "501", 3, 7),  # more than 1000 steps
+        ("resnet50", "1", 1, 5),
+        ("resnet50", "3", 3, 7),
+        ("resnet50", "4", 3, 7),  # BatchNorm amplifies rounding in every step
+    ],
+)
+def test_asynchronous_workers_push_twice_in_the_parity_phase_and_leave_gradients(
+    machine, workload, interval, proved, steps
+):
+    size = "tiny" if workload == "resnet50" else ""
+    request = Request(strategies=("async_sgd",), workloads=(workload,), size=size, options={"push_every": (interval,)})
+    (trial,) = make_plan(request, machine).trials
+    spec = trial.spec
+    assert (spec.parity_options["push_every"], spec.parity_steps) == (proved, steps)
+    assert spec.parity_steps // proved >= 2
+    assert proved == 1 or spec.parity_steps % proved
+
+
+def test_workers_that_push_sums_make_fewer_updates(machine):
+    request = Request(strategies=("async_sgd",), devices=(2,), options={"push_every": ("3",)})
+    (trial,) = make_plan(request, machine).trials
+    assert trial.spec.exchange_interval == 3
+    assert [trial.spec.updates(steps) for steps in (2, 3, 7)] == [0, 2, 4]
+    (plain,) = make_plan(Request(strategies=("async_sgd",), devices=(2,)), machine).trials
+    assert (plain.spec.exchange_interval, plain.spec.updates(7)) == (1, 14)
+
+
 def test_presets_only_grow():
     sizes = [presets.PRESETS[name] for name in ("smoke", "standard", "paper")]
     assert [preset["launches"] for preset in sizes] == [1, 5, 10]

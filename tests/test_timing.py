@@ -313,7 +313,7 @@ class Unchecked:
     step_updates = SimpleNamespace(starts_at=lambda checked, steps: checked)
     samples = SimpleNamespace(took=lambda kept: None)
 
-    def choose(self, number, steps):
+    def choose(self, number, steps, *, made):
         return -1, set()
 
     def __getattr__(self, name):

@@ -34,6 +34,7 @@ def test_parameter_and_activation_bytes_of_the_mnist_network():
         ("shard", {"reshard_after_forward": False}, 2, 100),
         ("replicate", {}, 4, 300),
         ("push_pull", {}, 8, 100),
+        ("push_pull", {"push_interval": 4}, 8, 25),
         ("activations", {}, 2, 7),
         ("activations", {}, 3, 14),
         ("every_tick", {"micro_batches": 4}, 2, 7 * 5 / 4),

@@ -12,6 +12,7 @@ TIMED_CELLS = {
     "torch single deep": Cell("single", workload="resnet50"),
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
+    "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "3"}),
     "torch pipeline_schedules": Cell("pipeline_schedules"),
     "jax single base": Cell("single", size="base", block=3),
     "jax single several": Cell("single", known={"steps_per_call": 4}, block=4),
@@ -28,13 +29,14 @@ TIMED_CELLS = {
 CURVE = 20  # steps of the smoke preset's curve
 
 
-def _later(program, change, *, attribute="step"):
-    """Put `change(original, number)` in place of a method from the step after the curve on, by its number."""
+def _later(program, change, *, attribute="step", after=CURVE):
+    """Put `change(original, number)` in place of a method from the call after so many on, by its number; by default, of
+    a method that each step calls, after the curve."""
     count, original = [0], getattr(program, attribute)
 
     def method(*arguments):
         count[0] += 1
-        if count[0] <= CURVE:
+        if count[0] <= after:
             return original(*arguments)
         fired()
         return change(original, count[0], *arguments)
@@ -52,9 +54,9 @@ def _torch(name):
     }[name], module  # fmt: skip
 
 
-def _later_in_torch(strategy, change, *, attribute="step"):
+def _later_in_torch(strategy, change, *, attribute="step", after=CURVE):
     name, module = _torch(strategy)
-    after_building(getattr(module, name), lambda program: _later(program, change, attribute=attribute))
+    after_building(getattr(module, name), lambda program: _later(program, change, attribute=attribute, after=after))
 
 
 @planted_when_timed("torch single", by="curve after")
@@ -234,6 +236,29 @@ def an_asynchronous_worker_rests_after_the_curve():
         return program.last_loss if program.job.world.rank else original(placed)
 
     _later_in_torch("async_sgd", change)
+
+
+@planted_when_timed("torch async_sgd with a buffer", by="further movement")
+def full_buffers_are_thrown_away():
+    """After the curve, full buffers are emptied and not pushed."""
+
+    def change(original, number):
+        original.__self__.buffered.clear()
+
+    _later_in_torch("async_sgd", change, attribute="exchange", after=CURVE // 3)
+
+
+@planted_when_timed("torch async_sgd with a buffer", by="updates counted")
+def some_full_buffers_are_thrown_away():
+    """After the curve, every other full buffer is emptied and not pushed."""
+
+    def change(original, number):
+        if number % 2:
+            original.__self__.buffered.clear()
+        else:
+            original()
+
+    _later_in_torch("async_sgd", change, attribute="exchange", after=CURVE // 3)
 
 
 @planted_when_timed("torch single in bf16", by="timed parameters")

@@ -23,6 +23,7 @@ CELLS = {
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
     "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "2"}),
+    "torch async_sgd with a larger buffer": Cell("async_sgd", options={"push_every": "3"}, known=TRAINING),
     "torch single scheduled": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=step,step_size=1,gamma=0.5,warmup_steps=1"}
     ),

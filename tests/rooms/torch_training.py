@@ -20,7 +20,7 @@ import torch.distributed as dist
 from harness import layers, workloads
 from harness.contract import Job, World
 from harness.datasets import Batches, Epochs, padded
-from harness.reference import evaluation, loops
+from harness.reference import asynchronous, evaluation, loops
 from harness.spec import Precision, partition, registry
 from harness.spec.optimizers import parse
 from torch_impl import runtime, weights
@@ -109,7 +109,7 @@ def reference(strategy, job, program, batch):
     """The same step in NumPy."""
     known = {"optimizer": job.optimizer}
     if strategy.algorithm == "asynchronous":
-        return loops.replay(job.workload, job.params, [batch], pushes=program.pushes(), **known)
+        return asynchronous.replay(job.workload, job.params, [batch], history=program.pushes(), **known)
     if strategy.algorithm == "local":
         known |= {"workers": ranks, "sync_every": job.options["sync_every"]}
         return loops.train_locally(job.workload, job.params, [batch], **known)
@@ -286,6 +286,8 @@ def visit():
         if strategy.name in HISTORIES:
             parts = 4 if strategy.parallelism == "pipeline" else 1 if strategy.name == "ddp" else 2
             yield {"strategy": strategy.name, "errors": history(strategy, deep, parts=parts)}
+        if strategy.name == "async_sgd":  # states between two pushes
+            yield {"strategy": strategy.name, "different": resumed(strategy, cnn, {"push_every": 3})}
         if strategy.name == "fsdp":
             yield {"strategy": strategy.name, "different": {"built on": whole_on_a_device(strategy, deep)}}
         yield {"strategy": strategy.name, "loader": loaded(strategy, cnn)}

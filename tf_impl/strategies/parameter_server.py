@@ -8,7 +8,7 @@ The server lives in the host memory of rank 0's process. It has the only copy of
 Every rank's process is a worker. A worker that is free takes the next share of a batch, pulls the parameters, computes
 the gradient of this share and pushes it, and the server makes one whole update from it. No worker waits for another, so
 a gradient may belong to parameters that other workers have changed since, and a fast worker takes more shares than a
-slow one. This is not the training of a single device (Dean et al. 2012; harness.reference.loops.replay). Pushes wait
+slow one. This is not the training of a single device (Dean et al. 2012; harness.reference.asynchronous). Pushes wait
 for each other only while the server updates. A pull reads one variable after another, so the variables it gets may come
 from two versions of the model. BatchNorm normalizes over each share; its running averages are on the server, and all
 workers write them.
