@@ -435,7 +435,7 @@ def pushed_a_step_late():
     def is_full(self):
         return len(self.buffered) > self.job.options["push_every"]
 
-    AsyncSGD.is_full = property(firing(is_full))
+    replaced(AsyncSGD, "is_full", lambda _: property(firing(is_full)))
 
 
 @planted("torch async_sgd with a buffer")

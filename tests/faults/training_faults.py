@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planted import Cell, fired, planted_when_trained, replaced
+from planted import Cell, fired, firing, planted_when_trained, replaced
 from timed_faults import after_building
 
 from harness.planning.run_request import TrainingRequest
@@ -45,6 +45,7 @@ CELLS = {
     "torch ddp loading": Cell("ddp", **SMALL, known=loader()),
     "torch local_sgd": Cell("local_sgd", **SMALL, known=training()),
     "torch async_sgd": Cell("async_sgd", **SMALL, known=training()),
+    "torch async_sgd with a buffer": Cell("async_sgd", **SMALL, options={"push_every": "3"}, known=training()),
     "torch pipeline": Cell("pipeline", **SMALL, options={"micro_batches": "2"}, known=training()),
     "torch pipeline_schedules loading": Cell(
         "pipeline_schedules", **SMALL, options={"micro_batches": "7"}, known=loader()
@@ -83,6 +84,14 @@ def said(program, change):
         return evaluate
 
     replaced(program, "evaluate", wrap)
+
+
+@planted_when_trained("torch async_sgd with a buffer", by="updates")
+def full_buffers_are_not_pushed():
+    """A full buffer is emptied, and the shared parameters stay as they are."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    replaced(AsyncSGD, "exchange", lambda _: firing(lambda self: self.buffered.clear()))
 
 
 @planted_when_trained("torch single")
