@@ -188,8 +188,8 @@ class Program(Protocol):
     # without waiting. Absent or None if the framework would make each step in a call of its own.
     # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when.
     # `statistics_of: StatisticsOf`, if BatchNorm's running statistics are not the mean over those of all devices.
-    # `pushes() -> History`, if it is asynchronous and records the order of its updates, so that the reference can repeat
-    # it (harness/reference/asynchronous.py). It records them in every phase.
+    # `pushes() -> History`, if it is asynchronous and records the order of its updates, so that the reference can
+    # repeat it (harness/reference/asynchronous.py). It records them in every phase.
     # `step_in_turn(placed)`, if it is asynchronous and cannot record that order: `step`, but each worker's update waits
     # for the one before it, in the order of the ranks. Only the parity phase calls it.
 

@@ -81,9 +81,8 @@ class Option:
             raise ValueError(f"option {self.name}: its default {self.default!r} is not at least {self.least}")
         if self.role in COUNTS and self.kind is not int:
             raise ValueError(f"option {self.name}: in the role {self.role}, its default must be an int")
-        if self.role in ("micro_batches", "averaging_interval", "push_interval") and (
-            self.least is None or self.least < 1
-        ):
+        from_one = self.role in ("micro_batches", "averaging_interval", "push_interval")
+        if from_one and (self.least is None or self.least < 1):
             raise ValueError(f"option {self.name}: in the role {self.role}, its least value must be at least 1")
         if self.choices:
             by_value = (self.needs_gpu, self.needs_even_devices, self.tolerances, self.stages_per_device)

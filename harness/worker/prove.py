@@ -23,9 +23,9 @@ def prove(context: Context) -> None:
     another rank fails before the end.
 
     The first step is a call of its own, because the parameters after it are compared: with SGD, their change is the
-    gradient times the rate. So are the steps up to the first push, where workers sum the gradients of several. The
-    other steps are made in calls as the timed or trained program makes them. Only a
-    program that cannot record the order of its asynchronous updates makes its steps in another way (`step_in_turn`).
+    gradient times the rate. So are all steps up to the first push, where workers sum the gradients of several. The
+    other steps are made in calls as the timed or trained program makes them. Only a program that cannot record the
+    order of its asynchronous updates makes its steps in another way (`step_in_turn`).
     """
     program, spec, job, draft = context.program, context.spec, context.job, context.draft
     assert context.golden is not None
