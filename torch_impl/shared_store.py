@@ -45,7 +45,7 @@ class SharedStore(Shared):
     def tensor(self, initial: torch.Tensor) -> torch.Tensor:
         given: list[torch.Tensor] = [initial]
         dist.broadcast_object_list(given, src=0)
-        self.tensors.append(given[0].clone())
+        self.tensors.append(given[0].clone(memory_format=torch.contiguous_format))
         return self.tensors[-1]
 
     @contextmanager
