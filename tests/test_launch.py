@@ -102,7 +102,7 @@ def test_good_cells_are_proved_timed_and_reported(tmp_path):
     assert done.returncode == 0, done.stderr
     assert {result.status for result in results.values()} == {"ok"}
     replicated = results["replicated"]
-    assert [len(blocks) for blocks in replicated.block_seconds] == [5, 5]
+    assert [len(blocks) for blocks in replicated.block_seconds] == [replicated.spec.blocks] * 2
     assert len(replicated.losses) == replicated.spec.curve_steps == len(replicated.golden_losses)
     assert replicated.losses == pytest.approx(replicated.golden_losses, rel=1e-6)  # its inputs are float32
     assert replicated.parity is not None
