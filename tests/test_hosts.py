@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -211,6 +213,35 @@ def test_asynchronous_updates_over_two_hosts_pass_the_gate(two_hosts, options):
     assert row.status == "ok" and row.parity is not None and row.parity.passed
     assert [rank.host for rank in row.ranks] == ["n1", "n1", "n2", "n2"]
     assert not hosts.left()
+
+
+@pytest.mark.frameworks
+def test_a_store_keeps_what_is_written_under_its_lock(tmp_path, monkeypatch):
+    import torch
+    import torch.distributed as dist
+
+    from torch_impl import shared_store
+
+    monkeypatch.setattr(shared_store, "PIECE", 100)
+    job: Any = SimpleNamespace(world=SimpleNamespace(rank=0, address="127.0.0.1"))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        store = shared_store.SharedStore(job)
+        kernels = torch.arange(72.0).view(2, 4, 3, 3).to(memory_format=torch.channels_last)
+        weights, counter = store.tensor(kernels), store.tensor(torch.zeros(1, dtype=torch.int64))
+        # a fused optimizer reads parameters and gradients in the order in which they lie, and gradients are contiguous
+        assert weights.is_contiguous() and torch.equal(weights, kernels)
+        for turn in (1, 2):
+            with store.lock():
+                weights.mul_(2)
+                counter.add_(1)
+            weights.zero_()
+            counter.zero_()
+            store.version = 0  # as on a rank that has seen none of it
+            store.refresh()
+            assert torch.equal(weights, 2**turn * kernels) and counter.item() == turn
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_rank_that_fails_on_one_host_ends_the_launch_on_both_and_the_run_goes_on(two_hosts):
