@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_spec
+from conftest import harness, make_spec
 
 from harness import workloads
 from harness.contract import Held
@@ -282,3 +282,13 @@ def test_a_part_is_compared_with_its_place_in_the_whole():
     part = Held(device="0", arrays={"w": WHOLE["w"][:, 2:]}, starts={"w": (0, 2)})
     assert replicas.exported_as_held([WHOLE], [part], shapes=SHAPES).passed
     assert not replicas.exported_as_held([WHOLE], [replace(part, starts={"w": (0, 1)})], shapes=SHAPES).passed
+
+
+@pytest.mark.frameworks
+@pytest.mark.runs
+@pytest.mark.timeout(300)
+def test_a_stage_without_a_product_computes_all_the_same(tmp_path):
+    """The second of three stages of toy is its ReLU."""
+    known = ("--framework", "tf", "--strategy", "model_parallel", "--workload", "toy", "--devices", "3")
+    done = harness("run", *known, "--platform", "cpu", "--out", str(tmp_path / "run"), timeout=280)
+    assert done.returncode == 0, done.stdout

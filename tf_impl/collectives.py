@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", *CALLS)
-"""Operations that show that a device computes. Calls are those of functions that XLA compiles."""
+COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", *CALLS)
+"""Operations that show that a device computes part of the network: a stage may have none with a product. Calls are those
+of functions that XLA compiles."""
 
 
 def reduced(graph: Any) -> int:
