@@ -10,8 +10,8 @@ import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", *CALLS)
-"""Operations that show that a device computes part of the network: a stage may have none with a product. Calls are those
-of functions that XLA compiles."""
+"""Operations that show that a device computes part of the network; a stage may have none with a product. Calls are of
+functions that XLA compiles."""
 
 
 def reduced(graph: Any) -> int:
