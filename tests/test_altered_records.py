@@ -187,6 +187,7 @@ def pictures(scene: str, folder: Path, place: tuple, value: Any) -> Report:
 HOSTILE_TEXT = "$\\frac$ \x00\x1b[31m\u202e../../../evil$"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("scene", "place", "value"),
     [

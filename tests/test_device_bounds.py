@@ -62,6 +62,7 @@ def test_a_copy_crosses_once(monkeypatch):
     assert bounds.copy(clock.operate, clock.wait, "cpu") == 4 * bounds.LINK_NUMBERS["cpu"]
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("name", registry.FRAMEWORKS)
 def test_operations_move_the_bytes_that_they_count(name):

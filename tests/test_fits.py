@@ -166,6 +166,7 @@ def test_the_table_has_a_row_for_each_cell_and_batch():
     assert step.value == pytest.approx(1e3 * 64 / throughput.value.value)
 
 
+@pytest.mark.runs
 def test_the_picture_has_a_line_for_each_cell_that_fits_somewhere(tmp_path):
     results = SCENES["what-fits"]()
     ((file, data),) = pictures(results)

@@ -168,6 +168,7 @@ def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, forked,
 UNUSED = {"workloads": ("toy",), "size": "unused", "devices": (2,), "global_batch": 20}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
 def test_every_strategy_on_a_network_with_parameters_that_no_output_depends_on(tmp_path, forked, framework):
     """With momentum, for which PyTorch keeps no state of these parameters."""
@@ -239,6 +240,7 @@ def test_another_loss_and_no_images_and_compiled(tmp_path, forked):
     prove(tmp_path, forked, workloads=("toy",), strategies=strategies, global_batch=32, tracks=("tuned",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.FRAMEWORKS)
 def test_the_bare_loop_makes_the_same_updates(name):
     """It runs on GPUs alone, between timed blocks: here for its arithmetic."""

@@ -231,6 +231,7 @@ def test_a_stuck_rank_is_hung_and_says_where(tmp_path):
     assert "hang_rank1.py" in log.read_text()  # the stack of the stuck rank
 
 
+@pytest.mark.slow
 def test_out_of_time_while_making_progress_is_a_timeout(tmp_path):
     done, results = run_fake(tmp_path, "--strategy", "slow_when_timed", "--timeout", "12")
     assert done.returncode == 1

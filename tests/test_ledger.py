@@ -154,6 +154,7 @@ def read(framework: str, strategy: str, *settings: str, devices: int = 1) -> tup
     return found["timed"], found["trained"]
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_torch_says_how_images_and_kernels_lie_and_what_is_compiled():
     plain, trained = read("torch", "single")
@@ -176,6 +177,7 @@ def test_jax_says_what_xla_compiled():
     assert "compiled" not in trained
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_tensorflow_says_what_is_in_its_graph():
     plain, _ = read("tf", "single")

@@ -204,6 +204,7 @@ def test_a_reference_in_a_process_of_its_own_finds_the_package(tmp_path, package
     assert len(Golden.load(path).losses) == spec.parity_steps
 
 
+@pytest.mark.runs
 def test_a_framework_that_makes_models_from_layers_trains_it(tmp_path, package):
     package("mine", workload=WRITTEN)
     out = tmp_path / "run"
@@ -323,6 +324,7 @@ def test_the_walks_program_is_a_dozen_lines():
     assert len(code) <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.timeout(900)
 def test_the_walk_works_as_it_is_shown(walk):
@@ -345,6 +347,7 @@ def test_the_walk_works_as_it_is_shown(walk):
     assert "independently of" not in report  # NumPy did not judge
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.timeout(900)
 def test_one_of_three_models_with_another_activation_is_caught(walk):
@@ -382,6 +385,7 @@ def test_what_the_python_function_is_given_is_checked_as_on_the_command_line(fla
         suite.run(**flags)
 
 
+@pytest.mark.runs
 def test_the_python_function_runs_cells_as_the_command_does(tmp_path, fakes):
     import harness as suite
 

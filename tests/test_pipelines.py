@@ -72,6 +72,7 @@ print(json.dumps([[stages, count, launch_order(stages, count)] for stages in ran
             assert order == [[0, 0], [1, 0], [0, 1], [1, 1], [0, 2], [1, 2]]
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, forked):
     done = harness(
@@ -142,6 +143,7 @@ def test_the_tutorial_from_one_command(tmp_path, forked):
     assert (tmp_path / "run" / "report.md").read_text() == text
 
 
+@pytest.mark.slow
 @pytest.mark.runs
 @pytest.mark.parametrize(
     ("arguments", "facts"),

@@ -17,6 +17,7 @@ def test_there_are_published_reports():
     assert len(PUBLISHED) >= 3
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_published_reports_regenerate(folder, tmp_path, approval):
     """report.md, all pictures and epochs.csv, from results.jsonl alone."""

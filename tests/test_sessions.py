@@ -485,6 +485,7 @@ def test_another_machine_is_named_with_what_it_has():
     check_machine(two, two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["slow_when_timed", "hang_when_timed"])
 def test_what_does_not_end_in_time_is_ended_and_then_comes_last(tmp_path, fakes, strategy):
     request = Request(

@@ -119,6 +119,7 @@ def cells_of(line):
     return re.split(r"(?<!\\) & ", line.removesuffix(r" \\"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENES)
 def test_every_row_of_a_latex_table_has_all_columns(name, tmp_path):
     written(tmp_path, *SCENES[name]())

@@ -174,6 +174,7 @@ def test_blocks_hold_calls_of_several_steps():
     assert program.used[6:] == ["a", "b", "c", "a"]
 
 
+@pytest.mark.runs
 def test_all_that_is_timed_is_whole_calls(tmp_path, monkeypatch):
     """Loss curve, pilot, warm-up and blocks; and no bare loop beside them, which makes a step in each call."""
     program = several(FakeProgram(0.01))

@@ -78,6 +78,7 @@ def profiled(tmp_path, name):
     return json.loads((tmp_path / "counted.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("name", ["ddp", "average_gradients", "local_sgd"])
 def test_the_profiler_counts_the_payload(tmp_path, name):

@@ -304,6 +304,7 @@ def assert_same_states(one, other):
             assert np.array_equal(array, other[name][key]), f"{name}: {key}"
 
 
+@pytest.mark.slow
 @pytest.mark.runs
 def test_train_to_a_target_with_seeds(tmp_path):
     # 720 samples, without the 80 for validation, in batches of 26: the last has 18
@@ -446,6 +447,7 @@ def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_pa
     assert_same_states(right, states(out))
 
 
+@pytest.mark.slow
 def test_weights_open_elsewhere_with_the_same_accuracy(tmp_path):
     (first,) = train(tmp_path, "--strategy", "replicated", "--epochs", "3", "--save-every", "3")
     known = ["--epochs", "0", "--init-from", str(tmp_path / "run")]
@@ -488,6 +490,7 @@ def test_a_checkpoint_is_whole_or_refused(tmp_path):
         checkpoints.weights(pickled, {"w": (3,)})
 
 
+@pytest.mark.slow
 def test_resume_after_a_torn_line_and_refuses_another_machine(tmp_path):
     train(tmp_path, "--strategy", "single,replicated", "--epochs", "1")
     path = tmp_path / "run" / "results.jsonl"
@@ -504,6 +507,7 @@ def test_resume_after_a_torn_line_and_refuses_another_machine(tmp_path):
     refused_command(done, "--resume", "cpu")
 
 
+@pytest.mark.runs
 def test_resume_keeps_the_run_whatever_goes_wrong(tmp_path):
     train(tmp_path, "--strategy", "replicated", "--epochs", "2", "--save-every", "2")
     train(tmp_path, "--strategy", "single", "--epochs", "1", "--init-from", str(tmp_path / "run"), name="on")
@@ -522,6 +526,7 @@ def test_nothing_is_ever_unpickled():
             assert not re.search(r"np\.load\((?!.*allow_pickle=False)", text), path  # said, whatever NumPy's default is
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("arguments", "facts"),
     [

@@ -57,6 +57,7 @@ def alter(path: Path, *, old: str, new: str, count: int = 1) -> None:
     path.write_text(text.replace(old, new, count), encoding="utf-8")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_published_reports_say_what_their_records_give(folder):
     found, left = verify(folder)
@@ -94,6 +95,7 @@ def with_another_digit(text: str, match: re.Match) -> str:
     return f"{text[:at]}{(int(text[at]) + 5) % 10}{text[at + 1 :]}"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("name", ["disturbed", "trainings"])
 def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
     """Each number of a report is altered in turn, by its last digit. In each section, as many alterations remain unseen
@@ -144,6 +146,7 @@ ALTERED = {
 """One number or word of the published report of resnet50, and what is put in its place."""
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("what", ALTERED)
 def test_an_altered_report_is_found(what, published):
     path = published(RESNET50) / "report.md"
@@ -155,6 +158,7 @@ def test_an_altered_report_is_found(what, published):
     assert verify(path.parent)[0].differences
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("heading", ["mean step ms", "ideal ms", "measured / ideal", "speed / single"])
 def test_an_altered_sweep_is_found(heading, published):
     path = published(TUTORIAL) / "report.md"

@@ -60,6 +60,7 @@ def test_a_worker_has_the_variables_that_it_may_have_and_no_others(tmp_path):
         assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_worker_needs_numpy_and_its_framework_alone(tmp_path):
     """Under a Python that has nothing else, a cell is proved, timed and trained, and its samples are read."""
     venv.create(tmp_path / "bare", with_pip=False)
@@ -136,6 +137,7 @@ def test_workers_import_what_can_be_reached_from_their_source(seen):
     assert {"harness/worker/main.py", "harness/checkpoints.py", "fake_impl/strategies/tell.py"} <= seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digest", [worker_code.code_digest, worker_code.worker_digest])
 @pytest.mark.parametrize("framework", ["fake", *registry.FRAMEWORKS])
 def test_every_file_on_the_workers_side_counts_for_a_proof(tmp_path, fakes, monkeypatch, framework, digest):
