@@ -14,6 +14,10 @@ COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_inte
 SET_BY_WORKLOAD: tuple[Role, ...] = ("cut", "micro_batch_size")  # roles of options with no default of their own
 AVERAGINGS_IN_PARITY = 2  # local training averages at least this often in the parity phase
 PUSHES_IN_PARITY = 2  # each worker that sums gradients pushes at least this often in it
+EXCHANGES_IN_PARITY: dict[Role | None, int] = {
+    "averaging_interval": AVERAGINGS_IN_PARITY,
+    "push_interval": PUSHES_IN_PARITY,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +85,7 @@ class Option:
             raise ValueError(f"option {self.name}: its default {self.default!r} is not at least {self.least}")
         if self.role in COUNTS and self.kind is not int:
             raise ValueError(f"option {self.name}: in the role {self.role}, its default must be an int")
-        from_one = self.role in ("micro_batches", "averaging_interval", "push_interval")
+        from_one = self.role == "micro_batches" or self.role in EXCHANGES_IN_PARITY
         if from_one and (self.least is None or self.least < 1):
             raise ValueError(f"option {self.name}: in the role {self.role}, its least value must be at least 1")
         if self.choices:
@@ -101,10 +105,8 @@ class Option:
             return self.in_parity(value, phase)
         if self.role == "micro_batch_size":
             return self._size_in_parity(value, phase)
-        if self.role == "averaging_interval":
-            return min(value, max(1, phase.steps // AVERAGINGS_IN_PARITY))
-        if self.role == "push_interval":
-            return min(value, max(1, phase.steps // PUSHES_IN_PARITY))
+        if exchanges := EXCHANGES_IN_PARITY.get(self.role):
+            return min(value, max(1, phase.steps // exchanges))
         return value
 
     def _size_in_parity(self, size: int, phase: ParityPhase) -> int:

@@ -41,6 +41,11 @@ def throughput_column(
     )
 
 
+def of_processes(cells: Sequence[Cell]) -> bool:
+    """Whether their peak memory is that of processes on the host, and not of devices."""
+    return {cell.first.peak_kind for cell in cells} - {""} == {"process"}
+
+
 def parity(cell: Cell) -> Value:
     """The worst error in the gate; None if the gate did not judge the cell."""
     found = cell.first.parity
@@ -49,13 +54,15 @@ def parity(cell: Cell) -> Value:
     return ParityError(max(check.error for check in found.checks), found.passed, found.tolerances)
 
 
+WORKLOAD = ColumnOf[Cell](
+    name="workload",
+    kind=Kind.TEXT,
+    value=workload_name,
+    shown=lambda cells: len({workload_name(cell) for cell in cells}) > 1,
+)
+
 IDENTITY = (
-    ColumnOf[Cell](
-        name="workload",
-        kind=Kind.TEXT,
-        value=workload_name,
-        shown=lambda cells: len({workload_name(cell) for cell in cells}) > 1,
-    ),
+    WORKLOAD,
     ColumnOf[Cell](name="framework", kind=Kind.TEXT, value=lambda cell: naming.framework(cell.first)),
     ColumnOf[Cell](name="strategy", kind=Kind.TEXT, value=lambda cell: cell.spec.strategy),
     ColumnOf[Cell](

@@ -9,7 +9,7 @@ from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.sweep import step_interval
-from harness.reporting.tables.cell_columns import STATUS, throughput_column, workload_name
+from harness.reporting.tables.cell_columns import STATUS, WORKLOAD, of_processes, throughput_column
 from harness.reporting.values import Kind, Measured, Quantity, Value
 from harness.statistics.intervals import scaled
 
@@ -37,12 +37,7 @@ def _peak(cell: Cell) -> Value:
 
 
 COLUMNS = (
-    ColumnOf[Cell](
-        name="workload",
-        kind=Kind.TEXT,
-        value=workload_name,
-        shown=lambda cells: len({workload_name(cell) for cell in cells}) > 1,
-    ),
+    WORKLOAD,
     ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=fits.name),
     ColumnOf[Cell](name="global batch", kind=Kind.COUNT, value=lambda cell: cell.spec.global_batch),
     throughput_column(_throughput, meaning="geometric mean of the launches, with its 95% interval."),
@@ -54,7 +49,7 @@ COLUMNS = (
         unit="MiB",
         meaning=lambda cells: (
             "resident memory of the largest process, on the host; the most of any launch."
-            if {cell.first.peak_kind for cell in cells} - {""} == {"process"}
+            if of_processes(cells)
             else "memory of the busiest device; the most of any launch."
         ),
     ),

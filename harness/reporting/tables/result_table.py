@@ -13,7 +13,14 @@ from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count, from_to
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.reporting.tables.cell_columns import IDENTITY, PARITY, STATUS, throughput_column, throughput_unit
+from harness.reporting.tables.cell_columns import (
+    IDENTITY,
+    PARITY,
+    STATUS,
+    of_processes,
+    throughput_column,
+    throughput_unit,
+)
 from harness.reporting.values import ByCache, IntervalOf, Kind, Measured, Missing, OutOf, Quantity, Value
 from harness.results.rates import counted_seconds
 from harness.spec import TrialResult
@@ -124,7 +131,7 @@ def peak_mebibytes(cell: Cell) -> Value:
 
 
 def _peak_meaning(cells: Sequence[Cell]) -> str:
-    if {cell.first.peak_kind for cell in cells} - {""} == {"process"}:
+    if of_processes(cells):
         return "peak resident memory of the largest process, on the host."
     return "peak memory of the busiest device."
 
