@@ -9,6 +9,7 @@ import mmap
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,12 @@ ROOT = TESTS.parent
 FAKES = TESTS / "fakes"
 FORKED = TESTS / "forked"
 XLA = {"jaxlib": "libjax_common.so", "tensorflow": "libtensorflow_framework.so.2"}  # where each has its flags
+
+# A shell starts `pytest ... &` with Ctrl-C ignored, and nohup ignores SIGHUP. What tests start would inherit that, and
+# those that end runs by these signals would wait for ever.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def processes_started_here() -> list[psutil.Process]:

@@ -158,7 +158,7 @@ ALL = {
     "tf": "multi_worker_mirrored,parameter_server,mirrored",
 }
 ONE_OF_EACH = {"torch": "ddp", "jax": "jit_sharding", "tf": "multi_worker_mirrored"}
-ON_ONE_HOST = {"async_sgd", "data_parallel", "shard_map", "pmap", "mirrored"}
+ON_ONE_HOST = {"data_parallel", "shard_map", "pmap", "mirrored"}
 """Rows with a reason."""
 
 
