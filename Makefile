@@ -4,7 +4,7 @@
 #              LATEST=1: at the newest versions that pyproject.toml allows; LOCK=measured: at those of published reports
 # make locks   the lock files anew, at the newest versions (locks/README.md)
 # make run     the main job: python -m harness run --framework all
-# make test-quick  the tests that need no framework and start no run: under a minute on two cores
+# make test-quick  the tests that need no framework and start no run: about a minute on two cores
 # make test      what most changes need, every strategy of every framework included, on CPU devices: eight minutes
 # make test-cpu  all tests on CPU devices of one host, as CI runs them; adds planted faults, kills and all that is slow:
 #              some 35 minutes

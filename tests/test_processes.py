@@ -316,7 +316,6 @@ def test_a_run_whose_terminal_is_closed_ends_as_interrupted_and_keeps_all_rows(t
         return any("sleep 3602" in each for each in words(at_work(tmp_path)))
 
     def in_terminal():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may themselves run under nohup
         os.setsid()
         fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
 
