@@ -221,6 +221,12 @@ def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
     names(line, "classifier", "0 of 1", "90%", "PyTorch single ×1, 1 of 3")
 
 
+def test_where_no_training_gets_there_the_target_and_the_epochs_are_named():
+    slow = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.5))
+    (line,) = training.sentences(summary.summarize([trained(*slow, launch=0), trained(*slow, launch=1)]))
+    names(line, "classifier", "90%", "3 epochs", "--target-accuracy")
+
+
 def test_a_seed_that_failed_never_got_there():
     fast = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.95))
     failed = {"status": "diverged", "reason": "loss nan at step 3"}

@@ -75,7 +75,10 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
         judged = "validation" if training.validation_share else "test"
         line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a {judged} "
         line += f"accuracy of {target} with every seed"
-        if never:
+        if not any(_reached(cell) for cell in tried):
+            line = f"{workload[0]} ({workload[1]}): no training reached the target, a {judged} accuracy of {target}; "
+            line += f"{training.epochs} epoch{'s' * (training.epochs != 1)} at most. --target-accuracy sets another"
+        elif never:
             listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
             line += f". In the other cells, fewer seeds did: {listed}"
         lines.append(line + ".")
