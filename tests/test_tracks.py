@@ -327,11 +327,25 @@ def test_over_bare_is_the_median_of_neighbouring_blocks():
     spec = make_spec()
     ratios = [1.0, 1.02, 9.0]  # one block that something else disturbed
     result = make_result(spec=spec, block_seconds=((1.0, 1.02, 9.0, 5.0),), bare_block_seconds=((1.0, 1.0, 1.0),))
-    assert over_bare_loop([result]) == sorted(ratios)[1]
+    assert over_bare_loop(result) == sorted(ratios)[1]
     # the slowest rank counts, block by block, on both sides
     two = make_result(spec=spec, block_seconds=((1.0, 3.0), (2.0, 1.0)), bare_block_seconds=((2.0, 1.0), (1.0, 2.0)))
-    assert over_bare_loop([two]) == (2 / 2 + 3 / 2) / 2
-    assert over_bare_loop([make_result(spec=spec)]) is None
+    assert over_bare_loop(two) == (2 / 2 + 3 / 2) / 2
+    assert over_bare_loop(make_result(spec=spec)) is None
+
+
+def test_over_bare_has_an_interval_from_launches():
+    launches = [
+        make_result(
+            spec=make_spec(launch=launch), block_seconds=((1.0, 1.0, 1.0),), bare_block_seconds=((bare, bare, 9.0),)
+        )
+        for launch, bare in enumerate((1.0, 1.0, 0.5))
+    ]
+    (cell,) = summarize(launches)
+    assert cell.over_bare and cell.over_bare.value == pytest.approx(2 ** (1 / 3))
+    assert cell.over_bare.interval and cell.over_bare.interval.low < 1 < cell.over_bare.interval.high
+    (cell,) = summarize(launches[:1])
+    assert cell.over_bare and (cell.over_bare.value, cell.over_bare.interval) == (1.0, None)
 
 
 def test_first_steps_are_told_by_what_the_cache_held():

@@ -38,7 +38,7 @@ class Cell:
     no_base: tuple[Difference, ...] = ()  # why the nearest single is no base for it
     apart_from_base: bool = False  # whether the two were never launched on the same machine
     over_best: Ratio | None = None  # its speed over that of the fastest single of all frameworks
-    over_bare: float | None = None  # see over_bare_loop
+    over_bare: Estimate | None = None  # of its launches: see over_bare_loop
     disagreement: Disagreement | None = None  # of its losses, with those of cells that take the same steps
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
@@ -147,8 +147,7 @@ def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
     wrong = disagreeing.find([cell.launches for cell in cells])
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
-    singles = [cell for cell in cells if cell.estimate is not None and cell.spec.strategy == "single"]
-    singles = [cell for cell in singles if not cell.spec.twin]
+    singles = [cell for cell in cells if cell.estimate and cell.spec.strategy == "single" and not cell.spec.twin]
     bases: dict[tuple, list[Cell]] = {}
     for cell in singles:
         bases.setdefault(_question(cell.spec), []).append(cell)
@@ -166,7 +165,7 @@ def _cell(pool: Pool) -> Cell:
         launches=pool.launches,
         apart=pool.apart,
         estimate=_estimate(good) if good else None,
-        over_bare=over_bare_loop(good),
+        over_bare=_over_bare(good),
     )
 
 
@@ -176,6 +175,12 @@ def _estimate(launches: Sequence[TrialResult]) -> Estimate:
     if len(throughputs) > 1:
         return of_launches(throughputs)
     return Estimate(value=throughputs[0], values=tuple(block_throughputs(launches[0])), of="blocks")
+
+
+def _over_bare(launches: Sequence[TrialResult]) -> Estimate | None:
+    found = tuple(ratio for result in launches if (ratio := over_bare_loop(result)) is not None)
+    alone = Estimate(value=found[0], values=found, of="blocks") if found else None
+    return of_launches(found) if len(found) > 1 else alone
 
 
 def _without_speed(cell: Cell, disagreement: Disagreement) -> Cell:

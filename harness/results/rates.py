@@ -53,17 +53,14 @@ def block_throughputs(result: TrialResult) -> list[float]:
     return [throughput(global_batch=batch, steps=steps, seconds=seconds) for seconds in counted_seconds(result)]
 
 
-def over_bare_loop(launches: Sequence[TrialResult]) -> float | None:
-    """The time of the suite's blocks divided by that of a minimal loop over the same model.
+def over_bare_loop(result: TrialResult) -> float | None:
+    """The time of a launch's blocks divided by that of a minimal loop over the same model.
 
-    Each block is paired with the minimal loop's block of the same number; the result is the median over all pairs. None
+    Each block is paired with the minimal loop's block of the same number; the result is the median over the pairs. None
     if there was no minimal loop.
     """
-    ratios = []
-    for result in launches:
-        bare = slowest_rank(result.bare_block_seconds)
-        own = slowest_rank(result.block_seconds)
-        ratios += [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
+    bare, own = slowest_rank(result.bare_block_seconds), slowest_rank(result.block_seconds)
+    ratios = [ours / theirs for ours, theirs in zip(own, bare, strict=False)]
     return median(ratios) if ratios else None
 
 

@@ -10,7 +10,7 @@ from statistics import fmean, median, stdev
 
 from scipy import stats
 
-from harness.verification.launches import Row, blocks, counted, steps, timings
+from harness.verification.launches import Row, blocks, counted, estimate, steps, timings
 from harness.verification.matching import Columns
 from harness.verification.record import Cell, Record, grown, ratio
 from harness.verification.report_text import Digits, Expected, at_most, fixed, rounded, significant, supported
@@ -41,8 +41,9 @@ def _efficiency(record: Record, cell: Cell) -> Expected:
 
 def _over_bare(cell: Cell) -> Expected:
     pairs = [zip(blocks(row), blocks(row, "bare_block_seconds"), strict=False) for row in cell.timed]
-    ratios = [ours / bare for each in pairs for ours, bare in each]
-    return fixed(median(ratios) if ratios else None, 2)
+    ratios = [[ours / bare for ours, bare in each] for each in pairs]
+    launches = [median(each) for each in ratios if each]
+    return supported(estimate(launches).numbers) if launches else []
 
 
 def _by_cache(cell: Cell, value_of: Callable[[Row], float | None], decimals: int) -> Expected:

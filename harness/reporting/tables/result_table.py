@@ -219,12 +219,13 @@ COLUMNS = (
     ColumnOf[Cell](
         name="over bare",
         kind=Kind.HUNDREDTHS,
-        value=lambda cell: cell.over_bare,
+        value=lambda cell: Measured(cell.over_bare.value, cell.over_bare.interval) if cell.over_bare else None,
         if_known=True,
         meaning=(
             "step time of the suite divided by that of a minimal hand-written loop over the same model (PyTorch) or "
             "the same compiled step (other frameworks), timed beside it. 1.00 means that the suite's own Python costs "
-            "nothing. Median over pairs of blocks."
+            "nothing. The median over a launch's pairs of blocks, and the geometric mean of the launches with its 95% "
+            "interval."
         ),
     ),
     ColumnOf[Cell](name="first step", kind=Kind.HUNDREDTHS, value=first_steps, unit="s", meaning=_first_steps_meaning),
