@@ -53,6 +53,8 @@ pytestmark = pytest.mark.runs
         (["fly"], ["fly"]),
         (["list", "cats"], ["cats", "frameworks"]),
         (["list", "cells"], ["list 'cells'", "strategies, options, settings"]),
+        (["list", "strategies", "--framework", "torh"], ["torh", "torch"]),
+        (["list", "workloads", "--framework", "torch"], ["--framework", "list strategies"]),
         (["run", "--size", ""], ["--size"]),
         (["plan", "--batch-norm", ""], ["--batch-norm"]),
         (["reproduce", "tutorial", "--values", ","], ["--values"]),
@@ -307,6 +309,12 @@ def test_lists_are_whole_on_a_narrow_terminal(what, width, monkeypatch, capsys):
         for value in row.values():
             texts = [value] if isinstance(value, str) else [option["values"] for option in value]
             assert all(" ".join(text.split()) in words for text in texts), row
+
+
+@pytest.mark.parametrize("what", ["strategies", "options", "settings"])
+def test_a_list_can_be_of_some_frameworks(what, capsys):
+    assert list_choices(what, framework="jax,tf", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == [r for r in LISTINGS[what]() if r["framework"] in ("jax", "tf")]
 
 
 def test_a_list_of_everything_names_what_can_be_listed(capsys):

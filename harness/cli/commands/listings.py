@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from harness import workloads
+from harness.cli.argument_values import split
 from harness.cli.output import write, write_json
+from harness.planning.request_checks import expand
 from harness.spec import FrameworkSpec, registry, workload_packages
 from harness.spec.errors import UsageError, check_name
 
@@ -18,22 +20,29 @@ Value = str | list[dict[str, Any]]
 Row = dict[str, Value]
 SENTENCES = ("summary", "what", "values", "strategies", "options", "source", "names", "available")
 """The columns that a narrow terminal shows below each row."""
+OF_FRAMEWORKS = ("strategies", "options", "settings")
+"""The lists whose rows belong to one framework each."""
 
 
 def list_choices(
     what: Annotated[str, Parameter(show_default=False)] = "",
     /,
     *,
+    framework: str | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     markdown: bool = False,
 ) -> int:
     """List what there is to choose from.
+
+    python -m harness list strategies --framework jax
 
     Parameters
     ----------
     what
         frameworks, workloads, strategies, options (of strategies) or settings (what the tracks set differently).
         Default: the names of all of them.
+    framework
+        Only for strategies, options and settings: of these frameworks, as a comma-separated list.
     as_json
         Print one JSON document.
     markdown
@@ -41,11 +50,16 @@ def list_choices(
     """
     if what:
         check_name("list", what, LISTINGS)
+    if framework is not None and (markdown or what not in OF_FRAMEWORKS):
+        raise UsageError(f"--framework: only for `list {'`, `list '.join(OF_FRAMEWORKS)}`, and not with --markdown")
     if markdown:
         return _write_strategies_page(what, as_json=as_json)
     if not what:
         return _write_names(as_json=as_json)
     rows = LISTINGS[what]()
+    if framework is not None:
+        chosen = expand("--framework", split([framework]), registry.packages())
+        rows = [row for row in rows if row["framework"] in chosen]
     if as_json:
         write_json(rows)
         return 0
