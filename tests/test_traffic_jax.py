@@ -81,6 +81,12 @@ def test_fsdp_gathers_once_or_twice_and_reduces_once(programs, strategy, gathere
     assert not found
 
 
+def test_in_bf16_fsdp_sends_half_of_the_bytes(programs):
+    gathered = sum(size(SIZES[name]) for names in (FORWARD, BACKWARD) for name in names)
+    expected = {"all-gather": gathered / 2, "all-reduce": PARAMETERS / 2 + LOSS}
+    assert programs["fsdp in bf16", 1]["collectives"] == expected
+
+
 def test_fsdp_recomputes_the_gathered_weights_and_nothing_else(programs):
     found = dict(programs["fsdp", 1]["recomputed"])
     assert found.pop("all-gather") == len(BACKWARD)

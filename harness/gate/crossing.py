@@ -47,7 +47,8 @@ def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | Non
     """The right bytes of each kind of collective in one step; None where no formula is known.
 
     Parameters and activations are sent in float32, also in bf16. But a compiler may send a product before it converts
-    it, so in bf16 half of the bytes are right, too. An option may ask for bfloat16.
+    it, and JAX's fsdp rounds parameters before it gathers them. So in bf16 half of the bytes are right, too. An option
+    may ask for bfloat16.
     """
     traffic = cell.strategy.traffic
     if traffic in ("replicate", "push_pull"):

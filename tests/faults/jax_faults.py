@@ -304,11 +304,13 @@ def gathered_in_float32():
 
     from jax_impl.strategies import fsdp
 
-    replaced(
-        fsdp,
-        "gather",
-        lambda original: firing(lambda part, whole: original(part.astype(jnp.float32), whole).astype(part.dtype)),
-    )
+    def change(original):
+        def gather(part, whole, dtype):
+            return original(part.astype(jnp.float32), whole, dtype).astype(part.dtype)
+
+        return firing(gather)
+
+    replaced(fsdp, "gather", change)
 
 
 @planted("jax model_parallel")

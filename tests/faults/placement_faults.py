@@ -365,7 +365,7 @@ def jax_fsdp_gathers_more_often_than_its_option_says():
     replaced(
         fsdp,
         "gathering",
-        lambda original: firing(lambda mesh, *, again_in_backward: original(mesh, again_in_backward=True)),
+        lambda original: firing(lambda job, mesh, *, again_in_backward: original(job, mesh, again_in_backward=True)),
     )
 
 
