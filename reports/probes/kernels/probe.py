@@ -25,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common
+import hlo_bytes
 
 RESIDENT = 4
 FIRST_STEPS = 6
@@ -169,9 +170,12 @@ def of_hlo(folder: Path) -> dict[str, str]:
 
 def parse(folder: Path, platform: str, steps: int) -> None:
     """FOLDER/parsed.json of FOLDER/trace: in a process with jax, whatever wrote the trace."""
-    common.write_json(
-        folder / "parsed.json", digest(of_xplane(folder / "trace", platform), of_hlo(folder / "hlo"), steps)
-    )
+    found = digest(of_xplane(folder / "trace", platform), of_hlo(folder / "hlo"), steps)
+    try:
+        found["bytes"] = hlo_bytes.of_dump(folder / "hlo")
+    except ValueError as error:
+        found["bytes_error"] = str(error)
+    common.write_json(folder / "parsed.json", found)
 
 
 # ---- a worker ------------------------------------------------------------------------------------------------------
@@ -364,6 +368,9 @@ def show(content: dict[str, Any]) -> None:
             for trace in traces.values()
         ]
         rows.append([f"  {kind}", *cells])
+    for kind in (hlo_bytes.CONVOLUTION, "all else"):
+        cells = [trace.get("bytes", {}).get(kind, 0) / 1e6 or "-" for trace in traces.values()]
+        rows.append([f"MB a step, {kind}", *cells])
     rows.append(["kernels a step", *(trace.get("kernels_a_step", "-") for trace in traces.values())])
     print(common.table(rows))
     for name, trace in traces.items():

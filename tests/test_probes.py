@@ -1,0 +1,46 @@
+"""What the probes below reports/ compute from the text of a program."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "reports" / "probes" / "kernels"))
+hlo_bytes = importlib.import_module("hlo_bytes")
+
+PROGRAM = """HloModule jit_step
+
+%fused_add (p0: bf16[8,4], p1: f32[4]) -> bf16[8,4] {
+  %p0 = bf16[8,4]{1,0} parameter(0)
+  ROOT %add = bf16[8,4]{1,0} add(%p0, %p0)
+}
+
+%command_buffer (q0: bf16[8,4], q1: f32[4]) -> bf16[8,4] {
+  %q0 = bf16[8,4]{1,0} parameter(0)
+  %q1 = f32[4]{0} parameter(1)
+  ROOT %fusion = bf16[8,4]{1,0} fusion(%q0, %q1, %q0), kind=kLoop, calls=%fused_add
+}
+
+ENTRY %main (x: bf16[8,4], w: bf16[4,4], b: f32[4]) -> bf16[8,4] {
+  %x = bf16[8,4]{1,0} parameter(0)
+  %w = bf16[4,4]{1,0} parameter(1)
+  %b = f32[4]{0} parameter(2)
+  %conv.1 = (bf16[8,4]{1,0}, u8[1000]{0}) custom-call(%x, %w), custom_call_target="__cudnn$convForward"
+  %got = bf16[8,4]{1,0} get-tuple-element(%conv.1), index=0
+  ROOT %called = bf16[8,4]{1,0} call(%got, %b), to_apply=%command_buffer
+}
+"""
+ACTIVATIONS, WEIGHTS, BIAS = 8 * 4 * 2, 4 * 4 * 2, 4 * 4
+
+
+def test_bytes_are_those_of_operands_and_results_and_not_of_a_librarys_own_memory():
+    expected = {hlo_bytes.CONVOLUTION: ACTIVATIONS + WEIGHTS + ACTIVATIONS, "all else": 2 * ACTIVATIONS + BIAS}
+    assert hlo_bytes.of_text(PROGRAM) == expected
+
+
+def test_a_loop_has_no_number_of_bytes():
+    with pytest.raises(ValueError, match="loop"):
+        hlo_bytes.of_text(PROGRAM.replace("%called = bf16[8,4]{1,0} call(", "%loop = bf16[8,4]{1,0} while("))
