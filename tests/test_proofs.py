@@ -17,10 +17,12 @@ from refusals import names
 from harness.cli.terminal import PlainDisplay
 from harness.launch import pool
 from harness.launch.launcher import Outcome
+from harness.launch.local import core_shares, rotated
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
 from harness.session import measuring, phase_launches
+from harness.spec import registry
 from harness.spec.errors import Interrupted
 
 pytestmark = pytest.mark.runs
@@ -41,8 +43,16 @@ DONE = Outcome(status="ok", reason="", traceback="", answers=())
     ],
 )
 def test_as_many_as_the_host_has_room_for(cells, devices, cores, memory, expected):
-    specs = [make_spec(devices=1)] * max(cells - 1, 0) + [make_spec(devices=devices)] * bool(cells)
+    specs = [make_spec(platform="gpu", devices=count) for count in [1] * (cells - 1) + [devices] * bool(cells)]
     assert pool.at_once(specs, cores=cores, memory_bytes=memory) == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "cores", "memory", "expected"), [(22, 2, 24, 2), (22, 32, 250, 6), (1, 2, 24, 1), (22, 8, 7, 1)]
+)
+def test_on_cpu_devices_as_many_as_there_are_cores(cells, cores, memory, expected):
+    specs = [make_spec(devices=2)] * cells
+    assert pool.at_once(specs, cores=cores, memory_bytes=memory * GIB) == expected
 
 
 def test_no_more_at_a_time_than_asked_for_and_each_once():
@@ -82,6 +92,14 @@ def test_an_interruption_stops_those_under_way_and_begins_no_other():
         for _ in pool.side_by_side(launch, specs, at_once=3, has_time=lambda: True):
             raise KeyboardInterrupt
     assert len(begun) <= 4
+
+
+def test_phases_that_share_the_cores_begin_with_different_ones():
+    cores = (3, 5, 8)
+    starts = [rotated(cores, number) for number in range(4)]
+    assert starts == [(3, 5, 8), (5, 8, 3), (8, 3, 5), (3, 5, 8)]
+    single = [core_shares(start, 1, 1, 2, "cpu") for start in starts]  # a cell on one of the two devices of a plan
+    assert single == [[[3]], [[5]], [[8]], [[3]]]
 
 
 @pytest.fixture
@@ -143,9 +161,16 @@ def test_what_cannot_be_removed_is_in_no_second_tries_way(session, tmp_path, mon
 
 def test_a_cut_by_measured_times_has_the_gpus_for_itself():
     gpu = make_spec(platform="gpu", strategy="pipeline", options={"cut": "conv1"})
-    assert pool.may_share(gpu)
-    assert not pool.may_share(replace(gpu, options={"cut": "time"}))
-    assert not pool.may_share(make_spec())
+    framework = registry.framework("torch")
+    assert pool.may_share(gpu, framework)
+    assert not pool.may_share(replace(gpu, options={"cut": "time"}), framework)
+
+
+def test_on_cpu_devices_only_what_is_forked_shares_the_cores():
+    framework = registry.framework("torch")
+    assert pool.may_share(make_spec(), framework)
+    assert not pool.may_share(make_spec(hosts=2), framework)
+    assert not pool.may_share(make_spec(), replace(framework, forks=False))
 
 
 class Impatient(PlainDisplay):

@@ -7,6 +7,7 @@ and the supervisor's group and ending (harness/launch/group.py).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import time
 from pathlib import Path
@@ -36,6 +37,7 @@ class LocalLauncher:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._supervisors = Supervisors()
+        self._begun = itertools.count()  # launches that share the cores: each begins with another core
 
     def start(self, launch: Launch) -> LocalRun:
         """Start a phase: write what its processes read, and start their supervisor."""
@@ -43,7 +45,8 @@ class LocalLauncher:
         framework = registry.framework(spec.framework)
         processes = framework.strategy(spec.strategy).process_count(devices=spec.devices, hosts=spec.hosts)
         ranks, devices = launch.place.ranks(processes), spec.devices // len(launch.place.hosts)  # of this host
-        shares = core_shares(self._machine.cores, len(ranks), devices, launch.devices_in_plan, spec.platform)
+        cores = rotated(self._machine.cores, next(self._begun)) if launch.shares else self._machine.cores
+        shares = core_shares(cores, len(ranks), devices, launch.devices_in_plan, spec.platform)
         folder.mkdir(parents=True)
         variables = _variables(launch, framework, self._machine, cores=len(shares[0]))
         order = _order(launch, framework, processes=processes, cores=len(shares[0]))
@@ -141,7 +144,7 @@ def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, co
         if spec.settings.get(setting.name):
             for name, value in setting.environment.items():
                 variables[name] = f"{value} {variables.get(name, '')}".strip()
-    if launch.shares:
+    if launch.shares and spec.platform == "gpu":
         variables |= framework.sharing
     if launch.compile_cache and framework.compile_cache:
         variables[framework.compile_cache] = str(launch.compile_cache)
@@ -223,6 +226,12 @@ def core_shares(
         [cores[(rank * per_process + index) % len(cores)] for index in range(min(per_process, len(cores)))]
         for rank in range(processes)
     ]
+
+
+def rotated(cores: tuple[int, ...], by: int) -> tuple[int, ...]:
+    """The same cores, beginning with another one."""
+    first = by % len(cores)
+    return cores[first:] + cores[:first]
 
 
 def end_orphans(supervisor: int) -> None:

@@ -1,7 +1,7 @@
-"""Parity phases side by side: while nothing is timed, several cells may share the GPUs.
+"""Parity phases side by side: while nothing is timed, several cells may share the devices.
 
 A parity phase mostly starts up and compiles, on a few cores of the host, and its batches are small. Run one after
-another, these phases would leave the GPUs idle for most of a session.
+another, these phases would leave GPUs idle for most of a session, and most cores of a host without GPUs.
 """
 
 from __future__ import annotations
@@ -11,29 +11,35 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from harness.launch.launcher import Outcome
-from harness.spec import Status, TrialSpec
+from harness.spec import FrameworkSpec, Platform, Status, TrialSpec
 
 MOST_AT_ONCE = 6
-CORES_A_DEVICE = 2  # a rank computes on one core and compiles on others
-MEMORY_A_DEVICE = 8 * 2**30  # bytes of host memory for a framework, its CUDA libraries and its compiler
+CORES_A_GPU = 2  # a rank computes on one core and compiles on others
+MEMORY: dict[Platform, int] = {"gpu": 8 * 2**30, "cpu": 2 * 2**30}
+"""Bytes of host memory of a device: for a framework and its compiler, and on GPUs for its CUDA libraries."""
 # A launch that ends like this may have lacked room, so it is tried again alone. A wrong result counts at once.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
 
 
-def may_share(spec: TrialSpec) -> bool:
+def may_share(spec: TrialSpec, framework: FrameworkSpec) -> bool:
     """Whether a cell's parity phase may run beside others.
 
-    On CPU it may not, since the cores are the devices. A pipeline that is cut by measured times needs the devices for
-    itself.
+    On CPU devices it may if it is forked from a process that has imported the framework: two that import compete for
+    memory and disk. A pipeline that is cut by measured times needs the devices for itself.
     """
-    return spec.platform == "gpu" and not spec.is_cut_by_time
+    return (spec.platform == "gpu" or (framework.forks and spec.hosts == 1)) and not spec.is_cut_by_time
 
 
 def at_once(specs: Sequence[TrialSpec], *, cores: int, memory_bytes: int) -> int:
-    """How many of these parity phases fit on the host at a time: at least one."""
+    """How many of these parity phases, all on one platform, fit on the host at a time: at least one.
+
+    On CPU devices, as many as there are cores: ranks wait for each other, and their compilers use one core for most of
+    the time.
+    """
     devices = max((spec.devices for spec in specs), default=1)
-    room = min(cores // (CORES_A_DEVICE * devices), memory_bytes // (MEMORY_A_DEVICE * devices))
-    return max(1, min(MOST_AT_ONCE, len(specs), room))
+    platform = specs[0].platform if specs else "cpu"
+    by_cores = cores // (CORES_A_GPU * devices) if platform == "gpu" else cores
+    return max(1, min(MOST_AT_ONCE, len(specs), by_cores, memory_bytes // (MEMORY[platform] * devices)))
 
 
 def side_by_side(

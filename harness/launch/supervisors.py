@@ -15,7 +15,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -128,6 +130,7 @@ class Supervisors:
 
     def __init__(self) -> None:
         self._zygotes: dict[str, Zygote | None] = {}  # None: it could not be started
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # parity phases run side by side
 
     def start(self, launch: Launch, framework: FrameworkSpec, rank: RankProcess) -> Supervisor:
         """Start the supervisor of a launch. `rank`: one of its ranks."""
@@ -146,18 +149,19 @@ class Supervisors:
         """Fork the supervisor of a launch from the zygote with its variables. None if there is none."""
         variables = {name: value for name, value in rank.environment.items() if name != framework.compile_cache}
         key = json.dumps([launch.spec.framework, len(rank.cores), variables | {"PYTHONPATH": ""}])
-        try:
-            if key not in self._zygotes and psutil.virtual_memory().available > MEMORY:
-                self._zygotes[key] = None
-                folder = launch.folder.parent / f"zygote-{time.monotonic_ns()}"
-                self._zygotes[key] = Zygote(framework.package, folder, variables, rank.cores)
-            zygote = self._zygotes.get(key)
-            return zygote.fork(launch.folder, log) if zygote else None
-        except OSError:
-            if zygote := self._zygotes.get(key):  # it has died: the next launch gets another
-                zygote.close()
-                del self._zygotes[key]
-            return None
+        with self._locks[key]:
+            try:
+                if key not in self._zygotes and psutil.virtual_memory().available > MEMORY:
+                    self._zygotes[key] = None
+                    folder = launch.folder.parent / f"zygote-{time.monotonic_ns()}"
+                    self._zygotes[key] = Zygote(framework.package, folder, variables, rank.cores)
+                zygote = self._zygotes.get(key)
+                return zygote.fork(launch.folder, log) if zygote else None
+            except OSError:
+                if zygote := self._zygotes.get(key):  # it has died: the next launch gets another
+                    zygote.close()
+                    del self._zygotes[key]
+                return None
 
 
 def execute(folder: Path, log: int) -> subprocess.Popen[bytes]:

@@ -26,7 +26,7 @@ PRESETS: dict[str, Preset] = {
         "launches": 1,
         "curve_steps": 20,
         "blocks": 3,
-        "steps_per_block": 10,
+        "steps_per_block": 5,
         "warmup_seconds": 0.0,
         "block_seconds": 0.0,
         "twin": False,

@@ -30,7 +30,7 @@ from harness.session.proofs import Proofs, same_conditions
 from harness.session.references import References
 from harness.session.rounds import Rounds
 from harness.session.rows import Rows, why_ended
-from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec
+from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec, registry
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
@@ -168,8 +168,10 @@ class Session:
                 self.prove_alone(spec)
 
     def _prove_side_by_side(self, specs: list[TrialSpec]) -> list[TrialSpec]:
-        """Run parity phases several at a time where they may share GPUs; returns the cells still to be proved."""
-        together = [spec for spec in specs if pool.may_share(spec) and not self.machine.exclusive]
+        """Run parity phases several at a time where they may share devices; returns the cells still to be proved."""
+        frameworks = {spec.framework: registry.framework(spec.framework) for spec in specs}
+        together = [spec for spec in specs if pool.may_share(spec, frameworks[spec.framework])]
+        together = [] if self.machine.exclusive else together
         at_once = pool.at_once(together, cores=len(self.machine.cores), memory_bytes=virtual_memory().available)
         if at_once == 1:
             return specs

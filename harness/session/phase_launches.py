@@ -53,7 +53,7 @@ class PhaseLaunches:
         self._most_devices = max(trial.spec.devices // trial.spec.hosts for trial in plan.trials)
 
     def run_parity(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
-        """Run the parity phase of a cell. With `stop`, which ends it, it shares the GPUs with others.
+        """Run the parity phase of a cell. With `stop`, which ends it, it shares the devices with others.
 
         Where stages are balanced by measured times, the program that will be timed is cut first, and the parity phase
         proves that cut: its own small batches in float64 would balance the stages otherwise.
