@@ -21,7 +21,7 @@ from conftest import FAKES, ROOT, harness, make_machine, make_spec
 from refusals import names, refused, refused_command
 from test_launch import wait_for
 
-from harness.launch import links, wire
+from harness.launch import launchers, links, wire
 from harness.launch.wire import Lost, Refused, Wire, prove
 from harness.machine.devices import cores
 from harness.planning.matrix import make_plan
@@ -31,6 +31,7 @@ from harness.reporting.tables import result_table
 from harness.results import store
 from harness.session.device_references import float64_twin
 from harness.spec import Cause, TrialResult
+from harness.spec.errors import MachineUnfit
 from harness.verification.comparison import verify
 
 pytestmark = pytest.mark.slow
@@ -438,6 +439,48 @@ def test_slurm_starts_the_agents_by_srun_and_says_why_it_cannot(tmp_path, hosts,
     assert row.status == "ok"
 
 
+@pytest.mark.parametrize(
+    ("asked", "inside", "chosen"),
+    [(2, {}, ["n3", "n1"]), (2, {"SLURM_JOB_NODELIST": "n[1-3]", "SLURMD_NODENAME": "n2"}, ["n2", "n1"])],
+    ids=["outside", "inside"],
+)
+def test_slurm_chooses_idle_nodes_or_those_of_the_allocation(tmp_path, monkeypatch, asked, inside, chosen):
+    for program, said in {"scontrol": "n1 n2 n3", "sinfo": "n3 n1 n3"}.items():
+        path = tmp_path / program
+        path.write_text(f"#!/bin/sh\nprintf '%s\\n' {said}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name in ("SLURM_JOB_NODELIST", "SLURMD_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in inside.items():
+        monkeypatch.setenv(name, value)
+    assert list(launchers.starter("slurm").nodes(asked)) == chosen
+    with pytest.raises(MachineUnfit) as error:
+        launchers.starter("slurm").nodes(4)
+    names(str(error.value), "--hosts 4")
+
+
+def test_without_slurm_no_node_can_be_chosen(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MachineUnfit) as error:
+        launchers.starter("slurm").nodes(2)
+    names(str(error.value), "--hosts 2", "sinfo")
+
+
+def test_ray_chooses_nodes_of_its_cluster(tmp_path, monkeypatch):
+    for name, text in RAY.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("ray", "ray.util"):  # what is imported from here is gone with the test
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
+    assert list(launchers.starter("ray").nodes(2)) == ["n2", "n1"]
+    with pytest.raises(MachineUnfit) as error:
+        launchers.starter("ray").nodes(3)
+    names(str(error.value), "--hosts 3", "n1", "n2")
+
+
 RAY = {
     "ray/__init__.py": """
 from concurrent.futures import Future, ThreadPoolExecutor, wait as wait_for
@@ -476,6 +519,8 @@ def placement_group(bundles, strategy):
     return SimpleNamespace(bundle_specs=bundles, ready=lambda: ready)
 def remove_placement_group(group):
     pass
+def get_node_ip_address():
+    return "n2"
 """,
     "ray/util/scheduling_strategies.py": """
 def PlacementGroupSchedulingStrategy(group, placement_group_bundle_index):
@@ -530,6 +575,8 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
     assert lines[0] == "#!/bin/bash" and {"#SBATCH --nodes=2", "#SBATCH --nodelist=n1,n2"} <= set(lines)
     assert shlex.split(lines[-1])[:4] == ["python", "-m", "harness", "run"]
     assert {"slurm", "n1,n2", "toy", str(tmp_path / "my run"), "--budget-minutes"} <= set(shlex.split(lines[-1]))
+    counted = harness(*[{"n1,n2": "2"}.get(word, word) for word in known], "--dry-run").stdout
+    assert "#SBATCH --nodes=2" in counted and "nodelist" not in counted and "--hosts 2" in counted
 
 
 @pytest.mark.parametrize(
@@ -540,6 +587,8 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
         ({"launcher": "manual"}, ("--launcher manual", "--hosts")),
         ({"launcher": "manuel", "hosts": ("a",)}, ("manuel", "manual")),
         ({"launcher": "manual", "hosts": ("a", "a")}, ("--hosts a",)),
+        ({"launcher": "manual", "hosts": ("2",)}, ("--hosts 2", "--launcher manual")),
+        ({"launcher": "slurm", "hosts": ("0",)}, ("--hosts 0",)),
         ({"launcher": "manual", "hosts": ("a; rm",)}, ("'a; rm'",)),
         ({"spread": (1,)}, ("--spread", "--hosts")),
         ({"launcher": "manual", "hosts": ("a", "b"), "spread": (3,)}, ("--spread 3", "2")),
@@ -550,6 +599,12 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
 def test_hosts_that_make_no_sense_are_refused(asked, facts):
     with refused(*facts):
         make_plan(Request(platform="cpu", frameworks=("torch",), **asked), make_machine())
+
+
+def test_a_number_of_hosts_is_a_plan_over_as_many():
+    known = {"platform": "cpu", "devices": (4,), "workloads": ("toy",), "strategies": ("ddp",), "global_batch": 24}
+    plan = make_plan(Request(launcher="slurm", hosts=("2",), frameworks=("torch",), **known), make_machine())
+    assert {cell.spec.hosts for cell in plan.trials} == {2} and plan.where.hosts == ("", "")
 
 
 def test_cells_that_need_one_host_are_rows_with_the_reason():

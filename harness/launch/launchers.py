@@ -10,8 +10,8 @@ import importlib
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -33,7 +33,7 @@ CONNECT_SECONDS = 300.0
 class Agents:
     """The agents that an adapter starts: one on each host."""
 
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # names; "" in a dry run: one that is chosen when the run begins
     head: str  # HOST:PORT of the harness
     token: str
     run: str = ""  # the command of the run, as in a shell
@@ -54,6 +54,10 @@ class Agents:
 
 class Starter(Protocol):
     """What an adapter does. Each method may be called from the harness alone, in this order."""
+
+    def nodes(self, count: int) -> Sequence[str]:
+        """The names of as many hosts, this machine first if it is one of them. Raises MachineUnfit."""
+        ...
 
     def dry_run(self, agents: Agents) -> str:
         """What `start` would do, as text: commands, a job script or a placement."""
@@ -81,7 +85,7 @@ def starter(name: str) -> Starter:
 
 def dry_run(request: HostsRequest, run: str) -> str:
     """What would be started on the hosts of a run, as text. `run`: its command, as in a shell. Raises UsageError."""
-    head = request.head or request.hosts[0]
+    head = request.head or request.hosts[0] or "FIRST_HOST"
     shown = head if ":" in head else f"{head}:PORT"
     return starter(request.launcher).dry_run(Agents(hosts=request.hosts, head=shown, token="TOKEN", run=run))
 
@@ -110,6 +114,9 @@ def opened(
         with contextlib.closing(LocalLauncher(machine)) as launcher:
             yield launcher
         return
+    if not all(request.hosts):
+        chosen = starter(request.launcher).nodes(len(request.hosts))
+        request = replace(request, hosts=tuple(chosen))
     sought = gathering.wanted(request.hosts, frameworks)
     adapter, token = starter(request.launcher), secrets.token_urlsafe(24)
     with contextlib.ExitStack() as held:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harness.launch.launchers import Agents, Starter
+from harness.spec.errors import MachineUnfit
 
 
 class Manual:
     """Starts nothing itself."""
+
+    def nodes(self, count: int) -> Sequence[str]:
+        raise MachineUnfit(f"--hosts {count}: --launcher manual cannot choose hosts; name them: --hosts node1,node2")
 
     def dry_run(self, agents: Agents) -> str:
         return "\n".join(f"{host}: {agents.line(host)}" for host in agents.hosts)

@@ -31,23 +31,27 @@ class Ray:
         self._group: Any = None
         self._tasks: dict[Any, str] = {}  # the host of each
 
+    def nodes(self, count: int) -> Sequence[str]:
+        """The first nodes of the cluster, this one before the others."""
+        self._connect()
+        alive = [node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]]
+        here = importlib.import_module("ray.util").get_node_ip_address()
+        self._ray.shutdown()
+        if len(alive) < count:
+            raise MachineUnfit(f"--hosts {count}: the Ray cluster has {len(alive)} nodes: {', '.join(alive) or 'none'}")
+        return sorted(alive, key=lambda name: name != here)[:count]
+
     def dry_run(self, agents: Agents) -> str:
         """The placement, without what only the cluster knows."""
-        bundles = [f"{host}: {{'CPU': 1, 'GPU': all, 'node:{host}': 0.001}}" for host in agents.hosts]
+        bundles = [
+            f"{host}: {{'CPU': 1, 'GPU': all, 'node:{host}': 0.001}}" if host else "any node: {'CPU': 1, 'GPU': all}"
+            for host in agents.hosts
+        ]
         return "\n".join(["placement group STRICT_SPREAD", *bundles, agents.line("NODE")])
 
     def start(self, agents: Agents, say: Callable[[str], None]) -> None:
         """Reserve the nodes and start the tasks. Raises MachineUnfit if Ray or a node is missing."""
-        try:
-            self._ray = importlib.import_module("ray")
-        except ImportError as error:
-            raise MachineUnfit("--launcher ray: Ray is not installed here: pip install ray") from error
-        try:
-            _knock(address := os.environ.get("RAY_ADDRESS", "auto"))
-            self._ray.init(address=address, log_to_driver=False)
-        except (OSError, RuntimeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise MachineUnfit(f"--launcher ray: no cluster: {reason}; set RAY_ADDRESS=HOST:PORT") from error
+        self._connect()
         self._reserve([_bundle(host, self._ray.nodes()) for host in agents.hosts])
         scheduling = importlib.import_module("ray.util.scheduling_strategies")
         for index, host in enumerate(agents.hosts):
@@ -80,6 +84,18 @@ class Ray:
         if self._group is not None:
             importlib.import_module("ray.util").remove_placement_group(self._group)
         self._ray.shutdown()
+
+    def _connect(self) -> None:
+        try:
+            self._ray = importlib.import_module("ray")
+        except ImportError as error:
+            raise MachineUnfit("--launcher ray: Ray is not installed here: pip install ray") from error
+        try:
+            _knock(address := os.environ.get("RAY_ADDRESS", "auto"))
+            self._ray.init(address=address, log_to_driver=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise MachineUnfit(f"--launcher ray: no cluster: {reason}; set RAY_ADDRESS=HOST:PORT") from error
 
     def _reserve(self, bundles: list[dict[str, float]]) -> None:
         self._group = importlib.import_module("ray.util").placement_group(bundles, strategy="STRICT_SPREAD")

@@ -1,7 +1,8 @@
 """--launcher slurm: starts the agents by srun, one on each node of --hosts.
 
-Inside an allocation they are a step of its job; elsewhere srun waits for nodes. --dry-run prints a script for sbatch,
-which runs the harness on the first node.
+Inside an allocation they are a step of its job; elsewhere srun submits a job and waits for its nodes. --dry-run prints
+a script for sbatch, which runs the harness on the first node. For a number of hosts, the nodes are the first ones of
+the allocation, or elsewhere the first idle ones.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.launch.launchers import Agents, Starter
 from harness.launch.logs import last_line
 from harness.spec.errors import MachineUnfit
 
+IDLE = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
 STOP_SECONDS = {0: 2.0, signal.SIGTERM: 1.0, signal.SIGKILL: 1.0}
 """Time for srun to end after each signal, or, at first, by itself. It waits longer for a node that is gone."""
 
@@ -31,10 +33,26 @@ class Slurm:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 -- has no name, so nothing is left of it
 
+    def nodes(self, count: int) -> Sequence[str]:
+        """The first nodes of the allocation, this one before the others; elsewhere those that are idle."""
+        inside = os.environ.get("SLURM_JOB_NODELIST")
+        asked = ["scontrol", "show", "hostnames", inside] if inside else IDLE
+        try:
+            said = subprocess.run(asked, capture_output=True, encoding="utf-8", check=True).stdout.split()
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = ((getattr(error, "stderr", "") or str(error)).strip().splitlines() or ["no reason"])[-1]
+            raise MachineUnfit(f"--hosts {count}: {asked[0]} cannot name nodes: {reason}") from error
+        found = sorted(dict.fromkeys(said), key=lambda name: name != os.environ.get("SLURMD_NODENAME"))
+        if len(found) < count:
+            which = "the allocation has" if inside else "idle are"
+            raise MachineUnfit(f"--hosts {count}: {which} {len(found)} nodes: {', '.join(found) or 'none'}")
+        return found[:count]
+
     def dry_run(self, agents: Agents) -> str:
         """A script for sbatch."""
-        known = {"job-name": "likeforlike", "nodes": len(agents.hosts), "nodelist": ",".join(agents.hosts)}
-        lines = [f"#SBATCH --{name}={value}" for name, value in (known | {"ntasks-per-node": 1}).items()]
+        known = {"job-name": "likeforlike", "nodes": len(agents.hosts), "ntasks-per-node": 1}
+        known |= {"nodelist": ",".join(agents.hosts)} if all(agents.hosts) else {}
+        lines = [f"#SBATCH --{name}={value}" for name, value in known.items()]
         starts = f"# it starts: {shlex.join(_srun(agents))}"
         return "\n".join(["#!/bin/bash", *lines, "#SBATCH --exclusive", "", starts, agents.run])
 
@@ -73,7 +91,8 @@ def _srun(agents: Agents) -> list[str]:
     """The command. Each agent takes the name of its node, as Slurm knows it."""
     count = str(len(agents.hosts))
     agent = shlex.join(agents.command("NODE", python=sys.executable)).replace("NODE", '"$SLURMD_NODENAME"')
-    flags = ["--nodes", count, "--ntasks", count, "--ntasks-per-node=1", "--nodelist", ",".join(agents.hosts)]
+    flags = ["--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
+    flags += ["--nodelist", ",".join(agents.hosts)] if all(agents.hosts) else []
     flags += ["--kill-on-bad-exit=1", "--export=ALL", "--cpu-bind=none"]
     flags += ["--overlap"] if "SLURM_JOB_ID" in os.environ else []  # beside the harness, which is in the same job
     return ["srun", *flags, "bash", "-c", f"exec {agent}"]

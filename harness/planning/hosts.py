@@ -21,6 +21,7 @@ ADAPTERS = {
 }
 """The adapters of this suite: name to "module:function"."""
 ENTRY_POINTS = "likeforlike.launchers"
+MOST_HOSTS = 1024
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 
 
@@ -32,18 +33,35 @@ def adapters() -> dict[str, str]:
     return announced(ENTRY_POINTS) | ADAPTERS
 
 
+def counted(request: Request) -> Request:
+    """The request with one entry in `hosts` for each host: a number of hosts becomes as many that have no name yet.
+
+    Raises UsageError for a number that makes no sense.
+    """
+    if len(request.hosts) != 1 or not request.hosts[0].isdecimal():
+        return request
+    if not 1 <= (count := int(request.hosts[0])) <= MOST_HOSTS:
+        raise UsageError(f"--hosts {count}: allowed are 1 to {MOST_HOSTS}, or names such as node1,node2")
+    if request.launcher == "manual":
+        raise UsageError(f"--hosts {count}: --launcher manual starts nothing, so name the hosts: --hosts node1,node2")
+    return replace(request, hosts=("",) * count)
+
+
 def hosts_of(request: Request) -> HostsRequest:
     """The hosts that a request names. Raises UsageError for names and flags that do not fit together."""
     launcher, hosts = request.launcher, request.hosts
     check_name("--launcher", launcher, [LOCAL, *adapters()])
     if launcher == LOCAL and (hosts or request.head):
         flag = "--hosts" if hosts else "--head"
-        raise UsageError(f"{flag}: --launcher local runs on this machine alone; add --launcher manual, or leave it out")
+        others = ", ".join(adapters())
+        raise UsageError(
+            f"{flag}: --launcher local runs on this machine alone; add --launcher ({others}), or leave it out"
+        )
     if launcher != LOCAL and not hosts:
-        raise UsageError(f"--launcher {launcher}: name the hosts, e.g. --hosts node1,node2")
-    for name in hosts:
+        raise UsageError(f"--launcher {launcher}: name the hosts, e.g. --hosts node1,node2, or say how many")
+    for name in filter(None, hosts):
         if not NAME.fullmatch(name):
-            raise UsageError(f"--hosts {name!r}: must be a host name or an IPv4 address")
+            raise UsageError(f"--hosts {name!r}: must be a host name, an IPv4 address, or a number of hosts")
         if hosts.count(name) > 1:
             raise UsageError(f"--hosts {name}: is named twice; name each host once")
     if hosts and request.training:

@@ -11,7 +11,7 @@ from harness.datasets.check import SOURCES
 from harness.machine.devices import Machine
 from harness.planning import request_checks, track_settings
 from harness.planning.cells import Combination, make_cells
-from harness.planning.hosts import hosts_of, spread
+from harness.planning.hosts import counted, hosts_of, spread
 from harness.planning.interpreters import check_interpreter_names, choose_interpreters, modules_for_checkpoints
 from harness.planning.judges import check_judges
 from harness.planning.launch_order import interleave
@@ -37,6 +37,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
 
 def plan_cells(request: Request, machine: Machine) -> Plan:
     """The same plan with the first launch of each cell alone, in the order of the matrix. Raises as `make_plan`."""
+    request = counted(request)
     names = request_checks.expand("--framework", request.frameworks, registry.packages())
     workload_names = workload_packages.expand(request.workloads)
     scope = make_scope(request, machine)

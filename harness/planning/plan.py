@@ -17,7 +17,7 @@ class HostsRequest:
     """On which hosts a run measures. No hosts: on this machine."""
 
     launcher: str = LOCAL
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()  # names; "": one that the launcher chooses when the run begins
     head: str = ""  # HOST or HOST:PORT where the hosts reach the harness; "": the first host, at any port
 
 

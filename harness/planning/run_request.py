@@ -107,7 +107,10 @@ class RunRequest(LaunchRequest, MeasurementRequest, RunOptions, CellRequest):
         "starts them by srun. ray: as tasks of a Ray cluster."
     )
     hosts: tuple[str, ...] = ()
-    "The hosts that share the devices of each cell, e.g. node1,node2. All must have the same hardware as this machine."
+    (
+        "The hosts that share the devices of each cell, e.g. node1,node2. All must have the same hardware as this "
+        "machine. A number, e.g. 2: slurm and ray choose as many."
+    )
     spread: tuple[int, ...] = ()
     (
         "Over how many of --hosts to spread the devices of a cell. 1,2 measures each cell on one host and over two. "

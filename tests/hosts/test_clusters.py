@@ -23,7 +23,7 @@ from refusals import names
 from test_launch import wait_for
 
 from harness.results import store
-from harness.spec import Cause, TrialResult
+from harness.spec import Cause, Status, TrialResult
 
 SECONDS = 60  # that long something may take to begin or end, however busy the machine is
 COMMAND = re.compile(r"^on (\S+), run: (.*)$", re.MULTILINE)
@@ -57,10 +57,10 @@ def cluster(network: Network, tmp_path: Path, request: pytest.FixtureRequest) ->
 class Run:
     """A run over both hosts, whose harness is on n1."""
 
-    def __init__(self, cluster: Cluster, *arguments: str, workload: str = "toy") -> None:
+    def __init__(self, cluster: Cluster, *arguments: str, workload: str = "toy", hosts: str = "") -> None:
         self.cluster, self.out, self.log = cluster, cluster.place / "run", cluster.place / "head"
         given = ["--platform", "cpu", "--workload", workload, "--out", str(self.out), "--launcher", cluster.launcher]
-        given += ["--hosts", ",".join(cluster.hosts), "--head", ADDRESSES["n1"], *arguments]
+        given += ["--hosts", hosts or ",".join(cluster.hosts), "--head", ADDRESSES["n1"], *arguments]
         self.begin("run", *given)
 
     def begin(self, *arguments: str) -> None:
@@ -81,17 +81,16 @@ class Run:
     def rows(self) -> dict[str, TrialResult]:
         return {row.spec.strategy: row for row in store.read(self.out)}
 
-    def under_way(self, strategy: str) -> None:
-        """Wait until both hosts have begun with this strategy."""
-        assert wait_for(lambda: sum(strategy in text for text in self.orders()) == 2, SECONDS), self.said
+    def under_way(self, strategy: str) -> list[str]:
+        """Wait until both hosts have begun with this strategy. The folders of its launch, one for each host."""
+        assert wait_for(lambda: len(self.folders(strategy)) == 2, SECONDS), self.said
+        return self.folders(strategy)
 
-    def orders(self) -> list[str]:
+    def folders(self, strategy: str) -> list[str]:
         found = []
-        for path in self.cluster.place.glob("n*/*/launch-*/order.json"):
-            try:
-                found.append(path.read_text("utf-8"))
-            except FileNotFoundError:  # the launch has ended
-                continue
+        for path in self.cluster.place.glob("n*/*/launch-*/order.json"):  # a cluster may give both hosts one TMPDIR
+            with contextlib.suppress(FileNotFoundError):  # the launch has ended
+                found += [str(path.parent)] * (strategy in path.read_text("utf-8"))
         return found
 
     def left(self) -> list[str]:
@@ -116,6 +115,37 @@ FAULTS = {
     "frozen": Fault(what="a host freezes", code=3),
     "harness": Fault(what="the harness is killed", code=-signal.SIGKILL, lost=False),
     "ctrl-c": Fault(what="Ctrl-C", code=128 + signal.SIGINT, lost=False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late:
+    """A launch that must be ended while the run goes on."""
+
+    what: str
+    strategy: str
+    status: Status
+    named: str  # in the row's reason
+    seconds: float = 0.0  # that it may go on
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--timeout", f"{TIMEOUT:g}"] if self.seconds else []
+
+
+TIMEOUT = 8.0  # seconds; half of it may pass without progress
+ENDED = {
+    "rank": Late(what="a rank is killed", strategy="hang_rank1", status="killed", named="rank 1"),
+    "stuck": Late(
+        what="a launch makes no progress",
+        strategy="hang_rank1",
+        status="hung",
+        named="no progress",
+        seconds=TIMEOUT / 2,
+    ),
+    "late": Late(
+        what="a launch exceeds its time limit", strategy="slow", status="timeout", named="8 s", seconds=TIMEOUT
+    ),
 }
 
 
@@ -147,7 +177,8 @@ def table() -> Iterator[dict[tuple[str, str], float]]:
     seconds: dict[tuple[str, str], float] = {}
     yield seconds
     print(f"\n| seconds until all has ended (load {os.getloadavg()[0]:.1f}) | {' | '.join(LAUNCHERS)} |")
-    for name, what in {**{name: fault.what for name, fault in FAULTS.items()}, "head": "a stale head"}.items():
+    named = {name: fault.what for name, fault in {**ENDED, **FAULTS}.items()}
+    for name, what in {**named, "head": "a stale head"}.items():
         found = [seconds.get((name, launcher)) for launcher in LAUNCHERS]
         print(f"| {what} | {' | '.join('' if each is None else f'{each:.1f}' for each in found)} |")
 
@@ -157,7 +188,6 @@ ALL = {
     "jax": "jit_sharding,fsdp,multi_process,shard_map,pmap",
     "tf": "multi_worker_mirrored,parameter_server,mirrored",
 }
-ONE_OF_EACH = {"torch": "ddp", "jax": "jit_sharding", "tf": "multi_worker_mirrored"}
 ON_ONE_HOST = {"data_parallel", "shard_map", "pmap", "mirrored"}
 """Rows with a reason."""
 
@@ -167,15 +197,13 @@ ON_ONE_HOST = {"data_parallel", "shard_map", "pmap", "mirrored"}
 @pytest.mark.parametrize(
     ("cluster", "workload", "chosen"),
     [
-        ("manual", "toy", ALL),
-        ("manual", "mnist_cnn", {"torch": "pipeline_schedules"}),
-        ("slurm", "toy", ONE_OF_EACH),
-        ("ray", "toy", ONE_OF_EACH),
+        *((launcher, "toy", ALL) for launcher in LAUNCHERS),
+        *((launcher, "mnist_cnn", {"torch": "pipeline_schedules"}) for launcher in LAUNCHERS),
     ],
     indirect=["cluster"],
 )
 def test_every_strategy_that_can_is_proved_over_two_hosts(cluster, workload, chosen):
-    """Each host has two CPU devices. What an agent runs does not depend on who has started it."""
+    """Each host has two CPU devices."""
     given = ("--framework", ",".join(chosen), "--strategy", ",".join(chosen.values()), "--devices", "4")
     run = Run(cluster, *given, "--size", "base" if workload == "toy" else "tiny", workload=workload)
     assert run.process.wait(25 * SECONDS) == 0, run.said
@@ -208,6 +236,37 @@ def test_a_fault_ends_the_launch_on_all_hosts_and_nothing_is_left(cluster, name,
     if fault.lost:
         (row,) = [row for row in run.rows().values() if row.cause and row.cause.kind == "host_lost"]
         assert row.cause == Cause(kind="host_lost", data={"host": cluster.hosts[1]})
+
+
+@pytest.mark.parametrize("name", ENDED)
+@pytest.mark.parametrize("cluster", LAUNCHERS, indirect=True)
+def test_a_launch_that_fails_or_is_late_ends_on_all_hosts_and_the_run_goes_on(cluster, name, table):
+    late, network = ENDED[name], cluster.network
+    given = ["--framework", "fake", "--strategy", f"{late.strategy},replicated", "--devices", "2"]
+    run = Run(cluster, *given, *late.arguments)
+    folders = run.under_way(late.strategy)
+    began = time.monotonic() + late.seconds
+    assert wait_for(lambda: all(ranks(network, host, folders) for host in ADDRESSES), SECONDS), run.said
+    if name == "rank":
+        (rank,) = ranks(network, "n2", folders)
+        began = time.monotonic()
+        rank.kill()
+    assert wait_for(lambda: not of_launch(network, folders), SECONDS), run.said
+    table[name, cluster.launcher] = time.monotonic() - began
+    assert run.process.wait(2 * SECONDS) == 1, run.said
+    rows = run.rows()
+    assert (rows[late.strategy].status, rows["replicated"].status) == (late.status, "ok")
+    names(rows[late.strategy].reason, late.named)
+
+
+def of_launch(network: Network, folders: list[str], *hosts: str) -> list[psutil.Process]:
+    """The processes of a launch on some hosts, by default on all."""
+    return [p for host in hosts or ADDRESSES for folder in folders for p in network.processes(host, folder)]
+
+
+def ranks(network: Network, host: str, folders: list[str]) -> list[psutil.Process]:
+    """Those that train."""
+    return [p for p in of_launch(network, folders, host) if "harness.launch.supervisor" not in p.cmdline()]
 
 
 def processes_left(run: Run) -> list[psutil.Process]:
@@ -262,10 +321,19 @@ def test_an_agent_of_a_run_that_has_ended_says_so(cluster, table):
     names((cluster.place / "agent-n1").read_text("utf-8").strip().splitlines()[-1], "--head", "10.99.0.1")
 
 
+@pytest.mark.parametrize("cluster", ["slurm", "ray"], indirect=True)
+def test_a_cluster_chooses_as_many_hosts_as_asked_for(cluster):
+    run = Run(cluster, "--framework", "fake", "--strategy", "replicated", "--devices", "2", hosts="2")
+    assert run.process.wait(3 * SECONDS) == 0, run.said
+    assert {rank.host for rank in run.rows()["replicated"].ranks} == set(cluster.hosts)
+
+
+@pytest.mark.parametrize("hosts", ["n1,n2", "2"])
 @pytest.mark.parametrize("cluster", ["slurm"], indirect=True)
-def test_the_job_script_of_dry_run_runs_as_it_is(cluster):
+def test_the_job_script_of_dry_run_runs_as_it_is(cluster, hosts):
     """By sbatch: the harness is in the job, on its first node."""
-    run = Run(cluster, "--framework", "fake", "--strategy", "replicated", "--devices", "4", "--dry-run")
+    known = ("--framework", "fake", "--strategy", "replicated", "--devices", "4", "--dry-run")
+    run = Run(cluster, *known, hosts=hosts)
     assert run.process.wait(SECONDS) == 0
     script = cluster.place / "job"
     script.write_text(run.said, "utf-8")

@@ -29,6 +29,7 @@ PER_DEVICE = (
     "stale_rank1",
     "abort_after_rank1",
     "wrong_then_killed",
+    "slow",
 )
 
 # Options that the harness understands, under names that it does not know.
