@@ -6,14 +6,14 @@
 # make run     the main job: python -m harness run --framework all
 # make test-quick  the tests that need no framework and start no run: about a minute on two cores
 # make test      what most changes need, every strategy of every framework included, on CPU devices: eight minutes
-# make test-cpu  all tests on CPU devices of one host, as CI runs them; adds planted faults, kills and all that is slow:
+# make test-cpu  all tests on CPU devices of one host; adds planted faults, kills and all that is slow:
 #              some 35 minutes
 # make test-gpu  the tests that need two GPUs, which they have for themselves: under eight minutes
 # make test-hosts  runs over two hosts that are network namespaces, by hand, Slurm and Ray, and ends them in many ways:
 #              about twenty minutes, as root; where Slurm is missing (apt-get install slurm-wlm munge) its tests are
 #              skipped. Ray comes into an environment of its own, .venv-ray; RAY_PYTHON=PATH takes another that has it
 #              and all frameworks, RAY_PYTHON= skips its tests
-# make test-all  test-cpu, test-hosts, and where there are GPUs test-gpu
+# make test-all  test-hosts, test-cpu, and where there are GPUs test-gpu, as CI runs them: under an hour
 # make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
 #              make net NET=NAME for one guarantee
 # make kills  1,000 kills at random moments of runs and resumes of the fake framework: an hour or two; KILLS=100 for
@@ -114,7 +114,7 @@ test-hosts: setup $(filter .venv-ray/%,$(RAY_PYTHON))
 	  > $$(.venv-ray/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/frameworks.pth
 	@touch $@
 
-test-all: test-cpu test-hosts $(if $(GPU),test-gpu)
+test-all: test-hosts test-cpu $(if $(GPU),test-gpu)
 
 net: setup
 	$(BIN)/python tests/net/break_each.py $(NET)

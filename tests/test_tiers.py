@@ -32,7 +32,7 @@ def test_each_tier_has_the_tests_of_the_one_below_and_ci_runs_the_last():
     assert quick > usual > every == {"gpu", "hosts"}
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     assert quick == {line.partition(":")[0] for line in options["markers"]}
-    assert (ROOT / ".ci" / "run").read_text("utf-8").splitlines()[-1] == "make test-cpu"
+    assert (ROOT / ".ci" / "run").read_text("utf-8").splitlines()[-1] == "make test-all"
 
 
 @pytest.mark.parametrize(
