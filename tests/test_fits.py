@@ -6,10 +6,11 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
-from conftest import harness, make_machine, make_result, make_spec
+from conftest import harness, make_machine, make_result, make_session, make_spec
 from refusals import refused
 from scenes import SCENES
 
+from harness.cli.terminal import PlainDisplay
 from harness.planning import launch_order
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
@@ -22,6 +23,7 @@ from harness.reporting.picture_data import Fits
 from harness.reporting.plots import draw
 from harness.reporting.values import Measured, Quantity
 from harness.results import store
+from harness.session import phase_launches
 from harness.spec import Cause, Platform
 
 FAKE = ("--framework", "fake", "--workload", "toy", "--platform", "cpu")
@@ -112,6 +114,40 @@ def test_a_cell_out_of_memory_is_skipped_at_larger_batches_and_the_others_go_on(
     assert [row.cause.kind if row.cause else "" for row in small] == ["", "", "out_of_memory", "too_large"]
     assert small[-1].cause == Cause(kind="too_large", data={"global_batch": 80})
     assert (tmp_path / "run" / "fits-toy-base.png").is_file()
+
+
+@pytest.mark.runs
+def test_what_cannot_fit_is_not_proved(tmp_path, fakes, monkeypatch):
+    begun, launch = [], phase_launches.launch
+
+    def count(order, *arguments, **known):
+        begun.append((order.spec.strategy, order.spec.global_batch, order.phase))
+        return launch(order, *arguments, **known)
+
+    monkeypatch.setattr(phase_launches, "launch", count)
+    asked = replace(ASKED, strategies=("single", "small_memory"), preset="smoke", launches=2)
+    plan = make_plan(swept("40:160", request=asked), make_machine())
+    display = Counted()
+    make_session(store.Intent(plan=plan, command="", started=""), tmp_path, display=display).measure_all()
+    proved = {(strategy, batch) for strategy, batch, phase in begun if phase == "parity"}
+    assert proved == {("single", 40), ("single", 80), ("single", 160), ("small_memory", 40), ("small_memory", 80)}
+    first_of_the_next = next(number for number, (_, batch, _) in enumerate(begun) if batch == 80)
+    assert {phase for _, batch, phase in begun[:first_of_the_next] if batch == 40} == {"parity", "timing"}
+    assert display.counted == display.total
+
+
+class Counted(PlainDisplay):
+    """Counts what is done, as the live line does."""
+
+    total = counted = 0
+
+    def start(self, total):
+        self.total = total
+        super().start(total)
+
+    def advance(self):
+        self.counted += 1
+        super().advance()
 
 
 @pytest.mark.runs

@@ -146,7 +146,7 @@ def prove(tmp_path, forked, **known) -> dict[str, TrialResult]:
     try:
         for spec in plan.runnable():
             this.references.prepare(spec)
-            this.prove_alone(spec)
+            this.proving.prove_alone(spec)
     finally:
         this.scratch.remove()
     proofs = this.proofs.by_computation
@@ -190,7 +190,7 @@ def test_ddp_that_is_not_told_fails_as_its_plan_says(tmp_path, forked):
     spec = replace(planned, options=planned.options | {"static_graph": False})
     try:
         this.references.prepare(spec)
-        this.prove_alone(spec)
+        this.proving.prove_alone(spec)
     finally:
         this.scratch.remove()
     (proof,) = this.proofs.by_computation.values()

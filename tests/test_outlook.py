@@ -12,6 +12,7 @@ from harness.planning.matrix import plan_cells
 from harness.planning.plan import Plan, Planned
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
+from harness.spec import TrainingSpec
 
 CORES = 2
 
@@ -41,6 +42,17 @@ def test_more_launches_take_longer_and_more_cores_do_not():
     times = [outlook.expected_seconds(plan(spec, launches=count), cores=CORES) for count in (1, 5)]
     assert times[0] is not None and times[1] is not None and 2 * times[0] < times[1] < 5 * times[0]
     assert (outlook.expected_seconds(plan(spec), cores=2 * CORES) or 0) < times[0]
+
+
+def test_a_training_is_taken_to_need_all_of_its_epochs():
+    spec = make_spec(training=TrainingSpec(epochs=7, target_accuracy=0.9), global_batch=20)
+    started = outlook.expected_seconds(plan(spec), cores=CORES, samples=lambda _: 0)
+    found = outlook.expected_seconds(plan(spec), cores=CORES, samples=lambda _: 50)
+    assert found is not None and started is not None
+    assert found - started == pytest.approx(7 * 3 * outlook.LEAST_STEP_SECONDS)  # 50 samples are three batches of 20
+    (told,) = outlook.sentences(plan(spec), size=None, cores=CORES, samples=lambda _: 50)
+    assert "epochs" in told and outlook.duration(found) in told
+    assert outlook.expected_seconds(plan(spec), cores=CORES) is None
 
 
 def test_what_would_take_a_processor_hours_is_said_with_the_flag_to_change():

@@ -21,7 +21,7 @@ from harness.launch.local import core_shares, rotated
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results import store
-from harness.session import measuring, phase_launches
+from harness.session import phase_launches, proving
 from harness.spec import registry
 from harness.spec.errors import Interrupted
 
@@ -115,7 +115,7 @@ def session(tmp_path, fakes, monkeypatch):
         return launch(order, *arguments, **known)
 
     monkeypatch.setattr(phase_launches, "launch", count)
-    monkeypatch.setattr(measuring, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
+    monkeypatch.setattr(proving, "virtual_memory", lambda: SimpleNamespace(available=250 * GIB))
 
     def run_session(*strategies):
         plan = make_plan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def start_and_show(
         command,
         out=out,
         data=data,
-        outlook=outlook.sentences(plan, size=size, cores=len(machine().cores)),
+        outlook=partial(outlook.sentences, plan, size=size, cores=len(machine().cores)),
         name=name,
         recipe=recipe,
         display=make_display(),

@@ -53,6 +53,11 @@ def shuffled_together(cells: Sequence[TrialSpec]) -> list[list[int]]:
     return [[index for index, cell in enumerate(cells) if cell.global_batch == batch] for batch in batches]
 
 
+def in_order(trials: Sequence[TrialSpec]) -> list[list[TrialSpec]]:
+    """Trials of a round, or the first of each computation, by what is shuffled together: see `shuffled_together`."""
+    return [[trials[index] for index in group] for group in shuffled_together(trials) if group]
+
+
 def seed_of(cell: TrialSpec, launch: int) -> int:
     """The seed of one launch. Each launch of a training is a training of its own, with other initial weights and
     another order of samples."""

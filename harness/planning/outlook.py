@@ -4,6 +4,10 @@ A run then tells the time that is left by its own launches."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
 from harness import workloads
 from harness.planning.plan import Plan, first_of_each_computation
 from harness.spec import Platform, TrialSpec
@@ -16,14 +20,17 @@ FLOPS_OF_GPUS = 3e13  # per second
 LEAST_STEP_SECONDS = 1e-3  # of a network so small that the host sets the pace
 LONG = 3600.0  # seconds: a plan that takes longer on CPU devices was hardly meant
 
+SamplesOf: TypeAlias = Callable[[TrialSpec], int]
+"""The number of samples that a cell trains on."""
 
-def expected_seconds(plan: Plan, *, cores: int) -> float | None:
+
+def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None) -> float | None:
     """Seconds that the plan will take, off by a factor of three or more. `cores`: of this machine.
 
-    None for trainings, whose time depends on the number of samples and on when a target is reached.
+    Trainings are taken to need all of their epochs. None for trainings if nobody knows their number of `samples`.
     """
     trials = plan.runnable()
-    if any(spec.training for spec in trials):
+    if samples is None and any(spec.training for spec in trials):
         return None
     rate = FLOPS_OF_GPUS if plan.platform == "gpu" else cores * FLOPS_A_CORE
     cells = {spec.cell: spec for spec in trials}.values()
@@ -32,25 +39,31 @@ def expected_seconds(plan: Plan, *, cores: int) -> float | None:
         _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate)
         for spec in _proved(plan)
     )
-    return proofs + plan.launches * sum(_start(spec, replicated=replicated) + _timed(spec, rate) for spec in cells)
+    measured = [
+        _start(spec, replicated=replicated)
+        + (_trained(spec, samples(spec), rate) if spec.training and samples else _timed(spec, rate))
+        for spec in cells
+    ]
+    return proofs + plan.launches * sum(measured)
 
 
-def sentences(plan: Plan, *, size: str | None, cores: int) -> list[str]:
+def sentences(plan: Plan, *, size: str | None, cores: int, samples: SamplesOf | None = None) -> list[str]:
     """What a plan takes, for the user: sizes, launches, time. `size`: what --size names. `cores`: of this machine."""
-    return [*_size_notes(plan, size=size), _outlook(plan, cores=cores)]
+    return [*_size_notes(plan, size=size), _outlook(plan, cores=cores, samples=samples)]
 
 
-def _outlook(plan: Plan, *, cores: int) -> str:
+def _outlook(plan: Plan, *, cores: int, samples: SamplesOf | None) -> str:
     """How many launches a plan makes and how long they will take."""
     cells = len({spec.cell for spec in plan.runnable()})
     if not cells:
         return "No cell will run."
     launches = len(_proved(plan)) + cells * plan.launches
-    seconds = expected_seconds(plan, cores=cores)
+    seconds = expected_seconds(plan, cores=cores, samples=samples)
     said = f"{cells} cell{'s' * (cells != 1)} will run in {launches} launches, parity phases included"
     if seconds is None:
         return f"{said}; how long trainings take is shown while they run."
-    said += f": very roughly {duration(seconds)}, by the rule in docs/usage.md."
+    trains = any(spec.training for spec in plan.runnable())
+    said += f": very roughly {duration(seconds)}{' for all epochs' if trains else ''}, by the rule in docs/usage.md."
     if plan.platform == "cpu" and seconds > LONG:
         said += " These are CPU devices: take a smaller --size (see `list workloads`), or set --budget-minutes."
     return said
@@ -89,6 +102,12 @@ def _timed(spec: TrialSpec, rate: float) -> float:
     """Seconds of a launch's timing phase."""
     block = max(_steps(spec, spec.steps_per_block, spec.global_batch, rate), spec.block_seconds)
     return _steps(spec, spec.curve_steps, spec.global_batch, rate) + spec.warmup_seconds + spec.blocks * block
+
+
+def _trained(spec: TrialSpec, samples: int, rate: float) -> float:
+    """Seconds of a training with all of its epochs, without its evaluations."""
+    epochs = spec.training.epochs if spec.training else 0
+    return _steps(spec, epochs * math.ceil(samples / spec.global_batch), spec.global_batch, rate)
 
 
 def _steps(spec: TrialSpec, count: int, batch: int, rate: float) -> float:

@@ -24,7 +24,7 @@ from harness.reporting import fits, summary
 from harness.results import holds, store
 from harness.session.device_guard import DeviceGuard
 from harness.session.environment import write_environment
-from harness.session.measuring import Session
+from harness.session.measuring import Outlook, Session
 from harness.spec import GuardMode, TelemetryMode, TrialResult
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display
@@ -60,7 +60,7 @@ def start_run(
     data: Path | None,
     name: str = "",
     recipe: str = "",
-    outlook: Sequence[str] = (),
+    outlook: Outlook | None = None,
     display: Display,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
@@ -69,9 +69,9 @@ def start_run(
     """Measure a plan in a new folder and write its report.
 
     `command`: what is recorded in place of sys.argv. It includes what came from a file or the environment, and leaves
-    out the run's folder. `name`: what a default folder is named after, in place of the workloads. `outlook`: shown
-    before the first launch. `device_guard`: what is done about others on the devices; None stands for "refuse" on GPUs
-    and "warn" on CPU devices. `telemetry`: whether all launches are sampled, also those of later sessions.
+    out the run's folder. `name`: what a default folder is named after, in place of the workloads. `outlook`: what is
+    told before the first launch. `device_guard`: what is done about others on the devices; None stands for "refuse" on
+    GPUs and "warn" on CPU devices. `telemetry`: whether all launches are sampled, also those of later sessions.
     """
     check_data(data, plan)
     _check_something_runs(plan)
@@ -151,7 +151,7 @@ def _measure_and_report(
     budget_minutes: float | None,
     device_guard: GuardMode | None,
     aside: holds.SetAside | None = None,
-    outlook: Sequence[str] = (),
+    outlook: Outlook | None = None,
 ) -> Finished:
     """Measure what is left of a run, or as much of it as there is time for, and write its report."""
     left = math.inf if budget_minutes is None else 60 * budget_minutes

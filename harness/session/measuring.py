@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-
-from psutil import virtual_memory
+from typing import Protocol
 
 from harness.gate.runs import Phase, check_init_from
-from harness.launch import pool
-from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Launcher, Outcome
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
+from harness.planning.launch_order import in_order
+from harness.planning.outlook import SamplesOf
 from harness.planning.plan import first_of_each_computation
 from harness.reference.golden import read_losses
 from harness.results import holds, store
-from harness.results.judge import judge, judged_by, timed, trained
+from harness.results.judge import timed, trained
 from harness.session.budget import Budget
 from harness.session.conditions import before_launch, run_facts
 from harness.session.device_guard import DeviceGuard
 from harness.session.device_references import DeviceReferences
 from harness.session.phase_launches import PhaseLaunches
 from harness.session.proofs import Proofs, same_conditions
+from harness.session.proving import Proving
 from harness.session.references import References
 from harness.session.rounds import Rounds
 from harness.session.rows import Rows, why_ended
-from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec, registry
+from harness.spec import OUT_OF_TIME, Cause, Conditions, Status, TrialResult, TrialSpec
 from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
 
+class Outlook(Protocol):
+    """Says in sentences what a plan will take. `samples`: how many a cell trains on."""
+
+    def __call__(self, *, samples: SamplesOf) -> Sequence[str]: ...
+
+
 class Session:
-    """The state of one session: the run's rows and proofs, the time left, and the scratch folder."""
+    """The state of one session: the run's rows and proofs, the time left, and the scratch folder.
+
+    `launcher`: of this machine or its hosts; whoever made it closes it.
+    `finished`: rows of earlier sessions in the same folder, which are not measured again; those `aside` are.
+    `guard`: of the devices, if they are to be kept from others.
+    `outlook`: makes what is told before the first launch, when nothing is refused any more.
+    `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
+    """
 
     def __init__(
         self,
@@ -50,14 +62,8 @@ class Session:
         aside: holds.SetAside | None = None,
         budget_seconds: float = math.inf,
         guard: DeviceGuard | None = None,
-        outlook: Sequence[str] = (),
+        outlook: Outlook | None = None,
     ) -> None:
-        """`launcher`: of this machine or its hosts; whoever made it closes it.
-        `finished`: rows of earlier sessions in the same folder, which are not measured again; those `aside` are.
-        `guard`: of the devices, if they are to be kept from others.
-        `outlook`: what is told before the first launch, when nothing is refused any more.
-        `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
-        """
         self.plan, self.machine, self.display, self._outlook = intent.plan, machine, display, outlook
         guard = guard or DeviceGuard((), mode="off", folder=folder, display=display)
         self.hardware = machine_record.hardware(machine)
@@ -84,6 +90,9 @@ class Session:
             budget=self.budget,
             guard=guard,
             display=display,
+        )
+        self.proving = Proving(
+            self.plan, machine, self.proofs, self.launches, self.rows, self._row, budget=self.budget, display=display
         )
         self.device_references = DeviceReferences(
             self.references, self.launches, row=self._row, work=self.scratch.folder, display=display
@@ -117,22 +126,38 @@ class Session:
         self._compute_references(unproved, possible)
         ready = self._drop_without_reference(possible)
         self.rows.add_idle(self.plan)
-        computations = {spec.computation for spec in ready}
-        for sentence in self._outlook:
-            self.display.done(sentence, "note")
-        self._prove([spec for spec in unproved if spec.computation in computations])
-        self._measure_by_rounds(ready, at_most=self.budget.seconds if unproved else self.budget.left())
+        if self._outlook:
+            for sentence in self._outlook(samples=lambda spec: len(self.references.batches(spec))):
+                self.display.done(sentence, "note")
+        first, *later = in_order(first_of_each_computation(ready)) or [[]]
+        self.proving.prove(first)
+        at_most = self.budget.seconds if unproved else self.budget.left()
+        self._measure_by_rounds(ready, at_most=at_most, later={spec.computation for group in later for spec in group})
         self._give_up(ready, OUT_OF_TIME, Cause(kind="not_begun"), status="pending")
 
-    def _measure_by_rounds(self, trials: Sequence[TrialSpec], *, at_most: float) -> None:
-        """Measure what was proved, as far as there is time. `at_most`: seconds that a session can have for a round."""
-        rounds = Rounds(self.budget, self.proofs, launches=self.plan.launches, at_most=at_most, display=self.display)
+    def _measure_by_rounds(self, trials: Sequence[TrialSpec], *, at_most: float, later: Collection[str]) -> None:
+        """Measure what was proved, as far as there is time. `at_most`: seconds that a session can have for a round.
+
+        `later`: computations to be proved when they are reached. In a sweep of batches these are all but those of the
+        smallest batch, so that no time is lost on a batch that cannot fit.
+        """
+        rounds = Rounds(
+            self.budget,
+            self.proofs,
+            launches=self.plan.launches,
+            at_most=at_most,
+            later=later,
+            display=self.display,
+        )
         for trials_of_round in rounds.that_fit(trials):
             self.rows.begin_again(trials_of_round)
-            for spec in trials_of_round:
-                phase = "training" if spec.training else "timing"
-                if self.proofs.get(spec) and self.budget.allows(phase, spec):
-                    self._measure(spec)
+            for alike in in_order(trials_of_round):
+                fitting = [spec for spec in alike if not self._skip_too_large(spec)]
+                self.proving.prove(first_of_each_computation(fitting))
+                for spec in fitting:
+                    phase = "training" if spec.training else "timing"
+                    if self.proofs.get(spec) and self.budget.allows(phase, spec):
+                        self._measure(spec)
 
     def _reuse_proof(self, spec: TrialSpec) -> bool:
         """Take over the proof of an earlier session, if it still counts."""
@@ -161,56 +186,19 @@ class Session:
                 self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, cause=cause))
         return [spec for spec in trials if spec.computation not in failures]
 
-    def _prove(self, specs: list[TrialSpec]) -> None:
-        """Run the parity phases of these cells, as far as there is time."""
-        for spec in self._prove_side_by_side(specs):
-            if self.budget.allows("parity"):
-                self.prove_alone(spec)
-
-    def _prove_side_by_side(self, specs: list[TrialSpec]) -> list[TrialSpec]:
-        """Run parity phases several at a time where they may share devices; returns the cells still to be proved."""
-        frameworks = {spec.framework: registry.framework(spec.framework) for spec in specs}
-        together = [spec for spec in specs if pool.may_share(spec, frameworks[spec.framework])]
-        together = [] if self.machine.exclusive else together
-        at_once = pool.at_once(together, cores=len(self.machine.cores), memory_bytes=virtual_memory().available)
-        if at_once == 1:
-            return specs
-        self.display.phase(f"parity of {len(together)} cells, {at_once} at a time")
-        alone = [spec for spec in specs if spec not in together]
-        has_time = partial(self.budget.allows, "parity")
-        for spec, outcome in pool.side_by_side(self.launches.run_parity, together, at_once=at_once, has_time=has_time):
-            if judge(self._row(spec, outcome), outcome).status in pool.TRIED_ALONE:
-                self.display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
-                alone.append(spec)
-            else:
-                self._judge_proof(spec, outcome)
-        return alone
-
-    def prove_alone(self, spec: TrialSpec) -> None:
-        """Run the parity phase of a cell while nothing else runs."""
-        self.display.phase(f"parity {spec.computation}")
-        self._judge_proof(spec, self.launches.run_parity(spec))
-
-    def _judge_proof(self, spec: TrialSpec, outcome: Outcome) -> None:
-        """Judge a parity phase. A cell that fails gets its rows now, and is never timed."""
-        proof = judge(self._row(spec, outcome), outcome)
-        proof = judged_by(proof, self.launches.judge(spec))
-        self.proofs.add(spec, proof)
+    def _skip_too_large(self, spec: TrialSpec) -> bool:
+        """Write a row for a trial if its cell ran out of memory at a smaller batch, and leave it out."""
+        proof = self.proofs.get(spec)
+        if (proof and proof.status != "ok") or not self.rows.skip_too_large(spec, proof.parity if proof else None):
+            return False
+        self.proving.leave_out(spec)
         self.display.advance()
-        if proof.status == "ok":
-            assert proof.parity is not None
-            worst = max(check.error for check in proof.parity.checks)
-            self.display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
-            return
-        with signals_held():  # of all launches: none may be left for --resume to try again
-            for other in self.plan.runnable():
-                if other.computation == spec.computation and not self.rows.has(other):
-                    self.rows.add(replace(proof, spec=other))
+        return True
 
     def _measure(self, spec: TrialSpec) -> None:
         """Time or train one launch of a proved cell. If its conditions differ from the proof's, prove it again."""
         proof = self.proofs.get(spec)
-        if proof is None or proof.status != "ok" or self.rows.skip_too_large(spec, proof.parity):
+        if proof is None or proof.status != "ok":
             self.display.advance()
             return
         launched = spec
@@ -223,7 +211,7 @@ class Session:
         self.display.advance()
         result = self.rows.from_outcome(spec, outcome, planned)
         if result.conditions.versions and not same_conditions(result, proof):  # the proof is an earlier session's
-            self.prove_alone(spec)
+            self.proving.prove_alone(spec)
             proof = self.proofs.get(spec)
             if proof is None or proof.status != "ok":
                 return

@@ -4,7 +4,7 @@ of it is expected to end before the session must."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from harness.session.budget import Budget
@@ -16,11 +16,21 @@ from harness.spec.progress import Display
 class Rounds:
     """The rounds of a session: which of them may begin."""
 
-    def __init__(self, budget: Budget, proofs: Proofs, *, launches: int, at_most: float, display: Display) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        proofs: Proofs,
+        *,
+        launches: int,
+        at_most: float,
+        later: Collection[str] = (),
+        display: Display,
+    ) -> None:
         """`launches`: of each cell in the whole run; a run of single launches has no rounds to compare, and begins all
-        that it can. `at_most`: seconds that a session as long as this one can have for a round."""
+        that it can. `at_most`: seconds that a session as long as this one can have for a round. `later`: computations
+        that are proved within the rounds."""
         self._budget, self._proofs, self._display = budget, proofs, display
-        self._launches, self._at_most = launches, at_most
+        self._launches, self._at_most, self._later = launches, at_most, later
 
     def that_fit(self, trials: Sequence[TrialSpec]) -> Iterator[list[TrialSpec]]:
         """The rounds that may begin, each with the trials that are left of it.
@@ -43,9 +53,9 @@ class Rounds:
                 yield trials_of_round
 
     def _launched(self, trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-        """Those of proved cells: the others have failed, and take no time."""
+        """Those of cells that are proved, or will be: the others have failed, and take no time."""
         found = [(spec, self._proofs.get(spec)) for spec in trials]
-        return [spec for spec, proof in found if proof is not None and proof.status == "ok"]
+        return [spec for spec, proof in found if (proof.status == "ok" if proof else spec.computation in self._later)]
 
     def _expected(self, trials: Sequence[TrialSpec]) -> float | None:
         return self._budget.expected(self._launched(trials))
