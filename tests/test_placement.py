@@ -172,6 +172,14 @@ def crossed(of: placement.Cell, found: dict[str, float] | None, shares: tuple[De
             "torch", "fsdp", {"accumulation_steps": 2}, {"all_gather": 25888, "reduce_scatter": 6472},
             {"all_gather": 25888, "reduce_scatter": 12944},
         ),
+        (
+            "torch", "fsdp", {"precision": "bf16", "options": {"mixed_precision_policy": True}},
+            {"all_gather": 6472, "reduce_scatter": 6472}, {"all_gather": 12944, "reduce_scatter": 6472},
+        ),
+        (
+            "torch", "fsdp", {"precision": "bf16", "options": {"mixed_precision_policy": False}},
+            {"all_gather": 12944, "reduce_scatter": 6472}, {"all_gather": 6472, "reduce_scatter": 6472},
+        ),
         ("jax", "pmap", {}, {"all_reduce": P + 4}, {"all_reduce": 2 * P + 4}),
         ("jax", "pmap", {"precision": "bf16"}, {"all_reduce": P / 2 + 4}, {"all_reduce": P / 4}),
         ("jax", "fsdp", {}, {"all_gather": 11992, "all_reduce": P + 4}, {"all_reduce": P + 4}),

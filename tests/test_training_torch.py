@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from typing import Any
 
 import pytest
 from conftest import TESTS, python
@@ -71,6 +72,28 @@ def test_several_steps_in_one_graph_are_the_same_steps():
     }
     for row in rows:  # in fp32, a scheduled rate is a float32 number
         assert row["error"] < (EXACT if row["precision"] == "fp64" else 1e-4) < 1e-1 < row["planted"], row
+
+
+@pytest.mark.frameworks
+def test_in_bf16_fsdp_sends_half_of_the_bytes_and_the_numbers_are_the_same(tmp_path):
+    """Bit by bit: a kernel that is rounded before it is gathered is the kernel that autocast rounds afterwards."""
+    command = [python("torch"), TESTS / "rooms" / "torch_fsdp.py"]
+    known: Any = {
+        "env": os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, "text": True,
+        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+    }  # fmt: skip
+    ranks = [subprocess.Popen([*command, str(rank), tmp_path], **known) for rank in (0, 1)]
+    (told, error), (_, error_of_1) = [rank.communicate(timeout=240) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], error + error_of_1
+    rows = [json.loads(line) for line in told.splitlines()]
+    assert {(row["workload"], row["steps"]) for row in rows} == {
+        (name, steps) for name in ("mnist_cnn", "resnet50") for steps in (1, 2)
+    }
+    for row in rows:
+        assert row["losses"][0] == row["losses"][1] and row["apart"] == 0 < row["moved"], row
+        rounded, whole = row["crossed"]
+        assert 2 * rounded["all_gather"] == whole["all_gather"]  # BatchNorm's are float32, and gathered once
+        assert rounded["reduce_scatter"] == whole["reduce_scatter"]
 
 
 @pytest.mark.frameworks

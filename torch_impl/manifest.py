@@ -49,6 +49,13 @@ def why_not_fused_on_shards(cell: SettingCell) -> str:
     return f"torch has no fused kernel of {cell.optimizer.name} for sharded parameters"
 
 
+def why_not_compiled_under_policy(cell: SettingCell) -> str:
+    """Why the blocks of FSDP cannot be compiled in a cell, or ""."""
+    if cell.precision == "bf16" and cell.options["mixed_precision_policy"]:
+        return "mixed_precision_policy gathers BatchNorm's parameters inside of what would be compiled"
+    return ""
+
+
 def why_ddp_waits(options: dict[str, object]) -> str:
     """Why DDP cannot train a network with parameters that get no gradient, or ""."""
     if options["find_unused_parameters"] or options["static_graph"]:
@@ -387,11 +394,18 @@ FRAMEWORK = FrameworkSpec(
                     default=True,
                     role="reshard_after_forward",
                 ),
+                Option(
+                    name="mixed_precision_policy",
+                    summary="in bf16, kernels are gathered as bfloat16; otherwise as float32, which autocast rounds",
+                    default=True,
+                    role="gathers_rounded",
+                ),
             ),
-            tuned={"reshard_after_forward": False},
-            tuned_because="where the whole network fits into memory during a step, gathering it once a step is enough",
+            tuned={"reshard_after_forward": False, "mixed_precision_policy": False},
+            tuned_because="where the whole network fits into memory during a step, gathering it once a step is enough; "
+            "the policy would keep torch.compile from whole blocks",
             tuned_source="docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
-            without={"fused_optimizer": why_not_fused_on_shards},
+            without={"fused_optimizer": why_not_fused_on_shards, "compile": why_not_compiled_under_policy},
             holds="part",
             replicated="nothing except BatchNorm's running statistics",
             sharded="parameters, gradients, optimizer state, and the batch",

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.gate.placement import Cell, Range, stages_of
 from harness.gate.traffic import payloads
-from harness.layers import chain_shape, unused_parameters
+from harness.layers import batch_norms, chain_shape, unused_parameters
 from harness.spec import Check, DeviceShare, Role, Span
 from harness.spec.checks import finding
 
@@ -47,7 +47,7 @@ def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | Non
     """The right bytes of each kind of collective in one step; None where no formula is known.
 
     Parameters and activations are sent in float32, also in bf16. But a compiler may send a product before it converts
-    it, and JAX's fsdp rounds parameters before it gathers them. So in bf16 half of the bytes are right, too. An option
+    it, and fsdp may round parameters before it gathers them. So in bf16 half of the bytes are right, too. An option
     may ask for bfloat16.
     """
     traffic = cell.strategy.traffic
@@ -100,8 +100,17 @@ def _shards(cell: Cell) -> dict[str, Range]:
     if cell.strategy.processes == "one":
         gathered = _in_precision(divisible[False], cell)[0], gathers * sum(divisible.values())
         return {"all_gather": gathered, "reduce_scatter": _gradients(cell)}
-    gathered = sum(padded.values()) * gathers * cell.spec.accumulation_steps
-    return {"all_gather": (gathered, gathered), "reduce_scatter": (padded[False], sum(padded.values()))}
+    every = sum(padded.values()) * gathers * cell.spec.accumulation_steps
+    gathered = every, every
+    if cell.spec.precision == "bf16" and cell.spec.option("gathers_rounded"):
+        gathered = every / 2, every / 2 + _normalization_bytes(cell) * cell.spec.accumulation_steps
+    return {"all_gather": gathered, "reduce_scatter": (padded[False], sum(padded.values()))}
+
+
+def _normalization_bytes(cell: Cell) -> float:
+    """At most the bytes of BatchNorm's parameters, padded to be cut into equal parts."""
+    channels = sum(norm.channels for norm in batch_norms(cell.workload.layers))
+    return 2 * cell.item * (channels + cell.spec.devices * len(batch_norms(cell.workload.layers)))
 
 
 def _activations(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:

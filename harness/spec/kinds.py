@@ -29,6 +29,7 @@ Role = Literal[
     "averaging_interval",  # how many steps workers train on their own before they average
     "push_interval",  # how many steps' gradients workers sum before they push them to shared parameters
     "reshard_after_forward",  # whether sharded parameters are gathered again for backward
+    "gathers_rounded",  # whether sharded parameters are gathered in bfloat16, but for BatchNorm's (bf16 only)
 ]
 Schedule = Literal["constant", "step", "cosine"]
 LastBatch = Literal[

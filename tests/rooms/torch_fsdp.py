@@ -1,0 +1,53 @@
+"""python torch_fsdp.py RANK FOLDER: FSDP in bf16 as one of two ranks, by policy and by autocast.
+
+Prints a line of JSON for each network and number of accumulation steps: the bytes that a step gathers and reduces, and
+the largest difference of losses and parameters between the two after some steps.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+from harness import workloads
+from harness.contract import Job, World
+from harness.datasets import Batches
+from torch_impl import runtime
+from torch_impl.strategies import fsdp
+from torch_impl.watching import watch
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+BATCH, STEPS = 12, 3
+world = World(
+    rank=rank, local_rank=rank, processes=2, devices=2, platform="cpu", cores=1,
+    rendezvous=f"file://{folder}/rendezvous",
+)  # fmt: skip
+
+
+def trained(workload, policy, accumulation_steps):
+    """Losses, parameters and what crossed in a step."""
+    options = {"reshard_after_forward": True, "mixed_precision_policy": policy}
+    job = Job(
+        world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer, precision="bf16",
+        global_batch=BATCH, normalization="per_device", accumulation_steps=accumulation_steps, options=options,
+    )  # fmt: skip
+    program = fsdp.build(job)
+    batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
+    placed = [program.place(batches.batch(step, BATCH, dtype=np.float32)) for step in range(STEPS)]
+    losses = [float(program.step(batch)) for batch in placed]
+    (params,) = program.export()
+    return losses, params, dict(watch(program, placed[:1], {}).crossed)
+
+
+if __name__ == "__main__":
+    runtime.start(world, "bf16", {})
+    for name in ("mnist_cnn", "resnet50"):
+        workload = workloads.get(name, "tiny")
+        for steps in (1, 2):
+            by_policy, by_autocast = (trained(workload, policy, steps) for policy in (True, False))
+            apart = max(float(np.abs(by_policy[1][key] - by_autocast[1][key]).max()) for key in by_policy[1])
+            moved = max(
+                float(np.abs(by_policy[1][key] - start).max()) for key, start in workload.init_params(0).items()
+            )
+            found = {"losses": [by_policy[0], by_autocast[0]], "apart": apart, "moved": moved}
+            print(json.dumps({"workload": name, "steps": steps, "crossed": [by_policy[2], by_autocast[2]]} | found))
