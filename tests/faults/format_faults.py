@@ -6,6 +6,7 @@ tests read this file without one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from planted import Cell, fired, firing, planted_when_timed, replaced
@@ -129,12 +130,16 @@ def shards_reduced_in_bf16_in_bf16():
 
 def _reduced_in_bf16():
     import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy
 
     from torch_impl.strategies import fsdp
 
-    policy = MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
-    replaced(fsdp, "fully_shard", lambda original: firing(partial(original, mp_policy=policy)))
+    def change(original):
+        def fully_shard(modules, *, mp_policy, **known):
+            return original(modules, mp_policy=replace(mp_policy, reduce_dtype=torch.bfloat16), **known)
+
+        return firing(fully_shard)
+
+    replaced(fsdp, "fully_shard", change)
 
 
 @wrong_format("torch single accumulating")

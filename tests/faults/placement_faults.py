@@ -191,6 +191,20 @@ def fsdp_gathers_more_often_than_its_option_says():
     after_building(FSDP, change)
 
 
+@planted_when_timed("torch fsdp bf16", by="bytes that crossed")
+def fsdp_gathers_float32_though_its_policy_says_bfloat16():
+    """The policy does not arrive, and autocast rounds what was gathered: the numbers are the same."""
+    from torch_impl.strategies import fsdp
+
+    def change(original):
+        def fully_shard(modules, *, mp_policy=None, **known):
+            return original(modules, **known)
+
+        return firing(fully_shard)
+
+    replaced(fsdp, "fully_shard", change)
+
+
 @planted_when_timed("torch model_parallel", by="parameters held")
 def first_stage_has_everything():
     """The network is not cut: the first device does all the work."""

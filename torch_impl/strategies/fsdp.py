@@ -70,7 +70,7 @@ class FSDP(Program):
         if job.precision == "bf16" and job.options["mixed_precision_policy"]:
             policy = ROUNDED
             if kept := [module for module in model.modules() if is_kept(module)]:
-                fully_shard(kept, mesh=mesh, reshard_after_forward=False)
+                fully_shard(kept, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
         for block in stacked:
             fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)  # last, with all that is left
