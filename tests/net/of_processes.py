@@ -331,7 +331,7 @@ GUARANTEES = (
                 fault="a signal comes between the rows of a cell that failed",
                 edits=(
                     (
-                        "harness/session/measuring.py",
+                        "harness/session/proving.py",
                         "with signals_held():  # of all launches",
                         "if True:  # of all launches",
                     ),

@@ -23,7 +23,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a cell that fails gets a row for its first launch alone",
-                edits=(("harness/session/measuring.py", "for other in self.plan.runnable():", "for other in [spec]:"),),
+                edits=(("harness/session/proving.py", "for other in self._plan.runnable():", "for other in [spec]:"),),
                 tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
             ),
             Break(

@@ -204,8 +204,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        'if proof is None or proof.status != "ok" or self.rows',
-                        "if proof is None or self.rows",
+                        'if proof is None or proof.status != "ok":\n            self.display.advance()',
+                        "if proof is None:\n            self.display.advance()",
                     ),
                 ),
                 tests=("test_launch::test_every_launch_of_a_failing_cell_gets_its_row_and_none_is_timed",),
@@ -495,7 +495,7 @@ GUARANTEES = (
     Guarantee(
         name="what-fits",
         promise="A sweep of batches takes the smallest first. A cell that ran out of memory is skipped at larger "
-        "batches, and does not count as failed; the others go on.",
+        "batches, where it is not proved either, and does not count as failed; the others go on.",
         breaks=(
             Break(
                 fault="all batches of a round are shuffled together",
@@ -521,6 +521,28 @@ GUARANTEES = (
                     ),
                 ),
                 tests=(SKIPPED,),
+            ),
+            Break(
+                fault="a cell that ran out of memory is proved at larger batches",
+                edits=(
+                    (
+                        "harness/session/measuring.py",
+                        "self.proving.prove(first_of_each_computation(fitting))",
+                        "self.proving.prove(first_of_each_computation(alike))",
+                    ),
+                ),
+                tests=("test_fits::test_what_cannot_fit_is_not_proved",),
+            ),
+            Break(
+                fault="all batches of a sweep are proved before any is timed",
+                edits=(
+                    (
+                        "harness/session/measuring.py",
+                        "        self.proving.prove(first)\n",
+                        "        self.proving.prove(ready)\n",
+                    ),
+                ),
+                tests=("test_fits::test_what_cannot_fit_is_not_proved",),
             ),
             Break(
                 fault="what ran out of memory keeps other cells from larger batches",
