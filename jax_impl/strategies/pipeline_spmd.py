@@ -18,7 +18,8 @@ Backward keeps each tick's input and runs its forward again (jax.checkpoint, as 
 store the intermediate values in every tick, with room for those of all stages. How stages of different shapes fit into
 one program is explained in jax_impl/uniform_stages.py.
 
-XLA's CPU compiler makes convolutions inside a loop or a switch some twenty times slower than outside (four copies of
+XLA's CPU compiler rewrites convolutions into the form that its fast kernels take only outside of loops and switches
+(xla/service/cpu/conv_canonicalization.h). Gradients of convolutions inside are some twenty times slower (four copies of
 mnist_cnn's second convolution with their gradients on one core: 6 ms unrolled, 116 ms in a scan). So this strategy is
 slow on CPU devices for a reason that has nothing to do with pipelines. On GPUs, XLA copies the number of a switch's
 branch to the host and waits for it before it launches the branch (ConditionalThunk, xla/backends/gpu/runtime). So the
