@@ -1,7 +1,7 @@
 """Parity phases side by side: while nothing is timed, several cells may share the devices.
 
 A parity phase mostly starts up and compiles, on a few cores of the host, and its batches are small. Run one after
-another, these phases would leave GPUs idle for most of a session, and most cores of a host without GPUs.
+another, these phases would leave GPUs idle for most of a session or, on a host without GPUs, most of its cores.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """--launcher slurm: starts the agents by srun, one on each node of --hosts.
 
-Inside an allocation they are a step of its job; elsewhere srun submits a job and waits for its nodes. --dry-run prints
-a script for sbatch, which runs the harness on the first node. For a number of hosts, the nodes are the first ones of
-the allocation, or elsewhere the first idle ones.
+Inside an allocation the agents are a step of its job; elsewhere srun submits a job and waits for its nodes. --dry-run
+prints a script for sbatch, which runs the harness on the first node. If --hosts is a number, the nodes are the first
+ones of the allocation or, outside an allocation, the first idle ones.
 """
 
 from __future__ import annotations

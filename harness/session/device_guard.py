@@ -1,7 +1,7 @@
 """Keeps a session's devices to itself: it holds their locks, and sees who else uses them while launches are measured.
 
-Nobody is disturbed by it: no process that is not ours is ever ended. A launch beside another process is kept, because
-its losses are right and the process may have been idle. Its row says who was there, and so does the report.
+It disturbs nobody: it never ends a process that is not ours. A launch beside another process is kept, because its
+losses are right and the process may have been idle. Its row says who was there, and so does the report.
 """
 
 from __future__ import annotations

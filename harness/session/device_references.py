@@ -1,4 +1,4 @@
-"""References of the timed curve that NumPy cannot afford: the same network in float64, trained on the device.
+"""References for the timed curve where NumPy would take too long: the same network in float64, trained on the device.
 
 The `single` strategy of the first framework that needs it trains the first steps at the timed batch, with the timed
 optimizer and the same BatchNorm groups. It is a program like those that it judges, so it must pass the parity gate

@@ -1,4 +1,4 @@
-"""Launches the phases of a session's trials: one folder for each, within the time that is left, and its logs kept."""
+"""Launches the phases of a session's trials in the time that is left, each in its own folder, and keeps the logs."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ bias of 10 on 4 devices) stays whole on every device. The batch is cut by sample
     backward    each layer gathers its kernel again, and computes its gradients
     update      each device gets its own part of the summed gradients (reduce-scatter), and updates its own part
 
-This saves memory: a device keeps one part of parameters, gradients and optimizer state. It costs half as much traffic
-again: two gathers and a scatter, where an all-reduce is worth one of each. All devices wait for each other in each of
-them.
+This saves memory: a device keeps one part of parameters, gradients and optimizer state. It takes 1.5 times the traffic
+of an all-reduce: two all-gathers and a reduce-scatter, where an all-reduce amounts to one of each. All devices wait for
+each other in each of these collectives.
 
 Nothing here communicates explicitly. Sharding constraints say where a tensor must be whole and where it is cut, and
 XLA's partitioner inserts the collectives. Its CPU compiler turns the reduce-scatter into an all-reduce, of which each
@@ -18,10 +18,11 @@ device keeps its part.
 jax.checkpoint (nn.remat) around a layer makes backward gather again: only the layer's inputs and the parts of its
 parameters are saved in forward. What backward recomputes is the gathered kernel alone. The gradient of a convolution or
 a product needs its inputs and its kernel, but not its output, so the convolution is not computed a second time.
-BatchNorm's gradient needs its statistics, which would be; so its few parameters are gathered once and kept.
+BatchNorm's gradient needs its statistics, which would have to be computed a second time. So BatchNorm's few parameters
+are gathered once and kept.
 
-In bf16 a convolution or a product computes with its parameters rounded to bfloat16. Each device rounds its own part, so
-that half of the bytes are gathered. The numbers are the same as if the whole tensor were rounded.
+In bf16 a convolution or a product computes with its parameters rounded to bfloat16. Each device rounds its own part
+before it is gathered, which halves the bytes. The numbers are the same as if the whole tensor were rounded.
 
 With accumulation the whole tensors are gathered once, and every device adds up whole gradients until one all-reduce
 after the last accumulation step: the devices synchronize once, and pay with memory for both.

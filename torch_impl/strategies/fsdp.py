@@ -1,7 +1,7 @@
 """Fully sharded data parallelism (FSDP2): one process per device, and no device keeps the whole model.
 
 Every parameter is split along dim 0 over the ranks, and with it its gradient and its optimizer state: each rank holds
-and updates its own shard. A block of the network gathers the rest when it needs it:
+and updates its own shard. A block of the network gathers the missing shards when it needs them:
 
     forward of a block    all-gather its parameters, compute, free what was gathered
     backward of a block   all-gather them again, compute, reduce-scatter: each rank keeps its shard of the mean gradient
@@ -12,18 +12,19 @@ saves. A network without stacks is gathered as a whole.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
 collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
-all-reduce, and 1/n of its memory. With reshard_after_forward=false a block keeps its gathered parameters until its
-backward: the traffic is that of DDP, and whole parameters stay in memory between forward and backward, but each rank
-still holds only 1/n of the optimizer state.
+all-reduce, and 1/n of the memory that DDP needs for parameters, gradients and optimizer state. With
+reshard_after_forward=false a block keeps its gathered parameters until its backward: the traffic is that of DDP, and
+whole parameters stay in memory between forward and backward, but each rank still holds only 1/n of the optimizer state.
 
 dim 0 need not be divisible: the shards are those of torch.chunk, and a rank with an empty shard still takes part in the
 collectives. export() gathers whole tensors too, so all ranks call it together.
 
 In bf16, with mixed_precision_policy, convolutions and linear layers are gathered as bfloat16, which halves the traffic,
 and autocast finds them rounded already. Gradients are reduced in float32. Everything else stays float32, in a group of
-its own, because autocast would not round BatchNorm's parameters either. So the numbers are the same without the policy,
-where float32 is gathered and autocast rounds it for each operation. But the hooks that gather BatchNorm's parameters
-would cut a compiled block into pieces. (From torch 2.15 on, param_dtype_override_fn needs no group of its own.)
+its own, because autocast would not round BatchNorm's parameters either. So the numbers are the same as without the
+policy, where float32 is gathered and autocast rounds it for each operation. But under torch.compile, the hooks that
+gather BatchNorm's parameters would cut a block into pieces. (From torch 2.15 on, param_dtype_override_fn needs no group
+of its own.)
 """
 
 from __future__ import annotations
