@@ -146,7 +146,7 @@ def _bytes_per_step() -> tuple[Inline, ...]:
         BREAK,
         f"it is cut after {large.usual_cut(DEVICES)}.",
         BREAK,
-        "Whether gradients or activations are more depends on the network. The batch itself, its outputs, BatchNorm's",
+        "Which are larger, gradients or activations, depends on the network. The batch itself, its outputs, BatchNorm's",
         BREAK,
         "statistics and the loss are not counted.",
     )
