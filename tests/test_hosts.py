@@ -573,7 +573,7 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
     done = harness(*known, "--dry-run")
     lines = done.stdout.strip().splitlines()
     assert lines[0] == "#!/bin/bash" and {"#SBATCH --nodes=2", "#SBATCH --nodelist=n1,n2"} <= set(lines)
-    assert shlex.split(lines[-1])[:4] == ["python", "-m", "harness", "run"]
+    assert shlex.split(lines[-1])[:4] == [sys.executable, "-m", "harness", "run"]
     assert {"slurm", "n1,n2", "toy", str(tmp_path / "my run"), "--budget-minutes"} <= set(shlex.split(lines[-1]))
     counted = harness(*[{"n1,n2": "2"}.get(word, word) for word in known], "--dry-run").stdout
     assert "#SBATCH --nodes=2" in counted and "nodelist" not in counted and "--hosts 2" in counted

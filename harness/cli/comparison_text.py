@@ -77,14 +77,19 @@ def differences(found: Comparison) -> Iterator[str]:
 
 
 def _different(cell: Compared) -> Iterator[tuple[str, str]]:
-    """The kind of each difference of a cell, and what differs. Conditions that neither run recorded are one."""
-    unrecorded = [each.name for each in cell.differs if (each.one, each.other) == (UNRECORDED, UNRECORDED)]
-    if unrecorded:
-        yield "Mismatch" if cell.mismatches else "Different", f"{', '.join(unrecorded)} {UNRECORDED} in A and B"
+    """The kind of each difference of a cell, and what differs. Conditions that a run did not record are one."""
+    unrecorded: dict[str, list[str]] = {}  # names, by the sides that lack them
     for each in cell.differs:
-        if each.name not in unrecorded:
-            kind = "Mismatch" if each in cell.mismatches else "Different"
-            yield kind, f"{each.name}, {each.one} in A, {each.other} in B"
+        sides = [side for side, value in (("A", each.one), ("B", each.other)) if value == UNRECORDED]
+        if sides:
+            unrecorded.setdefault(" and ".join(sides), []).append(each.name)
+        else:
+            yield (
+                "Mismatch" if each in cell.mismatches else "Different",
+                (f"{each.name}, {each.one} in A, {each.other} in B"),
+            )
+    for sides, names in unrecorded.items():
+        yield "Unknown", f"{', '.join(names)} {UNRECORDED} in {sides}"
 
 
 def others(found: Comparison) -> Iterator[str]:
@@ -102,12 +107,14 @@ def gate(found: Comparison, bound: float) -> Iterator[str]:
     untested = [cell.after for cell in found.cells if cell.ratio.interval is None]
     yield (
         f"--fail-above tested in each cell on its own whether the whole 95% interval of B/A lies below {bound:.6g} "
-        f"(a one-sided test at 2.5%). {count(len(failed), 'cell')} of {len(found.cells)} did."
+        f"(a one-sided test at 2.5%). {count(len(failed), 'cell')} of {len(found.cells) - len(untested)} tested did."
     )
     for cell in failed:
         yield f"Slower: {cell.after.spec.cell}, {cell.ratio.value:.3f} {_interval(cell)}."
     if untested:
         yield f"Not tested, because a single launch has no interval: {_names(untested)}."
+    if len(untested) == len(found.cells):
+        yield "No cell could be tested, so this is no pass. Measure both runs with --launches 3 or more."
     if found.broken:
         yield f"Failed in B, with a speed in A: {_names(found.broken)}."
 

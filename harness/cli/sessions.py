@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -60,7 +61,7 @@ def show_start(plan: Plan, command: Sequence[str]) -> int:
 
     if not plan.where.hosts:
         raise UsageError("--dry-run: shows what is started on --hosts, and there are none; `plan` shows the cells")
-    write(dry_run(plan.where, shlex.join(["python", "-m", "harness", *command])))
+    write(dry_run(plan.where, shlex.join([sys.executable, "-m", "harness", *command])))
     return 0
 
 

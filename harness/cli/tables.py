@@ -25,7 +25,7 @@ WORD = 24  # characters: a word that is no longer than this is not broken
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
     *("strong scaling", "weak scaling", "waiting %", "interval", "test loss", "reached"),
-    *("training", "options", "input", "to target s", "A", "B"),
+    *("training", "options", "input", "to target s", "conditions", "A", "B"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices", "hosts")

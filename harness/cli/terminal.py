@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from harness.spec.progress import Display
 from harness.spec.text import visible
 
 QUIET_SECONDS = 30.0  # how often a long phase reports its progress in a log file
+INDENT = 14  # characters before what a line says: they have its status
 FEWEST_KNOWN = 2  # launches that must have ended before the time left is told
 STYLES = {"ok": "green", "skipped": "dim", "note": "cyan", "epoch": "cyan", "pending": "yellow"}
 
@@ -55,7 +57,10 @@ class LiveDisplay:
         self._detail = visible(text)
 
     def done(self, text: str, status: str) -> None:
-        self._console.print(Text.assemble((f"{status:14}", STYLES.get(status, "red")), visible(text)))
+        wrapper = textwrap.TextWrapper(max(1, self._console.width - INDENT), break_on_hyphens=False)
+        wrapper.break_long_words = False  # what is to be copied stays whole
+        said = f"\n{' ' * INDENT}".join(wrapper.wrap(visible(text)))
+        self._console.print(Text.assemble((f"{status:{INDENT}}", STYLES.get(status, "red")), said), soft_wrap=True)
 
     def advance(self) -> None:
         self._count += 1

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from harness.launch.launcher import Outcome
+from harness.planning.parity_phase import MOST_AT_ONCE
 from harness.spec import FrameworkSpec, Platform, Status, TrialSpec
 
-MOST_AT_ONCE = 6
 CORES_A_GPU = 2  # a rank computes on one core and compiles on others
 MEMORY: dict[Platform, int] = {"gpu": 8 * 2**30, "cpu": 2 * 2**30}
 """Bytes of host memory of a device: for a framework and its compiler, and on GPUs for its CUDA libraries."""

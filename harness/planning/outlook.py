@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from harness import workloads
-from harness.planning.plan import Plan, first_of_each_computation
+from harness.planning.parity_phase import MOST_AT_ONCE
+from harness.planning.plan import HostsRequest, Plan, first_of_each_computation
 from harness.spec import Platform, TrialSpec
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
-FORKED_SECONDS = 4.0  # the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py)
+# the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py), and where parity
+# phases run side by side, as many as there are cores (harness/launch/pool.py)
+FORKED_SECONDS = 4.0
 TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned track
 FLOPS_A_CORE = 5e9  # per second, of a processor that trains
 FLOPS_OF_GPUS = 3e13  # per second
@@ -35,10 +38,12 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
     rate = FLOPS_OF_GPUS if plan.platform == "gpu" else cores * FLOPS_A_CORE
     cells = {spec.cell: spec for spec in trials}.values()
     replicated = plan.launches > 1
+    proved = _proved(plan)
     proofs = sum(
-        _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate)
-        for spec in _proved(plan)
+        _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate) for spec in proved
     )
+    if plan.platform == "cpu" and plan.where == HostsRequest():
+        proofs /= max(1, min(cores, MOST_AT_ONCE, len(proved)))
     measured = [
         _start(spec, replicated=replicated)
         + (_trained(spec, samples(spec), rate) if spec.training and samples else _timed(spec, rate))

@@ -88,18 +88,22 @@ def _ran_out(cell: Cell) -> bool:
 
 def sentences(sweeps: Sequence[BatchSweep]) -> list[str]:
     """What each program has room for. Nothing is said of one that failed in other ways at all batches."""
-    found = []
+    found, fitted = [], []
     for swept in sweeps:
         largest, full = swept.largest, swept.out_of_memory
         if full is None and largest is None:
             continue
         if full is None:
-            line = f"{swept.name} did not run out of memory: the largest batch timed is {largest}."
-        elif largest is None:
+            fitted.append((swept.name, largest))
+            continue
+        if largest is None:
             line = f"{swept.name} ran out of memory at the smallest batch that was tried, {full}."
         else:
             line = f"{swept.name} fits with a batch of {largest}, and ran out of memory at {full}."
         found.append(line)
+    for batch in dict.fromkeys(largest for _, largest in fitted):
+        names = ", ".join(name for name, largest in fitted if largest == batch)
+        found.append(f"Not out of memory at the largest batch timed, {batch}: {names}.")
     return found
 
 

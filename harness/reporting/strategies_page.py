@@ -146,9 +146,9 @@ def _bytes_per_step() -> tuple[Inline, ...]:
         BREAK,
         f"it is cut after {large.usual_cut(DEVICES)}.",
         BREAK,
-        "Which are larger, gradients or activations, depends on the network. The batch itself, its outputs, BatchNorm's",
+        "Which are larger, gradients or activations, depends on the network. The batch itself, its outputs,",
         BREAK,
-        "statistics and the loss are not counted.",
+        "BatchNorm's statistics and the loss are not counted.",
     )
 
 
@@ -181,7 +181,7 @@ def _normalized(row: _Row) -> str:
 
 
 def _options(row: _Row) -> Value:
-    return "; ".join(option.values_in_words for option in row.strategy.options) or None
+    return "; ".join(f"{option.name} ({option.values_in_words})" for option in row.strategy.options) or None
 
 
 NAMES = (

@@ -118,6 +118,8 @@ class Session:
 
     def _prove_and_measure(self, trials: Sequence[TrialSpec]) -> None:
         """All steps of a session in their order. Each step passes on the trials that can still be measured."""
+        if not trials:
+            self.display.done("nothing is left to measure; the report is written again", "note")
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
             self.references.prepare(spec)
             check_init_from(spec)
@@ -230,9 +232,11 @@ class Session:
     def _give_up(self, specs: Sequence[TrialSpec], reason: str, cause: Cause, *, status: Status) -> None:
         """Write a row for every trial that has none yet, also for those that the plan does not launch."""
         self.rows.add_idle(self.plan)
-        for spec in specs:
-            if not self.rows.has(spec):
-                proof = self.proofs.get(spec)
-                parity = proof.parity if proof else None
-                row = self.rows.without_launch(spec, status=status, reason=reason, cause=cause, parity=parity)
-                self.rows.add(row)
+        left = [spec for spec in specs if not self.rows.has(spec)]
+        if left:
+            self.display.done(f"{len(left)} launch{'es' * (len(left) > 1)}: {reason}", status)
+        for spec in left:
+            proof = self.proofs.get(spec)
+            parity = proof.parity if proof else None
+            row = self.rows.without_launch(spec, status=status, reason=reason, cause=cause, parity=parity)
+            self.rows.add(row, tell=False)

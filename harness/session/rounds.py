@@ -64,8 +64,8 @@ class Rounds:
 def _outlook(expected: float | None, later: Iterable[float | None], *, left: float, launches: int) -> str:
     """How long a round is expected to take, and how many of the later ones fit into the time that is left after it."""
     what = "1 launch" if launches == 1 else f"{launches} launches"
-    if expected is None:
-        return f"{what}; nothing is known yet of how long they take"
+    if expected is None:  # nothing is known yet
+        return what
     found = f"{what}, expected to take {_minutes(expected)}"
     if math.isinf(left):
         return found

@@ -113,14 +113,15 @@ class Rows:
                 f"{name} was begun, but not completed, elsewhere: it is measured anew as a whole", "note"
             )
 
-    def add(self, result: TrialResult) -> None:
-        """Write a row down."""
+    def add(self, result: TrialResult, *, tell: bool = True) -> None:
+        """Write a row down, and by default say so."""
         result = self._as_written(result)
         with signals_held():  # a row is on disk and in memory, or in neither
             store.append(self._folder, result)
             self.results.append(result)
             self._recorded.add((result.spec.cell, result.spec.launch))
-        self._display.done(_describe(result), result.status)
+        if tell:
+            self._display.done(_describe(result), result.status)
 
     def _as_written(self, result: TrialResult) -> TrialResult:
         """A row as it is written down: without what no file can hold, and with the number of rows set aside for it."""

@@ -14,6 +14,7 @@ COUNTS: tuple[Role, ...] = ("micro_batches", "micro_batch_size", "averaging_inte
 SET_BY_WORKLOAD: tuple[Role, ...] = ("cut", "micro_batch_size")  # roles of options with no default of their own
 AVERAGINGS_IN_PARITY = 2  # local training averages at least this often in the parity phase
 PUSHES_IN_PARITY = 2  # each worker that sums gradients pushes at least this often in it
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 EXCHANGES_IN_PARITY: dict[Role | None, int] = {
     "averaging_interval": AVERAGINGS_IN_PARITY,
     "push_interval": PUSHES_IN_PARITY,
@@ -124,14 +125,15 @@ class Option:
 
     @property
     def values_in_words(self) -> str:
-        """The name and the values: "split_size (int, set by the workload)", "compression (none, bf16)".
-
-        Of choices, the first one is the default.
-        """
+        """The values: "a whole number, set by the workload"; "none by default, or bf16"."""
         if self.choices:
-            return f"{self.name} ({', '.join(self.choices)})"
-        default = "set by the workload" if self.is_set_by_workload else str(self.default).lower()
-        return f"{self.name} ({self.kind.__name__}, {default})"
+            return f"{self.choices[0]} by default, or {', '.join(self.choices[1:])}"
+        default = "set by the workload" if self.is_set_by_workload else f"{self._default_in_words} by default"
+        return f"{KINDS[self.kind]}, {default}"
+
+    @property
+    def _default_in_words(self) -> str:
+        return f"{self.default:g}" if self.kind is float else str(self.default).lower()
 
     @property
     def is_set_by_workload(self) -> bool:

@@ -49,5 +49,5 @@ def mean(batches: Sequence[EvaluatedBatch]) -> tuple[float, float]:
 def in_words(epoch: Epoch, *, of: int) -> str:
     """How good the network is after an epoch. `of`: epochs in all."""
     loss = "" if epoch.train_loss is None else f", training loss {epoch.train_loss:.4g}"
-    samples = "test set" if epoch.validation_accuracy is None else "validation samples"
-    return f"epoch {epoch.number}/{of}: {100 * epoch.judged_accuracy:.2f}% of the {samples} are right{loss}"
+    samples = "test" if epoch.validation_accuracy is None else "validation"
+    return f"epoch {epoch.number}/{of}: {samples} accuracy {100 * epoch.judged_accuracy:.2f}%{loss}"

@@ -135,6 +135,7 @@ def start_framework(order: Order, world: World, precision: Precision, draft: Dra
     draft.note(environment=recorded(os.environ))  # as this process sees it, after its interpreter's wrapper, if any
     draft.progress("importing")
     runtime = import_runtime(order.package)
+    draft.note(environment=recorded(os.environ))  # with what the import sets: a forked rank has had it all along
     versions = {name: version(name) for name in order.distributions}
     packages = locks.installed()
     draft.note(versions=versions, packages=packages, lock=locks.matching(packages))

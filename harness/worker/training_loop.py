@@ -104,7 +104,7 @@ class Trainer:
             found["evaluation_seconds"] += seconds
             epochs[-1] = replace(epochs[-1], **found)
             self.note()
-            self.draft.say(f"{100 * found['test_accuracy']:.2f}% of the test set are right")
+            self.draft.say(f"test accuracy {100 * found['test_accuracy']:.2f}%")
 
     def train_epoch(self, loader: Loader | None) -> None:
         """One epoch, and the evaluation after it."""

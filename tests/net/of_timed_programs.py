@@ -38,10 +38,7 @@ GUARANTEES = (
                         "COUNTS = ()",
                     ),
                 ),
-                tests=(
-                    f"{CAUGHT}[torch-adams_count_is_stuck]",
-                    "test_timed_program::test_every_count_of_updates_is_read[optimizer/updates]",
-                ),
+                tests=("test_timed_program::test_every_count_of_updates_is_read[optimizer/updates]",),
             ),
             Break(
                 fault="the wait after sync is not measured",

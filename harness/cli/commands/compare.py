@@ -42,7 +42,7 @@ def compare(
     fail_above
         Exit with code 4 if a cell is slower in B by more than this, e.g. 3%: if the whole 95% interval of B/A lies
         below 0.97. Each cell is tested on its own. Exit with code 1 if none is, but a cell that has a speed in A
-        failed in B.
+        failed in B, or if no cell could be tested because all have a single launch.
     as_json
         Print one JSON document.
     """
@@ -59,9 +59,10 @@ def compare(
     show(a, b, found)
     if bound is not None:
         from harness.cli import comparison_text
+        from harness.cli.tables import print_sentence
 
         for line in comparison_text.gate(found, bound):
-            write(f"- {line}")
+            print_sentence(f"- {line}")
     return code
 
 
@@ -85,9 +86,11 @@ def check_common(a: Path, b: Path, found: Comparison) -> None:
 
 
 def exit_code(found: Comparison, bound: float | None) -> int:
-    """4 if the gate found a regression, else 1 if it found a cell that failed, else 0."""
+    """4 if the gate found a regression, else 1 if it found a cell that failed or could test none, else 0."""
     if bound is None:
         return 0
+    if all(cell.ratio.interval is None for cell in found.cells):
+        return FAILED
     if any(cell.slower_than(bound) for cell in found.cells):
         return REGRESSION
     return FAILED if found.broken else 0
@@ -96,12 +99,12 @@ def exit_code(found: Comparison, bound: float | None) -> int:
 def show(a: Path, b: Path, found: Comparison) -> None:
     """Print the comparison."""
     from harness.cli import comparison_text
-    from harness.cli.tables import print_table
+    from harness.cli.tables import print_sentence, print_table
 
     write(f"A: {a}\nB: {b}")
     print_table(comparison_text.title(found), comparison_text.HEADER, comparison_text.rows(found), right={1, 2, 3})
     for line in (*comparison_text.differences(found), *comparison_text.others(found)):
-        write(f"- {line}")
+        print_sentence(f"- {line}")
 
 
 def document(found: Comparison, bound: float | None) -> dict[str, Any]:

@@ -170,10 +170,9 @@ def option_rows() -> list[Row]:
     for framework in _frameworks():
         for strategy in framework.strategies:
             for option in strategy.options:
-                key = (framework.name, option.values_in_words, option.summary)
-                values = option.values_in_words.removeprefix(f"{option.name} ").strip("()")
+                key = (framework.name, option.name, option.values_in_words, option.summary)
                 known: Row = {"framework": framework.name, "option": option.name, "strategies": strategy.name}
-                row = rows.setdefault(key, known | {"values": values, "summary": option.summary})
+                row = rows.setdefault(key, known | {"values": option.values_in_words, "summary": option.summary})
                 if strategy.name not in str(row["strategies"]).split(", "):
                     row["strategies"] = f"{row['strategies']}, {strategy.name}"
     return list(rows.values())

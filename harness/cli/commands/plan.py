@@ -92,7 +92,12 @@ def _tell(made: Plan, arguments: RunArguments) -> None:
 
 def table_rows(made: Plan) -> list[list[str]]:
     """One row for each cell, sorted."""
-    return sorted(_row(cell, made.launches) for cell in made.trials)
+    devices, options = HEADER.index("devices"), HEADER.index("options")
+
+    def order(row: list[str]) -> tuple:
+        return *row[:options], int(row[devices]), *row[options:]
+
+    return sorted((_row(cell, made.launches) for cell in made.trials), key=order)
 
 
 def shown(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
