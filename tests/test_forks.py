@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 import test_launch
-from conftest import FAKES, ROOT, make_machine, make_spec
+from conftest import FAKES, ROOT, harness, make_machine, make_spec
 from test_launch import start_hanging, wait_for
 from test_processes import at_work, left, running_still
 
@@ -417,3 +417,15 @@ def test_nothing_is_left_of_a_forked_run_after_sigkill(tmp_path, monkeypatch, vi
 def test_a_forked_launch_is_launched_like_any_other(tmp_path, monkeypatch, test):
     monkeypatch.setenv("FAKE_FORKS", "1")
     test(tmp_path)
+
+
+def test_a_forked_launch_and_a_started_one_record_the_same_variables(tmp_path):
+    """Those that importing the framework sets included; else one would be proved again for the other."""
+    known = ("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--platform", "cpu")
+    for launches in ("1", "2"):
+        done = harness(*known, "--launches", launches, "--out", str(tmp_path / launches))
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("parity of") == 1
+    (forked,), started = (store.read(tmp_path / launches) for launches in ("1", "2"))
+    assert forked.conditions.environment["JAX_SET_BY_ITS_IMPORT"] == "1"
+    assert [row.conditions.environment for row in started] == 2 * [forked.conditions.environment]

@@ -1,10 +1,13 @@
 """Nothing to start; ranks meet by files, over several hosts by TCP."""
 
+import os
 import time
 from functools import cache
 from pathlib import Path
 
 from harness.meeting import Meeting
+
+os.environ.setdefault("JAX_SET_BY_ITS_IMPORT", "1")  # as an import of JAX sets a variable
 
 
 def start(world, precision, settings):
