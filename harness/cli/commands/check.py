@@ -10,6 +10,10 @@ from cyclopts import Parameter
 from harness.cli.output import write, write_json
 
 UNFIT = 5  # exit code
+ADVICE = (
+    "docs/method.md says what each requirement asks for. A run with `--preset standard` has the rounds, warm-up and "
+    "blocks that most of them need; some can be met on GPUs alone."
+)
 
 
 def check(
@@ -33,6 +37,7 @@ def check(
         Print one JSON document.
     """
     from harness.cli.screen import print_report_table
+    from harness.cli.tables import print_sentence
     from harness.reporting import checklist_section, summary
     from harness.reporting.checklist import requirements
     from harness.results import store
@@ -54,4 +59,6 @@ def check(
         return code
     print_report_table("Referee's checklist", checklist_section.table(rows))
     write(checklist_section.summary(rows))
+    if code:
+        print_sentence(ADVICE)
     return code

@@ -31,9 +31,8 @@ def replication(record: Record) -> Answer:
         return together(enough, unknown(f"whether launches compiled anew is not recorded in {names(silent)}"))
     anew = [(sum(result.compile_cache != "warm" for result in cell.timed), len(cell.timed)) for cell in record.timed]
     fewest, of = min(anew, key=lambda each: each[0] / each[1])
-    return together(
-        enough, judged(fewest >= COLD_SHARE * of, f"{fewest} of {of} launches compiled anew where the fewest did")
-    )
+    said = f"in every cell, at least {fewest} of {of} launches compiled anew"
+    return together(enough, judged(fewest >= COLD_SHARE * of, said))
 
 
 def intervals(record: Record) -> Answer:
@@ -43,14 +42,21 @@ def intervals(record: Record) -> Answer:
     counts = from_to([len(cell.throughputs) for cell in record.timed])
     widest = max((width for cell in record.timed if (width := _half_width(cell)) is not None), default=None)
     means = of_cells(wanting, record.timed, f"t intervals from at least {LEAST_LAUNCHES} launches")
-    reach = judged(True, f"n = {counts}" + ("" if widest is None else f", the widest interval ±{100 * widest:.3g}%"))
+    reach = judged(True, f"n = {counts}" + ("" if widest is None else f", the widest interval {_written(widest)}"))
     few = [
         f"{group.best.title} and {other.title}"
         for group, other, verdict in record.claims
         if _replicates(verdict.ratio, group.best, other) < LEAST_LAUNCHES
     ]
-    claimed = f"{len(few)} of {count(len(record.claims), 'claimed order or tie', 'claimed orders and ties')} from fewer"
+    claimed = (
+        f"{len(few)} of {count(len(record.claims), 'claimed order or tie', 'claimed orders and ties')} rest on fewer"
+    )
     return together(means, reach, judged(not few, claimed if record.claims else "no order or tie is claimed"))
+
+
+def _written(half_width: float) -> str:
+    """Half of an interval, as a share of its middle; where that is more than all of it, as a factor."""
+    return f"±{100 * half_width:.3g}%" if half_width < 1 else f"up to {1 + half_width:.3g} times the mean"
 
 
 def _half_width(cell: Cell) -> float | None:
@@ -79,7 +85,7 @@ def variance(record: Record) -> Answer:
     if unknown_levels:
         return levels
     best = [blocks for cell, each in found if (blocks := _best_blocks(cell, each)) is not None]
-    told = f"best are {from_to(best)} blocks a launch" if best else ""
+    told = f"the best number of blocks in a launch is {from_to(best)}" if best else ""
     where = of_cells(wrong, record.timed, "launches are the level to repeat")
     return together(levels, where, judged(True, told))
 

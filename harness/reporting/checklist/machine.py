@@ -53,7 +53,7 @@ def bounds(record: Record) -> Answer:
     without = [result for result, share in zip(record.launches, shares, strict=True) if share is None]
     matrix = recorded(record.cells_with(without), record.timed, "a measured rate of matrix products")
     highest = max((share for share in shares if share is not None), default=None)
-    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of it"
+    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of that rate"
     reached = judged(highest is None or highest <= 1, told)
     bounds = [result.bounds for result in record.launches]
     rates = [each.memory_bytes_per_second for each in bounds if each and each.memory_bytes_per_second]
@@ -167,7 +167,10 @@ def scope(record: Record) -> Answer:
     complete = (
         unknown(f"not recorded for every launch: {conjunction(missing)}")
         if missing
-        else judged(True, f"{len(ENVIRONMENT)} facts of the environment of {len(record.launches)} launches")
+        else judged(
+            True,
+            f"{len(ENVIRONMENT)} facts about the environment are recorded for each of {count(len(record.launches), 'launch', 'launches')}",
+        )
     )
     changed = {result.run.commit for result in record.launches if result.run.commit.endswith(CHANGED)}
     committed = judged(not changed, f"code that is not committed: {', '.join(sorted(changed))}" if changed else "")

@@ -99,7 +99,7 @@ def settings(record: Record) -> Answer:
             of_task.setdefault(conjunction(sorted(found)), []).append(cell)
     mixed = [of_task for of_task in kinds.values() if len(of_task) > 1]
     told = "; ".join(
-        f"products in {words}: {len(cells) if len(of_task) == 1 else names(cells)}"
+        f"matrix products in {words} in {count(len(cells), 'cell') if len(of_task) == 1 else names(cells)}"
         for of_task in mixed or kinds.values()
         for words, cells in of_task.items()
     )
