@@ -48,9 +48,8 @@ def intervals(record: Record) -> Answer:
         for group, other, verdict in record.claims
         if _replicates(verdict.ratio, group.best, other) < LEAST_LAUNCHES
     ]
-    claimed = (
-        f"{len(few)} of {count(len(record.claims), 'claimed order or tie', 'claimed orders and ties')} rest on fewer"
-    )
+    claims = count(len(record.claims), "claimed order or tie", "claimed orders and ties")
+    claimed = f"{len(few)} of {claims} rest on fewer"
     return together(means, reach, judged(not few, claimed if record.claims else "no order or tie is claimed"))
 
 

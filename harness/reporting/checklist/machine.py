@@ -164,13 +164,11 @@ def scope(record: Record) -> Answer:
     digests of data and code, and the commit. All packages of the workers are those of a lock file, or are listed in a
     file whose digest the rows hold. The code is as committed, so that others can have the same."""
     missing = [name for name, held in ENVIRONMENT.items() if not all(map(held, record.launches))]
+    launches = count(len(record.launches), "launch", "launches")
     complete = (
         unknown(f"not recorded for every launch: {conjunction(missing)}")
         if missing
-        else judged(
-            True,
-            f"{len(ENVIRONMENT)} facts about the environment are recorded for each of {count(len(record.launches), 'launch', 'launches')}",
-        )
+        else judged(True, f"{len(ENVIRONMENT)} facts about the environment are recorded for each of {launches}")
     )
     changed = {result.run.commit for result in record.launches if result.run.commit.endswith(CHANGED)}
     committed = judged(not changed, f"code that is not committed: {', '.join(sorted(changed))}" if changed else "")
