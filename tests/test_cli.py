@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import inspect
 import itertools
 import json
 import os
+import pkgutil
 import re
 import shlex
 import shutil
@@ -21,7 +24,7 @@ from conftest import FAKES, ROOT, TESTS, harness, make_result, make_spec
 from refusals import names, refused, refused_command
 from rich.console import Console
 
-from harness.cli import tables
+from harness.cli import commands, tables
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
 from harness.cli.arguments import GROUPS
@@ -309,6 +312,17 @@ def test_lists_are_whole_on_a_narrow_terminal(what, width, monkeypatch, capsys):
         for value in row.values():
             texts = [value] if isinstance(value, str) else [option["values"] for option in value]
             assert all(" ".join(text.split()) in words for text in texts), row
+
+
+def test_help_has_no_line_that_80_columns_would_break():
+    """Of what stands before the options, which is shown as it is written."""
+    for module in pkgutil.iter_modules(commands.__path__):
+        loaded = importlib.import_module(f"{commands.__name__}.{module.name}")
+        for _, function in inspect.getmembers(loaded, inspect.isfunction):
+            described = inspect.getdoc(function) or ""
+            if function.__module__ == loaded.__name__ and "python -m harness" in described:
+                _, _, shown = described.partition("\n\n")
+                assert max(map(len, shown.partition("Parameters\n")[0].splitlines())) <= 80, function.__name__
 
 
 @pytest.mark.parametrize("what", ["strategies", "options", "settings"])

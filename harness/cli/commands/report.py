@@ -18,8 +18,8 @@ def report(
 ) -> int:
     """Write report.md and its plots again, from results.jsonl alone. Several runs make one report.
 
-    Exit code 0 if the report was written, even if it says that cells failed: that is the exit code of `run` and
-    `train`, and here `--json` tells it.
+    Exit code 0 if the report was written, even if it says that cells failed.
+    The status of each launch is in what --json prints.
 
     python -m harness report reports/<run>
     python -m harness report reports/<run> reports/<training> --out reports/both

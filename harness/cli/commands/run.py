@@ -133,7 +133,7 @@ def sweep(
 
     python -m harness sweep split_size --workload resnet50 --values 1,3,12,20,60
     python -m harness sweep schedule --framework torch --values gpipe,1f1b
-    python -m harness sweep global_batch --workload resnet50 --strategy ddp,fsdp --values 64:
+    python -m harness sweep global_batch --strategy ddp,fsdp --values 64:
 
     Parameters
     ----------
@@ -181,8 +181,9 @@ def reproduce(
 
     python -m harness reproduce tutorial
 
-    The tutorial needs two GPUs, or --platform cpu. Its defaults differ from those below:
-    GPUs: --size tutorial --launches 3 --precision tf32, which PyTorch uses for convolutions.
+    The tutorial needs two GPUs, or --platform cpu.
+    Its defaults differ from those below.
+    GPUs: --size tutorial --launches 3 --precision tf32, as PyTorch convolves.
     CPU devices: --size tiny --launches 1 --precision fp32.
 
     Parameters

@@ -12,8 +12,8 @@ DIFFERS = 1  # exit code
 def verify(run: Path, /) -> int:
     """Compute the numbers of a run's report.md again from its results.jsonl, by code that shares nothing with `report`.
 
-    One line for each difference, and exit code 1 if there is any. It also says how many numbers were compared, and
-    in which sections of the report how many were not.
+    Prints one line for each difference, and ends with 1 if there is any.
+    Then it says how many numbers were compared, and how many were not.
 
     python -m harness verify reports/<run>
 
