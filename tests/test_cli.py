@@ -310,7 +310,7 @@ def test_lists_are_whole_on_a_narrow_terminal(what, width, monkeypatch, capsys):
     words = " ".join(shown.split())
     for row in LISTINGS[what]():
         for value in row.values():
-            texts = [value] if isinstance(value, str) else [option["values"] for option in value]
+            texts = [value] if isinstance(value, str) else [f"{each['name']} ({each['values']})" for each in value]
             assert all(" ".join(text.split()) in words for text in texts), row
 
 

@@ -29,4 +29,6 @@ def check_name(option: str, value: str, allowed: Iterable[str], *, extra: str = 
     if value not in allowed:
         near = difflib.get_close_matches(value, allowed, n=1)
         guess = f"; did you mean {near[0]}?" if near else ""
+        if "," in value and set(value.split(",")) <= set(allowed):
+            guess = "; it takes one of them"
         raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess}")

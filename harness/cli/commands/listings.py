@@ -91,7 +91,11 @@ def _names(what: str) -> list[str]:
 
 def _written(value: Value) -> str:
     """A value of a row as text. Options are written with their values, not with what they mean."""
-    return value if isinstance(value, str) else "; ".join(option["values"] for option in value) or "-"
+    return (
+        value
+        if isinstance(value, str)
+        else "; ".join(f"{option['name']} ({option['values']})" for option in value) or "-"
+    )
 
 
 def _write_strategies_page(what: str, *, as_json: bool) -> int:
