@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import io
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import FAKES, ROOT, TESTS, harness, make_result, make_spec
+from conftest import FAKES, ROOT, TESTS, harness, make_machine, make_result, make_spec
 from refusals import names, refused, refused_command
 from rich.console import Console
 
@@ -29,11 +30,14 @@ from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
 from harness.cli.arguments import GROUPS
 from harness.cli.commands.listings import LISTINGS, list_choices, option_rows, strategy_rows
+from harness.cli.commands.plan import HEADER, table_rows
 from harness.cli.habits import INSTEAD
 from harness.cli.output import fail
-from harness.cli.terminal import LastingDisplay
+from harness.cli.terminal import LastingDisplay, LiveDisplay
 from harness.launch import scratch
+from harness.planning.matrix import plan_cells
 from harness.planning.plan import Plan, Planned
+from harness.planning.run_request import Request
 from harness.results import store
 from harness.spec import registry
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
@@ -312,6 +316,27 @@ def test_lists_are_whole_on_a_narrow_terminal(what, width, monkeypatch, capsys):
         for value in row.values():
             texts = [value] if isinstance(value, str) else [f"{each['name']} ({each['values']})" for each in value]
             assert all(" ".join(text.split()) in words for text in texts), row
+
+
+def test_a_long_line_of_progress_wraps_behind_its_status():
+    screen = io.StringIO()
+    display = LiveDisplay(Console(file=screen, width=40, force_terminal=False))
+    display.done(
+        "parity of resnet50-tiny-torch-pipeline-split_size=12-cut=layer2-x2: worst relative error 1.7e-12", "ok"
+    )
+    first, *others = screen.getvalue().splitlines()
+    assert first.startswith("ok            parity of") and len(others) > 1
+    assert all(line.startswith(14 * " ") and line[14] != " " for line in others)
+    name = "resnet50-tiny-torch-pipeline-split_size=12-cut=layer2-x2:"
+    assert any(line.strip() == name for line in others)  # what is to be copied stays whole
+
+
+def test_the_rows_of_a_plan_are_in_the_order_of_devices_whatever_their_options():
+    asked = Request(
+        frameworks=("torch",), workloads=("resnet50",), strategies=("model_parallel",), devices=(10, 2), platform="cpu"
+    )
+    rows = table_rows(plan_cells(asked, make_machine()))
+    assert [row[HEADER.index("devices")] for row in rows] == ["2", "10"]
 
 
 def test_help_has_no_line_that_80_columns_would_break():
