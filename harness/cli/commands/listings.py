@@ -84,7 +84,10 @@ def _write_names(*, as_json: bool) -> int:
 
 
 def _names(what: str) -> list[str]:
-    """The names in a list, without those of techniques that a framework does not offer."""
+    """The names in a list, as flags take them: without techniques that a framework does not offer, and without the
+    options of strategies among the settings."""
+    if what == "settings":
+        return [setting.name for framework in _frameworks() for setting in framework.settings]
     rows = [row for row in LISTINGS[what]() if row.get("processes") != "-"]
     return [str(row.get("option", row.get("name"))) for row in rows]
 
