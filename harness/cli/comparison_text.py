@@ -84,10 +84,8 @@ def _different(cell: Compared) -> Iterator[tuple[str, str]]:
         if sides:
             unrecorded.setdefault(" and ".join(sides), []).append(each.name)
         else:
-            yield (
-                "Mismatch" if each in cell.mismatches else "Different",
-                (f"{each.name}, {each.one} in A, {each.other} in B"),
-            )
+            kind = "Mismatch" if each in cell.mismatches else "Different"
+            yield kind, f"{each.name}, {each.one} in A, {each.other} in B"
     for sides, names in unrecorded.items():
         yield "Unknown", f"{', '.join(names)} {UNRECORDED} in {sides}"
 

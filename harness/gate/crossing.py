@@ -109,8 +109,7 @@ def _shards(cell: Cell) -> dict[str, Range]:
 
 def _normalization_bytes(cell: Cell) -> float:
     """At most the bytes of BatchNorm's parameters, padded to be cut into equal parts."""
-    channels = sum(norm.channels for norm in batch_norms(cell.workload.layers))
-    return 2 * cell.item * (channels + cell.spec.devices * len(batch_norms(cell.workload.layers)))
+    return sum(2 * cell.item * (norm.channels + cell.spec.devices) for norm in batch_norms(cell.workload.layers))
 
 
 def _activations(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:

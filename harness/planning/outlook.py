@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from harness import workloads
 from harness.planning.parity_phase import MOST_AT_ONCE
-from harness.planning.plan import HostsRequest, Plan, first_of_each_computation
+from harness.planning.plan import Plan, first_of_each_computation
 from harness.spec import Platform, TrialSpec
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
@@ -42,7 +42,7 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
     proofs = sum(
         _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate) for spec in proved
     )
-    if plan.platform == "cpu" and plan.where == HostsRequest():
+    if plan.platform == "cpu" and not plan.where.hosts:
         proofs /= max(1, min(cores, MOST_AT_ONCE, len(proved)))
     measured = [
         _start(spec, replicated=replicated)

@@ -94,11 +94,9 @@ def _names(what: str) -> list[str]:
 
 def _written(value: Value) -> str:
     """A value of a row as text. Options are written with their values, not with what they mean."""
-    return (
-        value
-        if isinstance(value, str)
-        else "; ".join(f"{option['name']} ({option['values']})" for option in value) or "-"
-    )
+    if isinstance(value, str):
+        return value
+    return "; ".join(f"{option['name']} ({option['values']})" for option in value) or "-"
 
 
 def _write_strategies_page(what: str, *, as_json: bool) -> int:
