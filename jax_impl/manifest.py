@@ -3,6 +3,7 @@
 from harness.spec import (
     CUT,
     MICRO_BATCHES,
+    SPACE_TO_DEPTH,
     SPLIT_SIZE,
     FrameworkSpec,
     Option,
@@ -10,6 +11,7 @@ from harness.spec import (
     Setting,
     StrategySpec,
     TuningEffort,
+    gathered_pooling,
 )
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
@@ -37,6 +39,8 @@ FRAMEWORK = FrameworkSpec(
             environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
             needs_gpu=True,
         ),
+        SPACE_TO_DEPTH,
+        gathered_pooling(),
     ),
     tuning=TuningEffort(
         budget_seconds=565.0,

@@ -27,7 +27,7 @@ def make_objective(job: Job, *, axis_name: str | None = None, layer: models.Laye
     with `axis_name`, BatchNorm shares its statistics over that axis. `layer`: see models.Network.
     """
     known: dict[str, Any] = {"axis_name": axis_name, "momentum": job.statistics_momentum, "layer": layer}
-    model = models.build(job.workload, precision=job.precision, **known)
+    model = models.build(job.workload, precision=job.precision, settings=job.settings, **known)
     loss_fn = losses.get(job.workload.loss)
 
     def objective(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> tuple[jax.Array, Any]:

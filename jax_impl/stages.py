@@ -162,8 +162,9 @@ def _stage(job: Job, start: int, end: int) -> Stage:
 
         return forward
 
+    known: dict[str, Any] = {"precision": job.precision, "settings": job.settings}
     return Stage(
         job.workload.blocks[start:end],
-        forward=forward_of(models.build(job.workload, precision=job.precision, momentum=job.statistics_momentum)),
+        forward=forward_of(models.build(job.workload, momentum=job.statistics_momentum, **known)),
         infer=forward_of(models.build(job.workload, precision=job.precision, inference=True)),
     )

@@ -63,9 +63,24 @@ def test_what_a_framework_turns_on_by_itself_is_in_the_name_of_the_row():
 
 
 def test_the_tuned_track_has_what_the_platform_allows():
-    assert set(spec_of().settings.values()) == {True}
-    on_cpu = spec_of(gpus=0).settings
-    assert {name for name, on in on_cpu.items() if not on} == {"cudnn_benchmark", "cuda_graphs"}
+    of_resnet = {"space_to_depth", "gathered_pooling"}
+    assert off_in(spec_of()) == of_resnet  # the workload is another
+    assert off_in(spec_of(workloads=("resnet50",))) == set()
+    assert off_in(spec_of(gpus=0, workloads=("resnet50",))) == of_resnet | {
+        "coordinate_descent",
+        "cudnn_benchmark",
+        "cuda_graphs",
+    }
+
+
+def off_in(spec: TrialSpec) -> set[str]:
+    return {name for name, on in spec.settings.items() if not on}
+
+
+def test_the_tuned_track_may_leave_a_setting_to_the_user_on_cpu_devices():
+    known: Any = {"workloads": ("resnet50",), "settings": {"space_to_depth": "true"}}
+    assert spec_of(gpus=0, **known).settings["space_to_depth"]
+    assert not spec_of(1, workloads=("resnet50",), settings={"space_to_depth": "false"}).settings["space_to_depth"]
 
 
 def test_a_setting_may_stay_off_on_the_tuned_track():
@@ -104,11 +119,11 @@ def test_a_ladder_climbs_from_no_setting_to_the_tuned_cell():
 
     single = rungs("single")
     on = [{name for name, value in spec.settings.items() if value} for spec in single]
-    assert len(on) == 4 and on[0] == set() and all(low < high for low, high in itertools.pairwise(on))
+    assert len(on) == 5 and on[0] == set() and all(low < high for low, high in itertools.pairwise(on))
     (tuned,) = rungs("single", tracks=("tuned",))
     assert single[-1] == tuned and {spec.precision for spec in single} == {"bf16"}
-    assert len({spec.cell for spec in single}) == 4
-    assert len(rungs("fsdp")) == 3  # its steps are not captured, so the last rung would change nothing
+    assert len({spec.cell for spec in single}) == 5
+    assert len(rungs("fsdp")) == 4  # its steps are not captured, so the last rung would change nothing
     assert rungs("single", tracks=("tuned", "ladder"))[1:] == single[:-1]
     assert all(spec.settings["compile"] for spec in rungs("single", settings={"compile": "true"}))
     *below, top = rungs("single", steps_per_call=4)
@@ -245,7 +260,8 @@ def test_the_tuning_that_a_manifest_declares_is_that_of_the_published_probe(name
     declared = registry.framework(name).tuning
     assert declared is not None
     folder, tried, budget = ROOT / declared.probe, set(), 0.0
-    searches = [json.loads((folder / f"{name}{part}.json").read_text("utf-8")) for part in ("", "-second")]
+    files = [folder / f"{name}{part}.json" for part in ("", "-second", "-third")]
+    searches = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
     for found in searches:
         base = found["rungs"][found["base"]]
         assert found["framework"] == name

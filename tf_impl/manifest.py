@@ -1,6 +1,16 @@
 """What the suite offers for TensorFlow. The planner reads it, so it imports no framework."""
 
-from harness.spec import CUT, FrameworkSpec, Option, Setting, SettingCell, StrategySpec, TuningEffort
+from harness.spec import (
+    CUT,
+    SPACE_TO_DEPTH,
+    FrameworkSpec,
+    Option,
+    Setting,
+    SettingCell,
+    StrategySpec,
+    TuningEffort,
+    gathered_pooling,
+)
 
 ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # errors only: notices at start-up would bury the rest of the log
@@ -55,12 +65,14 @@ FRAMEWORK = FrameworkSpec(
             synchronized=False,
             strategies=("single", "mirrored", "multi_worker_mirrored"),
         ),
+        SPACE_TO_DEPTH,
+        gathered_pooling(requires="xla"),
         Setting(
             name="fused_batch_norm",
             summary="TensorFlow's own kernel computes BatchNorm instead of Keras' operations; for graphs without XLA, "
             "so off in both tracks; it has no float64, so parity is by Keras' and only the timed losses check it",
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/FusedBatchNormV3",
-            tuned=False,
+            tuned_on=(),
             synchronized=False,
         ),
         Setting(
@@ -68,7 +80,7 @@ FRAMEWORK = FrameworkSpec(
             summary="a call returns before it is executed, so the host prepares the next step while the devices work; "
             "off in both tracks: it changed nothing on one GPU, and has not been measured on several",
             source="www.tensorflow.org/api_docs/python/tf/config/experimental/set_synchronous_execution",
-            tuned=False,
+            tuned_on=(),
             strategies=("single", "mirrored"),
         ),
         Setting(

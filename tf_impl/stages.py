@@ -28,8 +28,7 @@ def block_seconds(job: Job) -> list[float]:
     """Seconds that forward and backward of each block take alone on the first device, for a whole batch of zeros."""
     device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
     seconds = []
-    fused = job.settings.get("fused_batch_norm", False)
-    for block in models.build_stages(job.workload, range(1, count), [device] * count, fused=fused):
+    for block in models.build_stages(job.workload, range(1, count), [device] * count, settings=job.settings):
 
         @tf.function
         def run(x: tf.Tensor, block: Any = block) -> Any:

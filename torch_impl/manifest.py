@@ -3,6 +3,7 @@
 from harness.spec import (
     CUT,
     MICRO_BATCHES,
+    SPACE_TO_DEPTH,
     SPLIT_SIZE,
     CellShape,
     FrameworkSpec,
@@ -11,6 +12,7 @@ from harness.spec import (
     SettingCell,
     StrategySpec,
     TuningEffort,
+    gathered_pooling,
     optimizers,
 )
 
@@ -95,6 +97,17 @@ SETTINGS = (
         source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
         synchronized=False,
     ),
+    SPACE_TO_DEPTH,
+    gathered_pooling(requires="compile"),
+    Setting(
+        name="coordinate_descent",
+        summary="torch.compile times several tilings of each kernel that it writes and keeps the fastest, which takes "
+        "minutes",
+        source="docs.pytorch.org/docs/stable/generated/torch.compile.html",
+        needs_gpu=True,
+        requires="compile",
+        synchronized=False,
+    ),
     Setting(
         name="cuda_graphs",
         summary="a whole step, including its all-reduces and its copies between devices, is captured once as a CUDA "
@@ -143,11 +156,11 @@ FRAMEWORK = FrameworkSpec(
     settings=SETTINGS,
     compile_cache="TORCHINDUCTOR_CACHE_DIR",
     tuning=TuningEffort(
-        budget_seconds=565.0,
-        spent_seconds=532.0,
+        budget_seconds=1125.0,
+        spent_seconds=1083.8,
         device="NVIDIA H200",
         workload="ResNet-50, 224 x 224, batch 256, bf16",
-        date="2026-11-23",
+        date="2026-11-24",
         versions={"torch": "2.11.0", "triton": "3.6.0"},
         probe="reports/probes/rungs",
         tried=(
@@ -161,6 +174,8 @@ FRAMEWORK = FrameworkSpec(
             "fused_optimizer",
             "graph_eager",
             "graph_16",
+            "coordinate_descent",
+            "max_autotune_graph",
         ),
     ),
     strategies=(

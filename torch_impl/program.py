@@ -220,7 +220,7 @@ def initial_model(job: Job) -> nn.Sequential:
 
 def untrained_model(job: Job) -> nn.Sequential:
     """The job's network in its number format, with PyTorch's own initial weights."""
-    model = models.build(job.workload)
+    model = models.build(job.workload, settings=job.settings)
     model.to(runtime.DTYPES[job.precision])  # before weights are loaded: float64 must not pass through float32
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):

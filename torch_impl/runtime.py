@@ -113,7 +113,8 @@ def launch_seconds(world: World) -> float:
 
 def idle_setting(settings: Mapping[str, bool]) -> str:
     """A sentence about a setting that is on and did nothing, or ""."""
-    return tuning.idle(settings)
+    nothing = settings.get("compile") and tuning.compiled_nothing()
+    return "compile is on, and torch.compile compiled nothing" if nothing else ""
 
 
 def versions(world: World) -> dict[str, str]:

@@ -8,7 +8,7 @@ network, so that their training step is plain PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -45,8 +45,10 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     # eight shapes already; it counts every nn.Sequential as the same function.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    search = job.settings.get("coordinate_descent", False)  # for the tiles of the kernels that inductor writes
+    options: dict = {"coordinate_descent_tuning": search, "max_autotune_pointwise": search}
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
-    return torch.compile(what, dynamic=False, fullgraph=True)  # pyright: ignore[reportReturnType]
+    return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]
 
 
 def compile_forward(block: nn.Module, job: Job) -> None:
@@ -57,11 +59,9 @@ def compile_forward(block: nn.Module, job: Job) -> None:
     block.forward = compiled(block.forward, job)
 
 
-def idle(settings: Mapping[str, bool]) -> str:
-    """A sentence about a setting that is on and did nothing, or ""."""
-    if settings.get("compile") and not torch._dynamo.utils.counters["stats"]["unique_graphs"]:
-        return "compile is on, and torch.compile compiled nothing"
-    return ""
+def compiled_nothing() -> bool:
+    """Whether torch.compile has compiled nothing in this process."""
+    return not torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 @dataclass(frozen=True)

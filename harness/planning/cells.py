@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from harness.planning import request_checks, skip_reasons, step_counts, strategy_options, track_settings
@@ -19,7 +20,6 @@ from harness.spec import (
     FrameworkSpec,
     Normalization,
     OptimizerSpec,
-    Setting,
     SettingCell,
     StrategySpec,
     Track,
@@ -141,8 +141,8 @@ def _trial(
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
     (normalization, _), precision = skip_reasons.normalization(strategy, scope), scope.precision_of(combination.track)
-    cell = SettingCell(platform=scope.platform, optimizer=optimizer, precision=precision, options=options)
-    settings = _settings(combination, scope, cell, normalization)
+    known = {"workload": workload.name, "platform": scope.platform, "optimizer": optimizer, "precision": precision}
+    settings = _settings(combination, scope, SettingCell(options=options, **known), normalization)
     held_off = [name for name in combination.held_off if settings[name] and name not in request.settings]
     settings |= dict.fromkeys(held_off, False)
     chosen_settings = {name: settings[name] for name in (*held_off, *request.settings) if name in settings}
@@ -163,7 +163,7 @@ def _trial(
         track=combination.track,
         settings=settings,
         chosen_settings=chosen_settings,
-        precision=cell.precision,
+        precision=precision,
         optimizer=optimizer,
         seed=request.seed,
         variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
@@ -191,19 +191,12 @@ def _settings(
     combination: Combination, scope: Scope, cell: SettingCell, normalization: Normalization
 ) -> dict[str, bool]:
     """All settings of the framework, by name. Raises UsageError for a setting that the cell cannot have."""
-
-    def not_applicable(setting: Setting) -> str:
-        return track_settings.not_applicable(
-            setting,
-            strategy=combination.strategy,
-            workload=combination.workload,
-            cell=cell,
-            normalization=normalization,
-        )
-
+    strategy, workload = combination.strategy, combination.workload
+    known = {"strategy": strategy, "workload": workload, "cell": cell, "normalization": normalization}
+    not_applicable = partial(track_settings.not_applicable, **known)
     return track_settings.resolve(
         combination.framework,
-        combination.strategy,
+        strategy,
         combination.track,
         scope.request,
         not_applicable,

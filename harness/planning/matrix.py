@@ -145,7 +145,7 @@ def _rungs(framework: FrameworkSpec, scope: Scope) -> list[tuple[tuple[str, ...]
     """From the last rung to the first: the settings that are held off, and the scope."""
     one = replace(scope, request=replace(scope.request, steps_per_call=1))
     several = [((), scope)] if scope.request.steps_per_call > 1 else []
-    return [*several, *((held_off, one) for held_off in reversed(track_settings.rungs(framework)))]
+    return [*several, *((held_off, one) for held_off in reversed(track_settings.rungs(framework, scope.platform)))]
 
 
 def _without_names(cell: Planned) -> TrialSpec:

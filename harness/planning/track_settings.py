@@ -20,9 +20,9 @@ def strategy_on(strategy: StrategySpec, track: Track) -> StrategySpec:
     return replace(strategy, options=options)
 
 
-def rungs(framework: FrameworkSpec) -> list[tuple[str, ...]]:
+def rungs(framework: FrameworkSpec, platform: Platform) -> list[tuple[str, ...]]:
     """For each rung of --track ladder, from none to all of the tuned track's settings: those that are held off."""
-    tuned = [setting for setting in framework.settings if setting.tuned]
+    tuned = [setting for setting in framework.settings if platform in setting.tuned_on]
     named = [setting.rung or setting.name for setting in tuned]
     order = list(dict.fromkeys(named))
     return [
@@ -51,7 +51,7 @@ def resolve(
         if setting.requires and not resolved[setting.requires]:
             reason = reason or f"does nothing without {setting.requires}"
         if track == "tuned":
-            on = strategy.tuned.get(setting.name, setting.tuned)
+            on = strategy.tuned.get(setting.name, platform in setting.tuned_on)
         else:
             on = platform == "gpu" and setting.name in strategy.by_default
         if setting.name in request.settings:

@@ -106,7 +106,13 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
     )
     if spec.track != "tuned":
         return known
-    cell = SettingCell(platform=spec.platform, optimizer=spec.optimizer, precision=spec.precision, options=spec.options)
+    cell = SettingCell(
+        workload=spec.workload,
+        platform=spec.platform,
+        optimizer=spec.optimizer,
+        precision=spec.precision,
+        options=spec.options,
+    )
     return replace(
         known,
         settings=tuple(

@@ -55,7 +55,16 @@ from harness.spec.result import (
     TrialResult,
 )
 from harness.spec.run_options import RunOptions
-from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
+from harness.spec.strategy import (
+    SETTINGS_OF_LAYERS,
+    SPACE_TO_DEPTH,
+    FrameworkSpec,
+    Setting,
+    SettingCell,
+    StrategySpec,
+    gathered_pooling,
+    obstacle_in,
+)
 from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 from harness.spec.tuning import TuningEffort
@@ -72,6 +81,8 @@ __all__ = [
     "OUT_OF_TIME",
     "PUSHES_IN_PARITY",
     "SCHEMA_VERSION",
+    "SETTINGS_OF_LAYERS",
+    "SPACE_TO_DEPTH",
     "SPLIT_SIZE",
     "Algorithm",
     "BatchGrowth",
@@ -134,5 +145,6 @@ __all__ = [
     "TrialResult",
     "TrialSpec",
     "TuningEffort",
+    "gathered_pooling",
     "obstacle_in",
 ]

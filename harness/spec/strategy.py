@@ -19,6 +19,7 @@ class SettingCell:
     `precision` is that of the timed run: the parity phase has the same settings.
     """
 
+    workload: str
     platform: Platform
     optimizer: OptimizerSpec
     precision: Precision
@@ -39,8 +40,8 @@ class Setting:
     """A choice of how a framework executes a step. It never changes what is computed.
 
     A setting is off on the track "defaults", unless the framework itself turns it on (StrategySpec.by_default). The
-    track "tuned" turns it on, unless `tuned` is False: then only `--setting NAME=true` does. It stays off where it is
-    not applicable:
+    track "tuned" turns it on, on the platforms in `tuned_on`; on others only `--setting NAME=true` does. It stays off
+    where it is not applicable:
 
     - on CPU devices, if it `needs_gpu`;
     - where the setting that it `requires` is off;
@@ -56,7 +57,7 @@ class Setting:
     name: str
     summary: str
     source: str
-    tuned: bool = True
+    tuned_on: tuple[Platform, ...] = ("cpu", "gpu")
     rung: str = ""
     needs_gpu: bool = False
     requires: str = ""  # one that comes before it
@@ -64,6 +65,38 @@ class Setting:
     synchronized: bool = True
     strategies: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+
+
+def why_not_for_resnet(cell: SettingCell) -> str:
+    """Why a cell's network does not have the first layers of ResNet, or ""."""
+    return "" if cell.workload == "resnet50" else "is for the first layers of ResNet only"
+
+
+SPACE_TO_DEPTH = Setting(
+    name="space_to_depth",
+    summary="ResNet's first convolution takes blocks of 2 x 2 pixels as 12 channels, padded to 16, instead of 3: the "
+    "same products, in a form that fits tensor cores; the tuned track has it on GPUs",
+    source="github.com/mlcommons/training_results_v0.7 (SpaceToDepthConv of Google's ResNet-50)",
+    tuned_on=("gpu",),
+    obstacle=why_not_for_resnet,
+)
+
+
+def gathered_pooling(*, requires: str = "") -> Setting:
+    """The setting of this name, which needs another setting if the framework does not always compile."""
+    return Setting(
+        name="gathered_pooling",
+        summary="the gradient of ResNet's max pooling is gathered by elementwise operations, which the compiler makes "
+        "one kernel of; the tuned track has it on GPUs",
+        source="reports/probes/first_layers/README.md",
+        tuned_on=("gpu",),
+        requires=requires,
+        obstacle=why_not_for_resnet,
+    )
+
+
+SETTINGS_OF_LAYERS = (SPACE_TO_DEPTH.name, gathered_pooling().name)
+"""Settings that all three frameworks have: how a network computes its first layers (<package>/first_layers.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ transforms as it is, and because it is called fastest: a step of ResNet-50's gra
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
-from harness.spec import Precision, workload_packages
+from harness.spec import SETTINGS_OF_LAYERS, Precision, workload_packages
 from harness.workloads import Workload
 from jax_impl import runtime, weights
 
@@ -108,8 +109,10 @@ def build(
     momentum: float = 0.9,
     inference: bool = False,
     layer: Layer | None = None,
+    settings: Mapping[str, bool] = MappingProxyType({}),
 ) -> Network | OfOnesOwn:
-    """The network of `workload` in the number formats of `precision`; for the other keywords see Network."""
+    """The network of `workload` in the number formats of `precision`. `settings`: those of the job, if they matter;
+    for the other keywords see Network."""
     module = workload_packages.model_module(workload.name, "jax", ours_in=__name__)
     model = importlib.import_module(module).Model
     dtype, param_dtype = runtime.COMPUTE_DTYPES[precision], runtime.DTYPES[precision]
@@ -117,6 +120,7 @@ def build(
     known: dict[str, Any] = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
     known |= {"layer": layer} if layer else {}
     if workload_packages.is_ours(workload.name):
+        known |= {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
         return model(**workload.dims, **formats, **known)
     # a Flax module that knows nothing of blocks is one layer
     transformed, known = (model, known) if issubclass(model, Network) else (layer(model) if layer else model, {})

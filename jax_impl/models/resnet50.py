@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
+from jax_impl import first_layers
 from jax_impl.models import Block, Network
 
 EXPANSION = 4
@@ -22,15 +23,18 @@ class Model(Network):
     depth2: int
     depth3: int
     depth4: int
+    space_to_depth: bool = False
+    gathered_pooling: bool = False
 
     def blocks(self) -> dict[str, Block]:
         kinds: Any = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
-        def conv(name: str, channels: int, kernel: int, stride: int = 1) -> nn.Conv:
+        def conv(name: str, channels: int, kernel: int, stride: int = 1, **more: Any) -> nn.Conv:
             # explicit padding, because "SAME" pads one side more if the stride is 2
             around = [(kernel // 2, kernel // 2)] * 2
             layer = self.layer(nn.Conv)
-            return layer(channels, (kernel, kernel), stride, padding=around, use_bias=False, name=name, **kinds)
+            known = kinds | {"padding": around, "use_bias": False, "name": name} | more
+            return layer(channels, (kernel, kernel), stride, **known)
 
         def norm(name: str) -> nn.BatchNorm:
             known = kinds | {"momentum": self.momentum, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
@@ -48,12 +52,14 @@ class Model(Network):
 
             return block
 
+        by_blocks = {"conv_general_dilated": first_layers.conv_general_dilated} if self.space_to_depth else {}
         around: Any = ((1, 1), (1, 1))  # max_pool pads with minus infinity
+        max_pool = partial(nn.max_pool, window_shape=(3, 3), strides=(2, 2), padding=around)
         found: dict[str, Block] = {
-            "conv1": conv("conv1", self.width, 7, 2),
+            "conv1": conv("conv1", self.width, 7, 2, **by_blocks),
             "bn1": norm("bn1"),
             "relu": nn.relu,
-            "maxpool": partial(nn.max_pool, window_shape=(3, 3), strides=(2, 2), padding=around),
+            "maxpool": first_layers.max_pool if self.gathered_pooling else max_pool,
         }
         for stage, depth in enumerate((self.depth1, self.depth2, self.depth3, self.depth4), 1):
             for index in range(depth):

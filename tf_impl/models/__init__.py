@@ -7,24 +7,32 @@ are such functions: the call creates their variables, on the device and in the s
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers
 
-from harness.spec import workload_packages
+from harness.spec import SETTINGS_OF_LAYERS, workload_packages
 from harness.workloads import Workload
 from tf_impl import batch_norm, weights
 
 Blocks = dict[str, Callable[[Any], Any]]
 
 
-def build(workload: Workload, *, momentum: float = 0.9, synchronized: bool = False, fused: bool = False) -> keras.Model:
-    """The network of `workload`. Its output has the parameters' dtype. BatchNorm is as batch_norm.layer has it."""
-    found = _blocks(workload, batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused))
+Settings = Mapping[str, bool]
+NONE: Settings = MappingProxyType({})
+
+
+def build(
+    workload: Workload, *, settings: Settings = NONE, momentum: float = 0.9, synchronized: bool = False
+) -> keras.Model:
+    """The network of `workload`. Its output has the parameters' dtype. `settings`: those of the job. For the others see
+    batch_norm.layer."""
+    found = _blocks(workload, settings, momentum=momentum, synchronized=synchronized)
     model = _model(list(found.values()), workload.input_shape, last=True)
     if not workload_packages.is_ours(workload.name):
         _check([model], workload)
@@ -32,11 +40,10 @@ def build(workload: Workload, *, momentum: float = 0.9, synchronized: bool = Fal
 
 
 def build_stages(
-    workload: Workload, points: Sequence[int], devices: Sequence[str], *, fused: bool = False
+    workload: Workload, points: Sequence[int], devices: Sequence[str], *, settings: Settings
 ) -> list[keras.Model]:
     """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device."""
-    norm = batch_norm.layer(momentum=0.9, synchronized=False, fused=fused)
-    functions, shape = list(_blocks(workload, norm).values()), workload.input_shape
+    functions, shape = list(_blocks(workload, settings).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
         with tf.device(device):
@@ -56,9 +63,12 @@ def _check(stages: Sequence[keras.Model], workload: Workload) -> None:
     workload_packages.check_outputs(workload.name, "tf", outputs=outputs, expected=workload.output_shape)
 
 
-def _blocks(workload: Workload, norm: Callable[..., layers.Layer]) -> Blocks:
+def _blocks(workload: Workload, settings: Settings, *, momentum: float = 0.9, synchronized: bool = False) -> Blocks:
+    fused = settings.get("fused_batch_norm", False)
+    norm = batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused)
     module = importlib.import_module(workload_packages.model_module(workload.name, "tf", ours_in=__name__))
     known: dict[str, Any] = {"batch_norm": norm} if workload.normalizes else {}
+    known |= {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
     if hasattr(module, "build"):  # a Keras model of one's own that knows nothing of blocks is one layer
         workload_packages.check_blocks(workload.name, "tf", blocks=("model",), expected=workload.blocks)
         return {"model": module.build(**workload.dims, **known)}

@@ -8,12 +8,21 @@ from typing import Any
 
 from keras import layers
 
+from tf_impl import first_layers
 from tf_impl.models import Blocks
 
 EXPANSION = 4
 
 
-def blocks(*, classes: int, width: int, batch_norm: Callable[..., layers.Layer], **depths: int) -> Blocks:
+def blocks(
+    *,
+    classes: int,
+    width: int,
+    batch_norm: Callable[..., layers.Layer],
+    space_to_depth: bool = False,
+    gathered_pooling: bool = False,
+    **depths: int,
+) -> Blocks:
     """(batch, height, width, 3) to logits (batch, classes).
 
     `batch_norm`: makes a BatchNorm layer of a given name. `depths`: bottlenecks in each of the four stages.
@@ -36,11 +45,15 @@ def blocks(*, classes: int, width: int, batch_norm: Callable[..., layers.Layer],
             x = norm(conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride), f"{name}.downsample.1")
         return layers.ReLU()(layers.Add()([x, y]))
 
+    def max_pool(x: Any) -> Any:
+        return layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # no ReLU output is below zero
+
+    first_conv = first_layers.conv if space_to_depth else partial(conv, stride=2)
     found: Blocks = {
-        "conv1": partial(conv, name="conv1", channels=width, kernel=7, stride=2),
+        "conv1": partial(first_conv, name="conv1", channels=width, kernel=7),
         "bn1": partial(norm, name="bn1"),
         "relu": layers.ReLU(),
-        "maxpool": lambda x: layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x)),  # no ReLU output is below zero
+        "maxpool": first_layers.MaxPool2D(3, 2, "same") if gathered_pooling else max_pool,
     }
     for stage, depth in enumerate(depths.values(), 1):
         for index in range(depth):

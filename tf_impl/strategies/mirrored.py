@@ -59,7 +59,7 @@ class Mirrored(ReplicatedProgram):
                 job.workload,
                 momentum=job.statistics_momentum,
                 synchronized=job.normalization == "global",
-                fused=job.settings.get("fused_batch_norm", False),
+                settings=job.settings,
             )
             super().__init__(job, strategy, self.model, devices)
 

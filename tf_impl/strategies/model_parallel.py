@@ -29,8 +29,7 @@ class ModelParallel(SeveralSteps):
     def __init__(self, job: Job) -> None:
         devices, points = runtime.devices(job.world), stages.cut_points(job)
         self.cut_after = partition.cut_text(points, job.workload.blocks)
-        fused = job.settings.get("fused_batch_norm", False)
-        super().__init__(job, models.build_stages(job.workload, points, devices, fused=fused), devices)
+        super().__init__(job, models.build_stages(job.workload, points, devices, settings=job.settings), devices)
 
     @tf.function
     def train_step(self, parts: placement.Parts) -> tf.Tensor:

@@ -30,7 +30,7 @@ from tf_impl.program import LossAndGradients
 class ParameterServer(Coordinator):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy) -> None:
         with strategy.scope():  # every variable that is created here lives on the server
-            self.model = models.build(job.workload, fused=job.settings.get("fused_batch_norm", False))
+            self.model = models.build(job.workload, settings=job.settings)
             super().__init__(job, strategy, self.model)
         with tf.device(cluster.SERVER):
             self.turn = tf.CriticalSection()

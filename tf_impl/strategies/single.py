@@ -23,8 +23,7 @@ class SingleDevice(SeveralSteps):
     def __init__(self, job: Job) -> None:
         (device,) = runtime.devices(job.world)
         with tf.device(device):
-            fused = job.settings.get("fused_batch_norm", False)
-            self.model = models.build(job.workload, momentum=job.statistics_momentum, fused=fused)
+            self.model = models.build(job.workload, momentum=job.statistics_momentum, settings=job.settings)
             super().__init__(job, [self.model], [device])
 
     @tf.function

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import nn
 
-from harness.spec import workload_packages
+from harness.spec import SETTINGS_OF_LAYERS, workload_packages
 from harness.workloads import Workload
 from torch_impl import weights
 
 SAMPLES = 2  # whose outputs are looked at
 
 
-def build(workload: Workload) -> nn.Sequential:
-    """The network of `workload`, with PyTorch's own initial weights.
+def build(workload: Workload, *, settings: Mapping[str, bool] = MappingProxyType({})) -> nn.Sequential:
+    """The network of `workload`, with PyTorch's own initial weights. `settings`: those of the job.
 
     That of a package of one's own may be any module, as long as no strategy cuts it. Raises ValueError if its
     parameters or outputs are not those of its workload.
     """
     module = workload_packages.model_module(workload.name, "torch", ours_in=__name__)
-    model = importlib.import_module(module).build(**workload.dims)
+    known = {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
+    model = importlib.import_module(module).build(**workload.dims, **known)
     if not workload_packages.is_ours(workload.name):
         _check(model, workload)
     return model

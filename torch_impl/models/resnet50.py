@@ -7,15 +7,21 @@ from collections import OrderedDict
 from torch import nn
 from torchvision.models.resnet import Bottleneck, conv1x1
 
+from torch_impl import first_layers
 
-def build(*, classes: int, width: int, **depths: int) -> nn.Sequential:
+
+def build(
+    *, classes: int, width: int, space_to_depth: bool = False, gathered_pooling: bool = False, **depths: int
+) -> nn.Sequential:
     """(batch, 3, height, width) to logits (batch, classes). `depths`: the number of bottlenecks in each layer."""
+    first_convolution = first_layers.Conv2d if space_to_depth else nn.Conv2d
+    max_pooling = first_layers.MaxPool2d if gathered_pooling else nn.MaxPool2d
     model = nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
+            conv1=first_convolution(3, width, 7, stride=2, padding=3, bias=False),
             bn1=nn.BatchNorm2d(width),
             relu=nn.ReLU(inplace=True),
-            maxpool=nn.MaxPool2d(3, stride=2, padding=1),
+            maxpool=max_pooling(3, stride=2, padding=1),
         )
     )
     channels = width
