@@ -77,6 +77,14 @@ def off_in(spec: TrialSpec) -> set[str]:
     return {name for name, on in spec.settings.items() if not on}
 
 
+def test_a_search_while_compiling_has_more_time_unless_the_user_sets_it():
+    searched, timed_out = spec_of(), spec_of(timeout_seconds=100.0)
+    plain = spec_of(settings={"coordinate_descent": "false"})
+    assert searched.stall_seconds - plain.stall_seconds == searched.timeout_seconds - plain.timeout_seconds > 0
+    assert (timed_out.timeout_seconds, timed_out.stall_seconds) == (100.0, 50.0)
+    assert not spec_of(precision="fp64").settings["coordinate_descent"]
+
+
 def test_the_tuned_track_may_leave_a_setting_to_the_user_on_cpu_devices():
     known: Any = {"workloads": ("resnet50",), "settings": {"space_to_depth": "true"}}
     assert spec_of(gpus=0, **known).settings["space_to_depth"]

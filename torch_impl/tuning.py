@@ -45,7 +45,7 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     # eight shapes already; it counts every nn.Sequential as the same function.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    search = job.settings.get("coordinate_descent", False)  # for the tiles of the kernels that inductor writes
+    search = job.settings.get("coordinate_descent", False) and job.precision != "fp64"  # see the manifest
     options: dict = {"coordinate_descent_tuning": search, "max_autotune_pointwise": search}
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]

@@ -172,11 +172,17 @@ def _trial(
         tolerances=strategy_options.tolerances(strategy, options),
         parity_steps=step_counts.parity_steps(parity.steps, request),
         parity_batch=parity.parity_batch,
-        timeout_seconds=scope.timeout_seconds,
-        stall_seconds=request_checks.stall_seconds(request),
+        **_limits(scope, track_settings.compile_seconds(combination.framework, settings)),
         **_timing_phase(scope, workload),
         **run_options.values(request),
     )
+
+
+def _limits(scope: Scope, compile_seconds: float) -> dict[str, float]:
+    """How long a phase may take, and how long without progress. What the user sets, no setting prolongs."""
+    longer = compile_seconds if scope.request.timeout_seconds is None else 0.0
+    stall = request_checks.stall_seconds(scope.request)
+    return {"timeout_seconds": scope.timeout_seconds + longer, "stall_seconds": stall + longer}
 
 
 def _timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:

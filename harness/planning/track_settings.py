@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from harness.planning.run_request import Request
@@ -60,6 +60,11 @@ def resolve(
                 raise UsageError(f"--setting {setting.name}=true: {strategy.name}: {reason}; leave it out")
         resolved[setting.name] = on and not reason
     return resolved
+
+
+def compile_seconds(framework: FrameworkSpec, settings: Mapping[str, bool]) -> float:
+    """How much longer a large network compiles with these settings."""
+    return sum(setting.compile_seconds for setting in framework.settings if settings.get(setting.name))
 
 
 def not_applicable(

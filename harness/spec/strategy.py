@@ -52,6 +52,7 @@ class Setting:
     `source`: who says that it makes the framework faster (documentation or a measurement).
     `rung`: settings of the same rung are turned on together by --track ladder. By default each has a rung of its own.
     `environment`: variables that workers get while it is on; one that the user has set keeps the user's value.
+    `compile_seconds`: how much longer a large network compiles with it.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Setting:
     synchronized: bool = True
     strategies: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    compile_seconds: float = 0.0
 
 
 def why_not_for_resnet(cell: SettingCell) -> str:
