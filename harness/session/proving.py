@@ -13,6 +13,7 @@ from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
 from harness.machine.devices import Machine
 from harness.planning.plan import Plan, first_of_each_computation
+from harness.planning.side_by_side import at_once
 from harness.results.judge import judge, judged_by
 from harness.session.budget import Budget
 from harness.session.phase_launches import PhaseLaunches
@@ -64,13 +65,13 @@ class Proving:
         frameworks = {spec.framework: registry.framework(spec.framework) for spec in specs}
         together = [spec for spec in specs if pool.may_share(spec, frameworks[spec.framework])]
         together = [] if self._machine.exclusive else together
-        at_once = pool.at_once(together, cores=len(self._machine.cores), memory_bytes=virtual_memory().available)
-        if at_once == 1:
+        number = at_once(together, cores=len(self._machine.cores), memory_bytes=virtual_memory().available)
+        if number == 1:
             return specs
-        self._display.phase(f"parity of {len(together)} cells, {at_once} at a time")
+        self._display.phase(f"parity of {len(together)} cells, {number} at a time")
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self._budget.allows, "parity")
-        for spec, outcome in pool.side_by_side(self._launches.run_parity, together, at_once=at_once, has_time=has_time):
+        for spec, outcome in pool.side_by_side(self._launches.run_parity, together, at_once=number, has_time=has_time):
             if judge(self._row(spec, outcome), outcome).status in pool.TRIED_ALONE:
                 self._display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
                 alone.append(spec)
