@@ -57,7 +57,9 @@ pytestmark = pytest.mark.runs
         (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
         (["run", "--frmework", "torch"], ["--frmework"]),
         (["run", "extra"], ["extra"]),
-        (["fly"], ["fly"]),
+        (["fly"], ["fly", "compare", "check"]),  # all commands
+        (["sweep", "cut", "--values", "1,2"], ["'cut'", "text", "split_size"]),
+        (["sweep", "splitsize", "--values", "1,2"], ["'splitsize'", "split_size?"]),
         (["list", "cats"], ["cats", "frameworks"]),
         (["list", "cells"], ["list 'cells'", "strategies, options, settings"]),
         (["list", "strategies", "--framework", "torh"], ["torh", "torch"]),
@@ -85,6 +87,33 @@ def test_usage_errors_are_one_line_and_launch_nothing(arguments, facts, tmp_path
     done = harness(*arguments, cwd=tmp_path)
     refused_command(done, *facts)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [
+        (["run", "--help-me"], "--help?"),
+        (["--help-me"], "--help?"),
+        (["run", "--dev", "2"], "--devices or --device-guard?"),
+        (["run", "-devices", "2"], "--devices?"),
+        (["plan", "--sed=3"], "--seed?"),
+        (["run", "--xyzzy", "2"], ""),
+        (["plan", "--telemetri", "off"], ""),  # which `plan` does not have
+        (["runn"], "run?"),
+        (["data", "chek", "x"], "check?"),
+    ],
+)
+def test_only_what_is_near_is_suggested(arguments, suggested):
+    done = harness(*arguments)
+    refused_command(done, next(word for word in arguments if word not in ("run", "plan", "data")).partition("=")[0])
+    assert re.findall(r"did you mean (.*\?)", done.stderr) == [suggested] * bool(suggested)
+    assert "..." not in done.stderr
+
+
+def test_a_flag_of_another_command_in_a_file_is_named_with_the_file(tmp_path):
+    path = tmp_path / "flags.toml"
+    path.write_text('telemetry = "off"')
+    refused_command(harness("plan", "-c", str(path)), "telemetry", str(path))
 
 
 def test_an_unwritable_place_is_the_machines_fault(tmp_path):
