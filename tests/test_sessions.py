@@ -672,7 +672,7 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     assert worker_code.code_digest("fake") != worker_code.code_digest("torch")
 
 
-def test_other_versions_are_proved_again_and_that_is_said(session, tmp_path, capsys):
+def test_other_versions_are_proved_again(session, tmp_path, capsys):
     session()
     path = tmp_path / proof_store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
