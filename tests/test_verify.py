@@ -96,7 +96,7 @@ def with_another_digit(text: str, match: re.Match) -> str:
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("name", ["disturbed", "trainings"])
+@pytest.mark.parametrize("name", ["disturbed", "trainings", "what-fits"])
 def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
     """Each number of a report is altered in turn, by its last digit. In each section, as many alterations remain unseen
     as `verify` says that it has not compared."""
@@ -292,6 +292,79 @@ def test_the_command_says_what_it_did(published):
     done = harness("verify", str(folder), fakes=False)
     assert done.returncode == 1
     assert any("PyTorch single" in line and "4,200" in line for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("row", [0, -1])
+@pytest.mark.parametrize("heading", ["global batch", "samples/s", "step ms", "peak MiB"])
+def test_an_altered_batch_of_what_fits_is_found(heading, row, scene):
+    path = scene("what-fits") / "report.md"
+    text = path.read_text("utf-8")
+    start = text.index("| ", text.index("## What fits"))
+    lines = text[start : text.index("\n\n", start)].splitlines()
+    columns = [name.strip() for name in lines[0].split("|")]
+    line = [line for line in lines if line.endswith(" ok       |")][row]
+    at = text.index(line, start) + sum(len(part) + 1 for part in line.split("|")[: columns.index(heading)])
+    match = NUMBER.search(text, at)
+    assert match
+    path.write_text(with_another_digit(text, match), encoding="utf-8")
+    (found,) = verify(path.parent)[0].differences
+    assert "What fits" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fits with a batch of 128", "fits with a batch of 64"),
+        ("memory at 256", "memory at 512"),
+        ("ddp ×2 fits", "x fits"),
+    ],
+)
+def test_an_altered_sentence_of_what_fits_is_found(old, new, scene):
+    folder = scene("what-fits")
+    alter(folder / "report.md", old=old, new=new)
+    (found,) = verify(folder)[0].differences
+    assert "PyTorch ddp ×2" in found
+
+
+def test_a_missing_batch_of_what_fits_is_one_line(scene):
+    folder = scene("what-fits")
+    path = folder / "report.md"
+    text = path.read_text("utf-8")
+    line = next(line for line in text[text.index("## What fits") :].splitlines() if re.search(r"\| +256 \|", line))
+    path.write_text(text.replace(f"{line}\n", ""), encoding="utf-8")
+    (found,) = verify(folder)[0].differences
+    assert "What fits" in found
+
+
+@pytest.mark.runs
+def test_a_sweep_of_batches_of_the_fake_framework_verifies(tmp_path):
+    arguments = (
+        "--framework",
+        "fake",
+        "--workload",
+        "toy",
+        "--platform",
+        "cpu",
+        "--launches",
+        "2",
+        "--preset",
+        "smoke",
+    )
+    values = (
+        "sweep",
+        "global_batch",
+        "--values",
+        "20:80",
+        "--strategy",
+        "single,pieces,small_memory",
+        "--devices",
+        "2",
+    )
+    done = harness(*values, *arguments, "--out", str(tmp_path / "run"))
+    assert "## What fits" in (tmp_path / "run" / "report.md").read_text(), done.stderr
+    found, left = verify(tmp_path / "run")
+    assert not found.differences
+    assert left["What fits"] < found.compared["What fits"] / 5
 
 
 @pytest.mark.runs
