@@ -314,7 +314,7 @@ def test_an_altered_batch_of_what_fits_is_found(heading, row, scene):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("fits with a batch of 128", "fits with a batch of 64"),
+        ("of 128", "of 64"),
         ("memory at 256", "memory at 512"),
         ("ddp ×2 fits", "x fits"),
     ],
