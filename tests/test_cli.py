@@ -28,7 +28,8 @@ from rich.console import Console
 from harness.cli import commands, tables
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
-from harness.cli.arguments import GROUPS
+from harness.cli.arguments import GROUPS, RunArguments
+from harness.cli.commands import plan
 from harness.cli.commands.listings import LISTINGS, list_choices, option_rows, strategy_rows
 from harness.cli.commands.plan import HEADER, table_rows
 from harness.cli.habits import INSTEAD
@@ -366,6 +367,18 @@ def test_the_rows_of_a_plan_are_in_the_order_of_devices_whatever_their_options()
     )
     rows = table_rows(plan_cells(asked, make_machine()))
     assert [row[HEADER.index("devices")] for row in rows] == ["2", "10"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_all_cells_of_a_plan_share_is_said_once(width, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=width))
+    monkeypatch.setattr(plan, "machine", make_machine)
+    assert plan.plan(RunArguments(frameworks=("all",), global_batch=72, workloads=("mnist_cnn",))) == 0
+    text = capsys.readouterr().out
+    table = text[: text.index("cells will run")]
+    assert max(map(len, table.splitlines())) <= width
+    assert [table.count(word) for word in ("mnist_cnn", " base", " 72")] == [1, 1, 1]
+    assert all(word in table for word in ("options", "devices", "micro_batches=4,", "multi_worker_mirrored"))
 
 
 def test_help_has_no_line_that_80_columns_would_break():

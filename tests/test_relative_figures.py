@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from conftest import ROOT, make_result, make_spec
 
-from harness.reporting import figures, relative_figures, summary
+from harness.reporting import figures, summary
 from harness.reporting.model import Figure
 from harness.reporting.picture_data import Relative, RelativePanel, Relatives
 from harness.reporting.plots import draw_figure
@@ -78,4 +78,3 @@ def test_it_is_drawn_with_cells_beyond_its_axis(half, tmp_path):
     draw_figure(tmp_path / "one.png", Figure(file="one.png", caption="", data=data))
     draw_figure(tmp_path / "other.png", Figure(file="other.png", caption="", data=data))
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()
-    assert relative_figures.CAPTION

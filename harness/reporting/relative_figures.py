@@ -14,9 +14,9 @@ from harness.statistics.intervals import Interval
 from harness.statistics.ratios import Ratio
 
 CAPTION = (
-    "How much slower each cell is than the fastest one, the first of its panel: the mean ratio within rounds, and its "
-    "95% interval. Cells may tie within the grey band, the margin. The axes are zoomed and do not begin at 0 images/s; "
-    "an arrow stands for a cell beyond the axis."
+    "How much slower each cell of {workload} is than the fastest one, the first of its panel: the mean ratio within "
+    "rounds, and its 95% interval. Cells may tie within the grey band, the margin. The axes are zoomed and do not "
+    "begin at a speed of 0; an arrow stands for a cell beyond the axis."
 )
 
 
@@ -29,7 +29,8 @@ def groups(cells: Sequence[Cell]) -> list[Group]:
 def picture(file: str, shown: Sequence[Group], others: Sequence[Group]) -> Figure:
     """The differences in these groups. `others`: all groups of the report, from which titles tell them apart."""
     panels = tuple(_panel(group, others) for group in shown)
-    return Figure(file=file, caption=CAPTION, data=Relatives(panels=panels))
+    caption = CAPTION.format(workload=shown[0].best.spec.workload)
+    return Figure(file=file, caption=caption, data=Relatives(panels=panels))
 
 
 def _panel(group: Group, others: Sequence[Group]) -> RelativePanel:
