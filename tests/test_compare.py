@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,5 +278,5 @@ def test_cells_are_called_by_their_titles_and_memory_is_in_gib(tmp_path, monkeyp
     assert "PyTorch ddp" in text and "PyTorch fsdp" in text
     (different,) = (line for line in lines if "GPUs" in line)
     assert "1 ×" in different and "2 ×" in different and "GiB" in different
-    assert not any(str(gpu["memory_bytes"]) in text for gpu in two["gpus"])
+    assert not re.search(r"\d{9}", text)  # bytes
     assert any("resolved" in line and "PyTorch single" in line for line in lines)  # the verdict is in one line

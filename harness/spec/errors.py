@@ -23,7 +23,7 @@ class Interrupted(BaseException):
         self.folder = ""  # of the run
 
 
-NEAR = 0.7  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1
+NEAR = 0.65  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1
 BEGINNING = 3  # letters: a shorter beginning of a name may be that of anything
 MOST_MEANT = 3  # so many names are suggested at most
 
@@ -31,12 +31,12 @@ MOST_MEANT = 3  # so many names are suggested at most
 def meant(typed: str, known: Iterable[str]) -> list[str]:
     """The names that one may have meant by this: those that begin with it, or else the longest one that it begins with,
     or else the most similar one."""
-    known = list(dict.fromkeys(known))
-    begun = [name for name in known if name.startswith(typed) and len(typed.strip("-")) >= BEGINNING]
-    if begun:
-        return begun[:MOST_MEANT]
-    within = [name for name in known if typed.startswith(name) and len(name.strip("-")) >= BEGINNING]
-    return [max(within, key=len)] if within else difflib.get_close_matches(typed, known, n=1, cutoff=NEAR)
+    typed, names = typed.lstrip("-"), {name.lstrip("-"): name for name in known}
+    found = [name for name in names if name.startswith(typed)][:MOST_MEANT] if len(typed) >= BEGINNING else []
+    if not found:
+        within = [name for name in names if typed.startswith(name) and len(name) >= BEGINNING]
+        found = sorted(within, key=len)[-1:] or difflib.get_close_matches(typed, names, n=1, cutoff=NEAR)
+    return [names[name] for name in found]
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
