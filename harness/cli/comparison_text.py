@@ -12,8 +12,9 @@ from harness.statistics.intervals import FEWEST
 from harness.statistics.verdicts import Verdict
 
 NAMED = 3  # so many cells are named; of more, the number
-HEADER = ("cell", "A", "B", "B/A", "95% interval", "verdict", "launches needed", "conditions")
-NUMBERS = ("A", "B", "B/A", "launches needed")
+NEEDED = "launches needed"
+HEADER = ("cell", "A", "B", "B/A", "95% interval", "verdict", NEEDED, "conditions")
+NUMBERS = ("A", "B", "B/A", NEEDED)
 UNRECORDED = "not recorded"
 
 
@@ -48,10 +49,12 @@ class Titles:
         return f"all {count(len(cells), 'cell')}" if len(cells) > 1 else "the cell"
 
 
-def rows(found: Comparison) -> list[list[str]]:
-    """One row for each cell, with the columns of HEADER."""
+def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The header and one row for each cell; without the launches that are needed where nothing needs any."""
     titles = Titles(found)
-    return [_row(cell, titles) for cell in found.cells]
+    rows = [_row(cell, titles) for cell in found.cells]
+    kept = [at for at, name in enumerate(HEADER) if name != NEEDED or any(row[at] != "-" for row in rows)]
+    return [HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _row(cell: Compared, titles: Titles) -> list[str]:

@@ -31,6 +31,8 @@ DISPENSABLE = (
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices", "hosts")
 """Columns that distinguish rows. One is left out only if all rows differ without it."""
+COUNTS = ("devices", "hosts", "batch", "launches", "ok")
+"""Columns of numbers that may be said once above the rows. Other numbers are results, which stay in the table."""
 MOVED = ("options", "input")
 """Columns that move below their rows if nothing else makes the table fit."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -59,7 +61,10 @@ def print_table(
     rows = [[_bracketed(visible(text)) for text in row] for row in rows]
     needed = _total([_width(header, rows, index) for index in range(len(header))])
     console = Console() if sys.stdout.isatty() else Console(width=needed)
-    layout = _arranged(header, rows, console.width, below)
+    results = {
+        index for index, name in enumerate(header) if name == "verdict" or (index in right and name not in COUNTS)
+    }
+    layout = _arranged(header, rows, console.width, below, results)
 
     def show(line: str, style: str = "") -> None:
         console.print(Text(line.replace(NO_BREAK, " "), style=style), soft_wrap=True)
@@ -111,14 +116,21 @@ class _Layout:
     gap: int
 
 
-def _arranged(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str]) -> _Layout:
-    """How a table fits into lines of `width` characters, with as little moved, wrapped and left out as possible."""
+def _arranged(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str], results: Collection[int]
+) -> _Layout:
+    """How a table fits into lines of `width` characters, with as little moved, wrapped and left out as possible.
+
+    `results`: columns that are not said once, even if they are the same in all rows.
+    """
     full = {index: _width(header, rows, index) for index in range(len(header))}
     if _total(full.values()) <= width:
         return _Layout(widths=full, below=[], once=[], gap=GAP)
     sentences = [header.index(name) for name in below if name in header]
     movable = [header.index(name) for name in MOVED if name in header and name not in below]
-    once = [index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1]
+    once = [
+        index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1 and index not in results
+    ]
     once = once if len(once) < len(full) else []  # something must be left to be a row
     while True:
         short = [index for index in full if index not in (*sentences, *once)]

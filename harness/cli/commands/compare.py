@@ -102,8 +102,8 @@ def show(a: Path, b: Path, found: Comparison) -> None:
     from harness.cli.tables import print_sentence, print_table
 
     write(f"A: {a}\nB: {b}")
-    header, rows = comparison_text.HEADER, comparison_text.rows(found)
-    right = [header.index(name) for name in comparison_text.NUMBERS]
+    header, rows = comparison_text.table(found)
+    right = [header.index(name) for name in comparison_text.NUMBERS if name in header]
     print_table(comparison_text.title(found), header, rows, right=right, elsewhere="; --json has them")
     for line in (*comparison_text.differences(found), *comparison_text.others(found)):
         print_sentence(f"- {line}")
