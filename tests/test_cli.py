@@ -28,7 +28,8 @@ from rich.console import Console
 from harness.cli import commands, tables
 from harness.cli.app import exit_code
 from harness.cli.argument_values import as_interpreters, split_pairs
-from harness.cli.arguments import GROUPS
+from harness.cli.arguments import GROUPS, RunArguments
+from harness.cli.commands import plan
 from harness.cli.commands.listings import LISTINGS, list_choices, option_rows, strategy_rows
 from harness.cli.commands.plan import HEADER, table_rows
 from harness.cli.habits import INSTEAD
@@ -57,7 +58,9 @@ pytestmark = pytest.mark.runs
         (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
         (["run", "--frmework", "torch"], ["--frmework"]),
         (["run", "extra"], ["extra"]),
-        (["fly"], ["fly"]),
+        (["fly"], ["fly", "compare", "check"]),  # all commands
+        (["sweep", "cut", "--values", "1,2"], ["'cut'", "text", "split_size"]),
+        (["sweep", "splitsize", "--values", "1,2"], ["'splitsize'", "split_size?"]),
         (["list", "cats"], ["cats", "frameworks"]),
         (["list", "cells"], ["list 'cells'", "strategies, options, settings"]),
         (["list", "strategies", "--framework", "torh"], ["torh", "torch"]),
@@ -85,6 +88,33 @@ def test_usage_errors_are_one_line_and_launch_nothing(arguments, facts, tmp_path
     done = harness(*arguments, cwd=tmp_path)
     refused_command(done, *facts)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [
+        (["run", "--help-me"], "--help?"),
+        (["--help-me"], "--help?"),
+        (["run", "--dev", "2"], "--devices or --device-guard?"),
+        (["run", "-devices", "2"], "--devices?"),
+        (["plan", "--sed=3"], "--seed?"),
+        (["run", "--xyzzy", "2"], ""),
+        (["plan", "--telemetri", "off"], ""),  # which `plan` does not have
+        (["runn"], "run?"),
+        (["data", "chek", "x"], "check?"),
+    ],
+)
+def test_only_what_is_near_is_suggested(arguments, suggested):
+    done = harness(*arguments)
+    refused_command(done, next(word for word in arguments if word not in ("run", "plan", "data")).partition("=")[0])
+    assert re.findall(r"did you mean (.*\?)", done.stderr) == [suggested] * bool(suggested)
+    assert "..." not in done.stderr
+
+
+def test_a_flag_of_another_command_in_a_file_is_named_with_the_file(tmp_path):
+    path = tmp_path / "flags.toml"
+    path.write_text('telemetry = "off"')
+    refused_command(harness("plan", "-c", str(path)), "telemetry", str(path))
 
 
 def test_an_unwritable_place_is_the_machines_fault(tmp_path):
@@ -337,6 +367,18 @@ def test_the_rows_of_a_plan_are_in_the_order_of_devices_whatever_their_options()
     )
     rows = table_rows(plan_cells(asked, make_machine()))
     assert [row[HEADER.index("devices")] for row in rows] == ["2", "10"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_all_cells_of_a_plan_share_is_said_once(width, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=width))
+    monkeypatch.setattr(plan, "machine", make_machine)
+    assert plan.plan(RunArguments(frameworks=("all",), global_batch=72, workloads=("mnist_cnn",))) == 0
+    text = capsys.readouterr().out
+    table = text[: text.index("cells will run")]
+    assert max(map(len, table.splitlines())) <= width
+    assert [table.count(word) for word in ("mnist_cnn", " base", " 72")] == [1, 1, 1]
+    assert all(word in table for word in ("options", "devices", "micro_batches=4,", "multi_worker_mirrored"))
 
 
 def test_help_has_no_line_that_80_columns_would_break():

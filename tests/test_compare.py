@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -241,11 +242,41 @@ def test_the_command_prints_and_exits_as_documented(tmp_path):
 def test_a_comparison_fits_a_screen_of_80_columns(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tables, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
     monkeypatch.chdir(tmp_path)
-    variants = [make_spec(launch=launch, variant=HOSTILE) for launch in range(2)]
+    variants = [make_spec(launch=launch, variant=HOSTILE) for launch in range(3)]
     hostile = [make_result(spec=spec, block_seconds=((1.0 + spec.launch,),), run=A_RUN) for spec in variants]
-    before = [*launches(*BEFORE, run=A_RUN), *launches(1.0, 2.0, strategy="average_gradients", run=A_RUN), *hostile]
-    after = [*launches(*BEFORE), *launches(1.0, 2.5, strategy="average_gradients", machine=THERE), *hostile]
+    known = {"strategy": "average_gradients"}
+    before = [*launches(*BEFORE, run=A_RUN), *launches(1.0, 2.0, 3.0, run=A_RUN, **known), *hostile]
+    after = [*launches(*BEFORE), *launches(1.0, 2.5, 2.0, machine=THERE, **known), *hostile]
     compare(written(Path("a"), before), written(Path("b"), after), fail_above="3%")
     table = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("- ")]
     assert max(len(line.rstrip()) for line in table) <= 80
     assert sum("[" in line for line in table) >= 3
+
+
+def test_two_launches_are_tested_and_their_interval_is_not_shown(tmp_path, compared, capsys):
+    before, after = launches(1.0, 1.01, run=A_RUN), launches(9.0, 9.1)
+    code, found = compared(before, after, "3%")
+    (cell,) = found["cells"]
+    assert (code, cell["verdict"], cell["regression"]) == (4, "slower", True)
+    assert cell["interval"]["high"] < 0.97
+    assert compare(tmp_path / "a", tmp_path / "b", fail_above="3%") == 4
+    text = capsys.readouterr().out
+    assert "[" not in text and "PyTorch single" in text
+
+
+def test_cells_are_called_by_their_titles_and_memory_is_in_gib(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=80, color_system=None, force_terminal=False))
+    two = gpus("GPU-a", "GPU-b") | {"boot": "2"}
+    before = [*launches(*BEFORE, run=A_RUN), *launches(*BEFORE, strategy="ddp", run=A_RUN)]
+    after = [*launches(1.0, 1.3, 0.9, machine=two), *launches(*BEFORE, strategy="fsdp", machine=two)]
+    after += launches(1.0, strategy="ddp", status="crashed", machine=two)
+    compare(written(tmp_path / "a", before), written(tmp_path / "b", after), fail_above="3%")
+    lines = capsys.readouterr().out.splitlines()
+    for result in (*before, *after):
+        assert not any(result.spec.cell in line for line in lines)
+    text = "\n".join(lines)
+    assert "PyTorch ddp" in text and "PyTorch fsdp" in text
+    (different,) = (line for line in lines if "GPUs" in line)
+    assert "1 ×" in different and "2 ×" in different and "GiB" in different
+    assert not re.search(r"\d{9}", text)  # bytes
+    assert any("resolved" in line and "PyTorch single" in line for line in lines)  # the verdict is in one line

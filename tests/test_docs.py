@@ -77,6 +77,16 @@ def test_no_document_has_a_placeholder_or_a_dead_link():
             assert target.startswith("http") or (path.parent / target).exists(), f"{path}: {target}"
 
 
+def test_the_glossary_defines_each_term_once_and_those_that_the_pages_use():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    entries = re.findall(r"^- ((?:\*\*[^*]+\*\*(?:, or )?)+): (\S.*)$", text, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^- ", text, re.MULTILINE))
+    terms = [term for term in re.findall(r"\*\*([^*]+)\*\*", text) if f"**{term}**\n" not in text]
+    assert [term for term, count in Counter(terms).items() if count > 1] == []
+    used = ("Manifest", "Preset", "rung", "Ladder", "Margin", "A/A floor", "Referee", "Agent", "Head", "Adapter")
+    assert {*used, "Entry point", "Lesson"} <= {*terms}
+
+
 def test_the_readme_counts_the_planted_faults():
     rows = re.findall(r"^\| `\w+` \| (?:torch|jax|tf) ", (ROOT / "docs" / "parity.md").read_text(), re.MULTILINE)
     register_all()

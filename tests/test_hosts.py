@@ -460,6 +460,12 @@ def test_slurm_chooses_idle_nodes_or_those_of_the_allocation(tmp_path, monkeypat
     names(str(error.value), "--hosts 4")
 
 
+def test_hosts_without_names_come_to_the_manual_adapter_by_a_defect_alone():
+    """Planning refuses a number of hosts with this adapter, and nothing else does."""
+    with pytest.raises(AssertionError):
+        launchers.starter("manual").nodes(2)
+
+
 def test_without_slurm_no_node_can_be_chosen(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MachineUnfit) as error:

@@ -12,7 +12,8 @@ from harness.planning.matrix import plan_cells
 from harness.planning.plan import Plan, Planned
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
-from harness.spec import TrainingSpec
+from harness.planning.side_by_side import at_once
+from harness.spec import TrainingSpec, registry
 
 CORES = 2
 
@@ -42,6 +43,17 @@ def test_more_launches_take_longer_and_more_cores_do_not():
     times = [outlook.expected_seconds(plan(spec, launches=count), cores=CORES) for count in (1, 5)]
     assert times[0] is not None and times[1] is not None and 2 * times[0] < times[1] < 5 * times[0]
     assert (outlook.expected_seconds(plan(spec), cores=2 * CORES) or 0) < times[0]
+
+
+@pytest.mark.parametrize("cores", [2, 4, 32])
+def test_parity_phases_are_taken_to_run_side_by_side_as_the_session_runs_them(cores):
+    names = [strategy.name for strategy in registry.framework("torch").strategies]
+    specs = [make_spec(strategy=name, workload="toy") for name in names]
+    (steps,) = {spec.parity_steps for spec in specs}
+    proofs = len(specs) * (outlook.FORKED_SECONDS + steps * outlook.LEAST_STEP_SECONDS)
+    whole, alone = (outlook.expected_seconds(plan(*specs), cores=each) for each in (cores, 1))
+    assert whole is not None and alone is not None
+    assert alone - whole == pytest.approx(proofs - proofs / at_once(specs, cores=cores))
 
 
 def test_a_training_is_taken_to_need_all_of_its_epochs():

@@ -20,6 +20,7 @@ from harness.launch.launcher import Outcome
 from harness.launch.local import core_shares, rotated
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
+from harness.planning.side_by_side import at_once
 from harness.results import store
 from harness.session import phase_launches, proving
 from harness.spec import registry
@@ -44,7 +45,7 @@ DONE = Outcome(status="ok", reason="", traceback="", answers=())
 )
 def test_as_many_as_the_host_has_room_for(cells, devices, cores, memory, expected):
     specs = [make_spec(platform="gpu", devices=count) for count in [1] * (cells - 1) + [devices] * bool(cells)]
-    assert pool.at_once(specs, cores=cores, memory_bytes=memory) == expected
+    assert at_once(specs, cores=cores, memory_bytes=memory) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_as_many_as_the_host_has_room_for(cells, devices, cores, memory, expecte
 )
 def test_on_cpu_devices_as_many_as_there_are_cores(cells, cores, memory, expected):
     specs = [make_spec(devices=2)] * cells
-    assert pool.at_once(specs, cores=cores, memory_bytes=memory * GIB) == expected
+    assert at_once(specs, cores=cores, memory_bytes=memory * GIB) == expected
 
 
 def test_no_more_at_a_time_than_asked_for_and_each_once():

@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTS, make_result, make_spec
 from refusals import names
 from rich.console import Console
-from scenes import HOSTILE, HOSTILE_TRACE, trainings
+from scenes import HOSTILE, HOSTILE_TRACE, SCENES, trainings
 
 from harness import reporting, workloads
 from harness.cli import screen, tables, terminal
@@ -33,7 +33,7 @@ from harness.reporting import (
 from harness.reporting.columns import make_table
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table
-from harness.reporting.tables import result_table
+from harness.reporting.tables import launches_table, result_table, tutorial_tables
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
 from harness.spec import OptimizerSpec, TrialResult
@@ -358,6 +358,46 @@ def test_two_launches_show_an_order_only_if_they_are_far_apart():
     assert outcomes(fast + close) == ["unresolved"]
 
 
+def test_two_launches_have_a_speed_and_no_interval():
+    results = gpu_cell("torch", 1.0, 500.0) + gpu_cell("jax", 2.0, 2.1, 2.2) + gpu_cell("tf", 1.0)
+    table = result_table.table(summary.summarize(results))
+    intervals = dict(zip(as_written(table, "framework"), as_written(table, "interval"), strict=True))
+    assert [name for name, text in intervals.items() if text == "-"] == ["PyTorch", "TensorFlow (Keras 3)"]
+    (column,) = (column for column in table.columns if column.name == "throughput")
+    assert "3 launches" in column.meaning
+    enough = result_table.table(summary.summarize(gpu_cell("jax", 2.0, 2.1, 2.2)))
+    assert all("3 launches" not in column.meaning for column in enough.columns)
+    two = gpu_cell("torch", 1.0, 500.0) + gpu_cell("jax", 2.0, 900.0)
+    (said,) = (line for line in verdict.sentences(summary.summarize(two), two) if "PyTorch single ×1 has" in line)
+    assert "two rounds" in said and not re.search(r"\d{5}", said)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "speed", "step"),
+    [
+        ((1.0, 1.01, 1.02), "39.6", "505"),
+        ((123.4, 123.5, 123.6), "0.3239", "61,750"),
+        ((100.0, 140.0, 180.0), "0.29", "68,000"),
+        ((1.0, 3.0), "23.1", "866"),
+        ((1234.5,), "0.0324", "617,000"),
+    ],
+)
+def test_a_steps_time_has_as_many_digits_as_the_speed_and_show_rounds_as_the_report(seconds, speed, step):
+    cells = summary.summarize(gpu_cell("torch", *seconds))
+    table = result_table.table(cells)
+    assert (as_written(table, "throughput"), as_written(table, "step")) == ([speed], [step])
+    assert as_written(launches_table.table(cells), "throughput") == [speed]
+
+
+def test_a_sweep_names_what_one_launch_does_not_show_to_be_slower():
+    specs = [{"variant": f"split_size={n}", "options": {"split_size": n}} for n in (2, 5, 7)]
+    many = [cell(strategy="pipeline", devices=2, launch=n, spec=specs[0], block_seconds=((1.0,),)) for n in range(3)]
+    slow = [cell(strategy="pipeline", devices=2, launch=n, spec=specs[1], block_seconds=((9.0,),)) for n in range(3)]
+    once = cell(strategy="pipeline", devices=2, spec=specs[2], block_seconds=((5.0,),))
+    (found,) = sweep.find(summary.summarize([*many, *slow, once]))
+    assert [point.value for point in found.not_slower] == [7]
+
+
 def test_one_launch_shows_no_order():
     assert outcomes(gpu_cell("torch", 1.0) + gpu_cell("tf", 8.0)) == ["unknown"]
 
@@ -643,3 +683,48 @@ def test_on_a_narrow_terminal_rows_keep_what_tells_them_apart():
     assert tables.fitting(header, same, 20) == [0, 1, 3]
     assert tables.fitting(header, others, 20) == [0, 3]
     assert tables.fitting(header, others, 80) == [0, 1, 2, 3]
+
+
+def printed(capsys, monkeypatch, width, *table, **known):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=width))
+    tables.print_table("T", *table, **known)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_what_is_the_same_in_all_rows_is_said_once_where_room_is_short(capsys, monkeypatch):
+    header = ["strategy", "status", "options", "batch"]
+    rows = [[f"s{number}", "ok", "-", "64"] for number in range(3)]
+    wide, narrow = (printed(capsys, monkeypatch, width, header, rows) for width in (80, 20))
+    assert [line.split() for line in wide[-4:-1]] == rows
+    (said,) = (line for line in " ".join(narrow).split("  ") if "status" in line)
+    assert "batch 64" in said and "options" not in said  # which none has
+    assert [line.split() for line in narrow[-4:-1]] == [["s0"], ["s1"], ["s2"]]
+    one = printed(capsys, monkeypatch, 20, header, rows[:1])
+    assert not any("ok;" in line for line in one)  # a single row keeps its columns
+
+
+def test_headings_wrap_and_brackets_are_not_broken(capsys, monkeypatch):
+    header = ["setting", "from_host s", "from_host / single"]
+    rows = [["single", "0.38", "1.00"], ["pipeline of its own", "0.42 (split 40)", "0.9"]]
+    lines = printed(capsys, monkeypatch, 36, header, rows, right={1, 2})
+    assert max(map(len, lines)) <= 36
+    shown = [line.split() for line in lines]
+    assert ["pipeline", "of", "0.42", "0.9"] in shown and ["its", "own", "(split", "40)"] in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", ["the-tutorial-on-cpus", "the-tutorial-on-gpus"])
+def test_the_published_and_measured_times_are_a_table_with_whole_words(name, width, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(tables, "Console", lambda **_: Console(width=width))
+    results = SCENES[name]()
+    screen.show(results, tmp_path)
+    text = capsys.readouterr().out
+    found = tutorial_tables.comparison(summary.summarize(results))
+    shown = text[text.index("Published") : text.index("\n- ")]
+    assert "     from_host s:" not in shown and max(map(len, shown.splitlines())) <= width
+    words = shown.split()
+    for column in found.columns:
+        values = [value for value in as_written(found, column.name) if value != "-"]
+        assert all(word in words for value in values for word in value.split()), column
+    before = text[: text.index("Published")]
+    assert all(re.search(rf"(?<!\w){word}(?!\w)", before) for word in ("resnet50", "PyTorch", "model_parallel"))

@@ -672,12 +672,19 @@ def test_the_code_of_a_plug_in_counts_too(tmp_path, fakes, monkeypatch):
     assert worker_code.code_digest("fake") != worker_code.code_digest("torch")
 
 
-def test_other_versions_are_proved_again(session, tmp_path):
+def test_other_versions_are_proved_again(session, tmp_path, capsys):
     session()
     path = tmp_path / proof_store.PROOFS
     path.write_text(path.read_text().replace('"numpy":"', '"numpy":"0.'))
+    capsys.readouterr()
     assert session() == ["golden timing", "timing", "golden parity", "parity"]
+    earlier, again = (line for line in capsys.readouterr().err.splitlines() if ": parity of toy" in line)
+    assert "earlier session" in earlier
+    assert "again" in again and "numpy" in again
+    assert "1/2]" in earlier and "2/2]" in again  # one that is repeated counts once
     assert session() == ["golden timing", "timing"]
+    (earlier,) = (line for line in capsys.readouterr().err.splitlines() if ": parity of toy" in line)
+    assert "earlier session" in earlier
 
 
 def test_under_other_variables_it_is_proved_again(session, monkeypatch):
@@ -692,8 +699,8 @@ def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     timed = make_result(spec=make_spec(framework="jax"), environment={"XLA_FLAGS": "--a"})
     spec = make_spec(framework="jax")
     proof = make_result(spec=spec, environment={"XLA_FLAGS": "--a"} | shared)
-    assert proofs.same_conditions(timed, proof)
-    assert not proofs.same_conditions(timed, make_result(spec=spec, environment=shared))
+    assert proofs.changed_since(proof, timed) == []
+    assert proofs.changed_since(make_result(spec=spec, environment=shared), timed) == ["XLA_FLAGS"]
 
 
 def test_the_longest_launch_is_remembered_though_two_end_at_once():

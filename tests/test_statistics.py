@@ -54,6 +54,17 @@ def test_a_ratio_without_rounds_is_welchs_test_of_logarithms():
     assert unpaired([1.0], [2.0, 2.1]).interval is None
 
 
+def test_two_values_have_no_interval_that_is_reported_and_are_tested_all_the_same():
+    assert intervals.mean_interval([1.0, 2.0]) is None and intervals.mean_interval([1.0, 2.0, 3.0])
+    far, near = paired({0: 8.0, 1: 8.1}, {0: 1.0, 1: 1.0}), paired({0: 1.0, 1: 2.0}, {0: 1.0, 1: 1.0})
+    assert far and near and (far.interval, near.interval) == (None, None)
+    low, high = np.exp(stats.ttest_1samp(np.log([8.0, 8.1]), 0).confidence_interval(0.95))
+    assert far.tested and (far.tested.low, far.tested.high) == pytest.approx((low, high))
+    assert [each.outcome for each in verdicts.judge([far, near])] == ["faster", "unresolved"]
+    without_pairs = unpaired([1.0, 1.2], [2.0, 2.1])
+    assert without_pairs.interval is None and without_pairs.tested
+
+
 def test_one_pair_has_no_interval_and_no_significance():
     found = paired({0: 2.0}, {0: 1.0})
     assert found and (found.value, found.interval, found.p) == (2.0, None, 1.0)

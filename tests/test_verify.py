@@ -96,7 +96,7 @@ def with_another_digit(text: str, match: re.Match) -> str:
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("name", ["disturbed", "trainings"])
+@pytest.mark.parametrize("name", ["disturbed", "trainings", "what-fits"])
 def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
     """Each number of a report is altered in turn, by its last digit. In each section, as many alterations remain unseen
     as `verify` says that it has not compared."""
@@ -115,11 +115,12 @@ def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
 ALTERED = {
     "throughput": (r"\| +(12,930) \|", "12,940"),
     "end of an interval": (r"12,850 – (13,010)", "13,020"),
-    "weak scaling": (r"(1\.9140) \\\[1\.9122", "1.9141"),
-    "end of a ratio's interval": (r"1\.9140 \\\[(1\.9122)", "1.9123"),
+    "weak scaling": (r"(1\.924) \\\[1\.913", "1.925"),
+    "end of a ratio's interval": (r"1\.924 \\\[(1\.913)", "1.914"),
+    "a ratio without an interval": (r"\| +(1\.91) \|", "1.92"),
     "efficiency": (r"\| +(98%) \|", "99%"),
-    "over the best": (r"\| +(0\.710) \\\[0\.699", "0.711"),
-    "step": (r"\| +(39\.6) \|", "39.7"),
+    "over the best": (r"\| +(1\.921) \\\[1\.910", "1.922"),
+    "step": (r"\| +(39\.60) \|", "39.61"),
     "over bare": (r"(0\.9997) \\\[0\.9991", "0.9998"),
     "first step": (r"54\.56 cold, (14\.96) warm", "14.97"),
     "peak memory": (r"\| +(11848) \|", "11849"),
@@ -131,9 +132,10 @@ ALTERED = {
     "gate": (r"(3\.4e-10) of 1\.5e-08", "3.5e-10"),
     "tolerance": (r"3\.4e-10 of (1\.5e-08)", "1.6e-08"),
     "speed in the verdict": (r"×1 has (6,750) \\\[", "6,760"),
-    "ratio in the verdict": (r"ddp ×2 \((2\.7019) ", "2.7018"),
-    "percentage in the verdict": (r"by (24\.0)% \\\[", "24.1"),
-    "bracket in the verdict": (r"by 24\.0% \\\[(23\.8)%", "23.9"),
+    "ratio in the verdict": (r"single ×1 \((2\.761) ", "2.762"),
+    "percentage in the verdict": (r"by (24\.0)% in", "24.1"),
+    "bracket in the verdict": (r"2\.761 \\\[(2\.750),", "2.751"),
+    "an interval of two rounds": (r"by (24\.0%) in", "24.0% \\[23.8%, 24.2%\\]"),
     "launches that would tell": (r"about (8) launches", "9"),
     "margin of a tie": (r"within (1)%", "2"),
     "outcome": (r"It (ties with) PyTorch", "is faster than"),
@@ -227,6 +229,16 @@ def test_the_cell_with_the_highest_mean_may_be_slower_within_rounds(seconds, sho
     assert verify(tmp_path)[0].differences
 
 
+def test_two_launches_that_differ_much_have_no_numbers_that_span_decades(tmp_path):
+    gpu = {"platform": "gpu"}
+    ours = launches("torch", "single", seconds=(1.0, 900.0), spec=gpu)
+    theirs = launches("jax", "single", seconds=(700.0, 2.0), spec=gpu)
+    path = write(tmp_path, [*ours, *theirs]) / "report.md"
+    assert not verify(tmp_path)[0].differences
+    results = path.read_text("utf-8").partition("## Variance")[0]
+    assert "∞" not in results and not re.search(r"\d,\d{3},\d{3}", results)
+
+
 def test_a_missing_row_is_one_line(scene):
     folder = scene("disturbed")
     path = folder / "report.md"
@@ -280,6 +292,79 @@ def test_the_command_says_what_it_did(published):
     done = harness("verify", str(folder), fakes=False)
     assert done.returncode == 1
     assert any("PyTorch single" in line and "4,200" in line for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("row", [0, -1])
+@pytest.mark.parametrize("heading", ["global batch", "samples/s", "step ms", "peak MiB"])
+def test_an_altered_batch_of_what_fits_is_found(heading, row, scene):
+    path = scene("what-fits") / "report.md"
+    text = path.read_text("utf-8")
+    start = text.index("| ", text.index("## What fits"))
+    lines = text[start : text.index("\n\n", start)].splitlines()
+    columns = [name.strip() for name in lines[0].split("|")]
+    line = [line for line in lines if line.endswith(" ok       |")][row]
+    at = text.index(line, start) + sum(len(part) + 1 for part in line.split("|")[: columns.index(heading)])
+    match = NUMBER.search(text, at)
+    assert match
+    path.write_text(with_another_digit(text, match), encoding="utf-8")
+    (found,) = verify(path.parent)[0].differences
+    assert "What fits" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("of 128", "of 64"),
+        ("memory at 256", "memory at 512"),
+        ("ddp ×2 fits", "x fits"),
+    ],
+)
+def test_an_altered_sentence_of_what_fits_is_found(old, new, scene):
+    folder = scene("what-fits")
+    alter(folder / "report.md", old=old, new=new)
+    (found,) = verify(folder)[0].differences
+    assert "PyTorch ddp ×2" in found
+
+
+def test_a_missing_batch_of_what_fits_is_one_line(scene):
+    folder = scene("what-fits")
+    path = folder / "report.md"
+    text = path.read_text("utf-8")
+    line = next(line for line in text[text.index("## What fits") :].splitlines() if re.search(r"\| +256 \|", line))
+    path.write_text(text.replace(f"{line}\n", ""), encoding="utf-8")
+    (found,) = verify(folder)[0].differences
+    assert "What fits" in found
+
+
+@pytest.mark.runs
+def test_a_sweep_of_batches_of_the_fake_framework_verifies(tmp_path):
+    arguments = (
+        "--framework",
+        "fake",
+        "--workload",
+        "toy",
+        "--platform",
+        "cpu",
+        "--launches",
+        "2",
+        "--preset",
+        "smoke",
+    )
+    values = (
+        "sweep",
+        "global_batch",
+        "--values",
+        "20:80",
+        "--strategy",
+        "single,pieces,small_memory",
+        "--devices",
+        "2",
+    )
+    done = harness(*values, *arguments, "--out", str(tmp_path / "run"))
+    assert "## What fits" in (tmp_path / "run" / "report.md").read_text(), done.stderr
+    found, left = verify(tmp_path / "run")
+    assert not found.differences
+    assert left["What fits"] < found.compared["What fits"] / 5
 
 
 @pytest.mark.runs

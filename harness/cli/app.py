@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter, Token, UnknownOptionError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env
 
 import harness
@@ -23,7 +23,7 @@ from harness.cli.argument_sources import PREFIX, check_environment, file_source
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.arguments import FILES
 from harness.cli.commands import check, compare, data, export, listings, plan, report, run, show, verify
-from harness.cli.habits import instead_of
+from harness.cli.mistyped import told
 from harness.cli.output import fail, flush, open_streams
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 
@@ -101,11 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def exit_code(error: BaseException) -> int:
     """Say in one line what ended a command, and return its exit code. An unexpected error shows its traceback, too."""
     match error:
-        case UnknownOptionError(token=Token(keyword=str(flag))) if instead := instead_of(flag):
-            return fail(f"{flag}: there is no such flag here; {instead} (see --help)", 2)
         case CycloptsError():
             refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
-            return fail(error.__cause__ if refused else f"{error} (see --help)", 2)
+            return fail(error.__cause__ if refused else f"{told(error)} (see --help)", 2)
         case UsageError():
             return fail(error, 2)
         case MachineUnfit():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.reporting.formatting import count, number
+from harness.reporting.formatting import count, supported
 from harness.reporting.run_comparison import Compared, Comparison
 from harness.reporting.summary import Cell
+from harness.statistics.estimates import of_launches
+from harness.statistics.intervals import FEWEST
 from harness.statistics.verdicts import Verdict
 
 NAMED = 3  # so many cells are named; of more, the number
-
-
-HEADER = ["cell", "A", "B", "B/A", "95% interval", "verdict", "conditions"]
+NEEDED = "launches needed"
+HEADER = ("cell", "A", "B", "B/A", "95% interval", "verdict", NEEDED, "conditions")
+NUMBERS = ("A", "B", "B/A", NEEDED)
 UNRECORDED = "not recorded"
 
 
@@ -22,20 +24,48 @@ def title(found: Comparison) -> str:
     return f"Speed in {units.pop() if len(units) == 1 else 'samples/s'}"
 
 
-def rows(found: Comparison) -> list[list[str]]:
-    """One row for each cell."""
-    in_full = len({(cell.after.spec.workload, cell.after.spec.size) for cell in found.cells}) > 1
-    return [_row(cell, in_full=in_full) for cell in found.cells]
+class Titles:
+    """What the cells of two runs are called: by their titles, with the workload where there are several."""
+
+    def __init__(self, found: Comparison) -> None:
+        both = [cell for pair in found.speedless for cell in pair]
+        cells = [*(each.after for each in found.cells), *both, *found.only_before, *found.only_after]
+        self._in_full = len({(cell.spec.workload, cell.spec.size) for cell in cells}) > 1
+        self._compared = len(found.cells)
+
+    def of(self, cell: Cell) -> str:
+        """One cell."""
+        return f"{cell.spec.workload} {cell.spec.size}: {cell.title}" if self._in_full else cell.title
+
+    def of_some(self, cells: Sequence[Cell]) -> str:
+        """Some cells by name, many by number."""
+        more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+        return ", ".join(map(self.of, cells[:NAMED])) + more
+
+    def of_compared(self, cells: Sequence[Cell]) -> str:
+        """Some of the cells that were compared, maybe all."""
+        if len(cells) < self._compared:
+            return self.of_some(cells)
+        return f"all {count(len(cells), 'cell')}" if len(cells) > 1 else "the cell"
 
 
-def _row(cell: Compared, *, in_full: bool) -> list[str]:
-    spec = cell.after.spec
+def table(found: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The header and one row for each cell; without the launches that are needed where nothing needs any."""
+    titles = Titles(found)
+    rows = [_row(cell, titles) for cell in found.cells]
+    kept = [at for at, name in enumerate(HEADER) if name != NEEDED or any(row[at] != "-" for row in rows)]
+    return [HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _row(cell: Compared, titles: Titles) -> list[str]:
+    estimates = map(of_launches, cell.throughputs)
     return [
-        f"{spec.workload} {spec.size}: {cell.after.title}" if in_full else cell.after.title,
-        *map(number, cell.speeds),
+        titles.of(cell.after),
+        *(supported(each.value, each.interval) for each in estimates),
         f"{cell.ratio.value:.3f}",
         _interval(cell),
         words(cell.verdict),
+        _needed(cell.verdict),
         "mismatch" if cell.mismatches else "differ" if cell.differs else "same",
     ]
 
@@ -49,28 +79,35 @@ def words(verdict: Verdict) -> str:
     """A verdict as the table shows it."""
     if verdict.outcome == "tie":
         return f"tie within {100 * verdict.margin:.2g}%"
-    if verdict.outcome == "unresolved":
-        launches = f"about {verdict.needed}" if verdict.needed else "more than 1,000"
-        return f"not resolved: {launches} launches would"
-    return "single launch: no interval" if verdict.outcome == "unknown" else verdict.outcome
+    return {"unresolved": "not resolved", "unknown": "one launch"}.get(verdict.outcome, verdict.outcome)
+
+
+def _needed(verdict: Verdict) -> str:
+    """How many launches would resolve it."""
+    if verdict.outcome != "unresolved":
+        return "-"
+    return "> 1,000" if verdict.needed is None else str(verdict.needed)
 
 
 def differences(found: Comparison) -> Iterator[str]:
     """Which conditions differ between the runs, each with the cells in which it does."""
+    titles = Titles(found)
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in found.cells:
         for key in _different(cell):
             groups.setdefault(key, []).append(cell.after)
     for (kind, said), cells in groups.items():
-        yield f"{kind} in {_names(cells, of=found)}: {said}."
+        yield f"{kind} in {titles.of_compared(cells)}: {said}."
     if any(kind == "Mismatch" for kind, _ in groups):
         yield "A mismatch is in a condition that must match to divide two speeds (docs/records.md)."
     apart = [cell.after for cell in found.cells if not cell.one_hold]
     if apart:
         yield (
-            f"In {_names(apart, of=found)}, A and B have no hold in common (one uninterrupted use of one machine), so "
-            "these ratios are also of machines, or of one machine at different times."
+            f"In {titles.of_compared(apart)}, A and B have no hold in common (one uninterrupted use of one machine). "
+            "So these ratios are also of machines, or of one machine at different times."
         )
+    if few := [cell.after for cell in found.cells if not cell.ratio.interval]:
+        yield f"Too few launches for an interval, which needs {FEWEST} in A and in B: {titles.of_compared(few)}."
     if left_out := sum(cell.left_out for cell in found.cells):
         launches = count(left_out, "launch", "launches")
         yield f"{launches} of A and B left out: the other run has none of the same cell in the same hold."
@@ -92,35 +129,28 @@ def _different(cell: Compared) -> Iterator[tuple[str, str]]:
 
 def others(found: Comparison) -> Iterator[str]:
     """The cells that were not compared."""
+    titles = Titles(found)
     for before, after in found.speedless:
-        yield f"No speed to compare: {after.spec.cell}, {before.status} in A, {after.status} in B."
+        yield f"No speed to compare: {titles.of(after)}, {before.status} in A, {after.status} in B."
     for side, cells in (("A", found.only_before), ("B", found.only_after)):
         if cells:
-            yield f"Only in {side}: {_names(cells)}."
+            yield f"Only in {side}: {titles.of_some(cells)}."
 
 
 def gate(found: Comparison, bound: float) -> Iterator[str]:
     """What --fail-above tested, and what it found. `bound`: the smallest ratio that it accepts."""
+    titles = Titles(found)
     failed = [cell for cell in found.cells if cell.slower_than(bound)]
-    untested = [cell.after for cell in found.cells if cell.ratio.interval is None]
+    untested = [cell.after for cell in found.cells if cell.ratio.tested is None]
     yield (
         f"--fail-above tested in each cell on its own whether the whole 95% interval of B/A lies below {bound:.6g} "
         f"(a one-sided test at 2.5%). {count(len(failed), 'cell')} of {len(found.cells) - len(untested)} tested did."
     )
     for cell in failed:
-        yield f"Slower: {cell.after.spec.cell}, {cell.ratio.value:.3f} {_interval(cell)}."
+        yield f"Slower: {titles.of(cell.after)}, {cell.ratio.value:.3f} {_interval(cell)}".rstrip(" -") + "."
     if untested:
-        yield f"Not tested, because a single launch has no interval: {_names(untested)}."
+        yield f"Not tested, because a single launch has no interval: {titles.of_some(untested)}."
     if len(untested) == len(found.cells):
-        yield "No cell could be tested, so this is no pass. Measure both runs with --launches 3 or more."
+        yield f"No cell could be tested, so this is no pass. Measure both runs with --launches {FEWEST} or more."
     if found.broken:
-        yield f"Failed in B, with a speed in A: {_names(found.broken)}."
-
-
-def _names(cells: Sequence[Cell], *, of: Comparison | None = None) -> str:
-    """Some cells by name, many by number. `of`: the comparison of which they may be all."""
-    if of is not None and len(cells) == len(of.cells):
-        return f"all {count(len(cells), 'cell')}" if len(cells) > 1 else "the cell"
-    names = [cell.spec.cell for cell in cells]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+        yield f"Failed in B, with a speed in A: {titles.of_some(found.broken)}."

@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.arguments import RUN_DEFAULTS, RunArguments, given, request_of
 from harness.cli.commands.run import check_budget
+from harness.cli.mistyped import told
 from harness.cli.terminal import make_display
 from harness.machine.devices import machine
 from harness.planning.matrix import make_plan
@@ -29,7 +30,9 @@ def run(flags: Mapping[str, Any]) -> Finished:
     except CycloptsError as error:
         if isinstance(error.__cause__, UsageError):
             raise error.__cause__ from None
-        raise UsageError(f"harness.run: {error} (the flags of `python -m harness run --help`, with _ for -)") from None
+        raise UsageError(
+            f"harness.run: {told(error)} (the flags of `python -m harness run --help`, with _ for -)"
+        ) from None
 
 
 def _run(

@@ -16,7 +16,7 @@ from harness.reporting.tables.tutorial_tables import comparison
 from harness.results import store
 from harness.spec import FAILURES, TrialResult
 
-SENTENCES = ("figures", "from_host s", "from_host / single", "resident s", "resident / single")
+SENTENCES = ("figures",)
 """Columns that a narrow terminal shows below each row."""
 MOST_ROWS = 300  # of a table or a list on a screen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -17,21 +18,26 @@ from harness.spec.text import visible
 
 FOLDED = {
     "options": 14, "training": 14, "track": 12, "planned on devices": 18, "cell": 20, "verdict": 12, "requirement": 24,
-    "framework": 10, "input": 10, "workload": 9, "parity": 7,
+    "framework": 10, "input": 10, "workload": 9, "parity": 7, "setting": 11, "from_host s": 9, "resident s": 9,
 }  # fmt: skip
-"""Columns whose text may wrap, and how narrow they may get, in characters."""
+"""Columns whose text may wrap, and how narrow they may get, in characters. Headings may wrap in all columns."""
 NARROWEST = 6  # characters, of a column that may wrap, where nothing else helps
 WORD = 24  # characters: a word that is no longer than this is not broken
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
     *("strong scaling", "weak scaling", "waiting %", "interval", "test loss", "reached"),
-    *("training", "options", "input", "to target s", "conditions", "A", "B"),
+    *("training", "options", "input", "to target s", "conditions", "launches needed", "A", "B"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices", "hosts")
 """Columns that distinguish rows. One is left out only if all rows differ without it."""
+COUNTS = ("devices", "hosts", "batch", "launches", "ok")
+"""Columns of numbers that may be said once above the rows. Other numbers are results, which stay in the table."""
 MOVED = ("options", "input")
 """Columns that move below their rows if nothing else makes the table fit."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
+NOTHING = ("", "-")
+"""What stands for no text."""
 GAP, SMALL_GAP, INDENT = 2, 1, 6  # characters between columns, and before a sentence below its row
 
 
@@ -46,20 +52,30 @@ def print_table(
 ) -> None:
     """Print a table. If standard output is not a terminal, it is as wide as it needs, with one line for each row.
 
+    If the terminal is too narrow, what is the same in all rows is said once above them.
+
     `right`: the columns that are aligned to the right, by index. `below`: names of columns of sentences, also of
     columns that the table does not have; if it is too wide, they stand below their rows in this order, the first
     without its column's name. `elsewhere`: where to find columns that are left out for lack of room.
     """
-    rows = [[visible(text) for text in row] for row in rows]
+    rows = [[_bracketed(visible(text)) for text in row] for row in rows]
     needed = _total([_width(header, rows, index) for index in range(len(header))])
     console = Console() if sys.stdout.isatty() else Console(width=needed)
-    layout = _arranged(header, rows, console.width, below)
+    results = {
+        index for index, name in enumerate(header) if name == "verdict" or (index in right and name not in COUNTS)
+    }
+    layout = _arranged(header, rows, console.width, below, results)
 
     def show(line: str, style: str = "") -> None:
-        console.print(Text(line, style=style), soft_wrap=True)
+        console.print(Text(line.replace(NO_BREAK, " "), style=style), soft_wrap=True)
 
     show(title, "italic")
     show("")
+    said = [f"{header[index]} {rows[0][index]}" for index in layout.once if rows[0][index] not in NOTHING]
+    if said:
+        for line in textwrap.wrap(f"In all rows: {'; '.join(said)}.", console.width, break_on_hyphens=False):
+            show(line, "dim")
+        show("")
     for line in _lines(header, layout, right):
         show(line, "bold")
     show(" " + "─" * (_total(layout.widths.values(), layout.gap) - 1))
@@ -71,7 +87,8 @@ def print_table(
             for line in _below(name, row[index], console.width):
                 show(line, "dim")
     show("")
-    if missing := [name for index, name in enumerate(header) if index not in (*layout.widths, *layout.below)]:
+    shown = (*layout.widths, *layout.below, *layout.once)
+    if missing := [name for index, name in enumerate(header) if index not in shown]:
         for line in textwrap.wrap(f"Left out for lack of room: {', '.join(missing)}{elsewhere}.", console.width):
             show(line, "dim")
         show("")
@@ -90,22 +107,33 @@ def print_sentence(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """Where the columns of a table are, by index. `widths`: those in the table, in characters."""
+    """Where the columns of a table are, by index. `widths`: those in the table, in characters. `once`: those that are
+    said once, because their text is the same in all rows."""
 
     widths: dict[int, int]
     below: list[int]
+    once: list[int]
     gap: int
 
 
-def _arranged(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str]) -> _Layout:
-    """How a table fits into lines of `width` characters, with as little moved, wrapped and left out as possible."""
+def _arranged(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str], results: Collection[int]
+) -> _Layout:
+    """How a table fits into lines of `width` characters, with as little moved, wrapped and left out as possible.
+
+    `results`: columns that are not said once, even if they are the same in all rows.
+    """
     full = {index: _width(header, rows, index) for index in range(len(header))}
     if _total(full.values()) <= width:
-        return _Layout(widths=full, below=[], gap=GAP)
+        return _Layout(widths=full, below=[], once=[], gap=GAP)
     sentences = [header.index(name) for name in below if name in header]
     movable = [header.index(name) for name in MOVED if name in header and name not in below]
+    once = [
+        index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1 and index not in results
+    ]
+    once = once if len(once) < len(full) else []  # something must be left to be a row
     while True:
-        short = [index for index in full if index not in sentences]
+        short = [index for index in full if index not in (*sentences, *once)]
         names, cells = [header[index] for index in short], [[row[index] for index in short] for row in rows]
         kept = [short[place] for place in fitting(names, cells, width)]
         least = {index: _least(header, rows, index) for index in kept}
@@ -113,11 +141,25 @@ def _arranged(header: Sequence[str], rows: Sequence[Sequence[str]], width: int, 
             break
         sentences.append(movable.pop(0))
     gap = GAP if _total(least.values()) <= width else SMALL_GAP
-    folded = [index for index in kept if header[index] in FOLDED]
-    for number, index in enumerate(folded):  # they share what room there is
-        share = (width - _total(least.values(), gap)) // (len(folded) - number)
-        least[index] = max(NARROWEST, min(full[index], least[index] + share))
-    return _Layout(widths=least, below=sentences, gap=gap)
+    below_rows = [index for index in sentences if index not in once]
+    return _Layout(widths=_widened(least, full, header, width, gap), below=below_rows, once=once, gap=gap)
+
+
+def _widened(
+    least: dict[int, int], full: dict[int, int], header: Sequence[str], width: int, gap: int
+) -> dict[int, int]:
+    """The widths of columns that may get as narrow as `least`, with the room that is left: first for texts that would
+    wrap, then for headings. If there is too little room, texts get narrower than that."""
+    found = dict(least)
+    folded = [index for index in found if header[index] in FOLDED]
+    folded.sort(key=lambda index: full[index] - found[index])
+    for number, index in enumerate(folded):  # they share what room there is; who needs little leaves more to others
+        share = (width - _total(found.values(), gap)) // (len(folded) - number)
+        found[index] = max(NARROWEST, min(full[index], found[index] + share))
+    for index in found:
+        if full[index] - found[index] <= width - _total(found.values(), gap):
+            found[index] = max(found[index], full[index])
+    return found
 
 
 def fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
@@ -142,13 +184,14 @@ def _total(widths: Iterable[int], gap: int = GAP) -> int:
 
 
 def _least(header: Sequence[str], rows: Sequence[Sequence[str]], index: int) -> int:
-    """How narrow a column may get. Only some may wrap, and these only between words, unless a word is very long."""
+    """How narrow a column may get. Headings wrap between words; texts do in FOLDED, where a very long word breaks."""
     full, name = _width(header, rows, index), header[index]
-    if name not in FOLDED:
-        return full
-    words = [word for line in [header, *rows] for word in line[index].split()]
-    longest = min(WORD, max(map(cell_len, words), default=0))
-    return min(full, max(FOLDED[name], longest))
+    words = [
+        *name.split(),
+        *(word for row in rows for word in (row[index].split(" ") if name in FOLDED else [row[index]])),
+    ]
+    longest = max(map(cell_len, words), default=0)
+    return min(full, max(FOLDED[name], min(WORD, longest)) if name in FOLDED else longest)
 
 
 def _width(header: Sequence[str], rows: Sequence[Sequence[str]], index: int) -> int:
@@ -168,12 +211,17 @@ def _lines(row: Sequence[str], layout: _Layout, right: Collection[int]) -> list[
     return found
 
 
+def _bracketed(text: str) -> str:
+    """The text with short brackets that are not broken: "(split 20)"."""
+    return re.sub(rf"\([^()]{{1,{WORD - 2}}}\)", lambda found: found[0].replace(" ", NO_BREAK), text)
+
+
 def _below(name: str, text: str, width: int) -> list[str]:
     """A sentence as lines below its row, after the name of its column. "-" stands for nothing.
 
     A word that is longer than a line stays whole: it is an address to be copied.
     """
-    said = "" if text in ("", "-") else name + text
+    said = "" if text in NOTHING else name + text
     space = " " * INDENT
     wrapper = textwrap.TextWrapper(width, initial_indent=space, subsequent_indent=space)
     wrapper.break_on_hyphens = wrapper.break_long_words = False

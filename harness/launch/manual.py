@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.launch.launchers import Agents, Starter
-from harness.spec.errors import MachineUnfit
 
 
 class Manual:
     """Starts nothing itself."""
 
     def nodes(self, count: int) -> Sequence[str]:
-        raise MachineUnfit(f"--hosts {count}: --launcher manual cannot choose hosts; name them: --hosts node1,node2")
+        """Never asked: a plan refuses a number of hosts with this adapter (`counted` in harness/planning/hosts.py)."""
+        raise AssertionError(f"the plan has {count} hosts without names")
 
     def dry_run(self, agents: Agents) -> str:
         return "\n".join(f"{host}: {agents.line(host)}" for host in agents.hosts)

@@ -11,12 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from harness.launch.launcher import Outcome
-from harness.planning.parity_phase import MOST_AT_ONCE
-from harness.spec import FrameworkSpec, Platform, Status, TrialSpec
+from harness.spec import FrameworkSpec, Status, TrialSpec
 
-CORES_A_GPU = 2  # a rank computes on one core and compiles on others
-MEMORY: dict[Platform, int] = {"gpu": 8 * 2**30, "cpu": 2 * 2**30}
-"""Bytes of host memory of a device: for a framework and its compiler, and on GPUs for its CUDA libraries."""
 # A launch that ends like this may have lacked room, so it is tried again alone. A wrong result counts at once.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
 
@@ -28,18 +24,6 @@ def may_share(spec: TrialSpec, framework: FrameworkSpec) -> bool:
     memory and disk. A pipeline that is cut by measured times needs the devices for itself.
     """
     return (spec.platform == "gpu" or (framework.forks and spec.hosts == 1)) and not spec.is_cut_by_time
-
-
-def at_once(specs: Sequence[TrialSpec], *, cores: int, memory_bytes: int) -> int:
-    """How many of these parity phases, all on one platform, fit on the host at a time: at least one.
-
-    On CPU devices, as many as there are cores: ranks wait for each other, and their compilers use one core for most of
-    the time.
-    """
-    devices = max((spec.devices for spec in specs), default=1)
-    platform = specs[0].platform if specs else "cpu"
-    by_cores = cores // (CORES_A_GPU * devices) if platform == "gpu" else cores
-    return max(1, min(MOST_AT_ONCE, len(specs), by_cores, memory_bytes // (MEMORY[platform] * devices)))
 
 
 def side_by_side(

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from harness import workloads
-from harness.planning.parity_phase import MOST_AT_ONCE
 from harness.planning.plan import Plan, first_of_each_computation
+from harness.planning.side_by_side import at_once
 from harness.spec import Platform, TrialSpec
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
 # the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py), and where parity
-# phases run side by side, as many as there are cores (harness/launch/pool.py)
+# phases run side by side, as many as there are cores (harness/planning/side_by_side.py)
 FORKED_SECONDS = 4.0
 TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned track
 FLOPS_A_CORE = 5e9  # per second, of a processor that trains
@@ -43,7 +43,7 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
         _start(spec, replicated=False) + _steps(spec, spec.parity_steps, spec.parity_batch, rate) for spec in proved
     )
     if plan.platform == "cpu" and not plan.where.hosts:
-        proofs /= max(1, min(cores, MOST_AT_ONCE, len(proved)))
+        proofs /= at_once(proved, cores=cores)
     measured = [
         _start(spec, replicated=replicated)
         + (_trained(spec, samples(spec), rate) if spec.training and samples else _timed(spec, rate))

@@ -15,9 +15,6 @@ from harness.planning import strategy_options
 from harness.spec import AVERAGINGS_IN_PARITY, PUSHES_IN_PARITY, ParityPhase, StrategySpec
 from harness.workloads import Workload
 
-MOST_AT_ONCE = 6
-"""So many parity phases run side by side at most."""
-
 LOCAL_STEPS = 6
 """The steps of the parity phase where workers train on their own, unless their interval asks for more."""
 

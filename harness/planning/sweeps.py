@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.planning.request_checks import check_strategies, chosen_strategies, expand
 from harness.planning.run_request import Request
 from harness.spec import Platform, StrategySpec, registry
-from harness.spec.errors import UsageError
+from harness.spec.errors import UsageError, did_you_mean
 
 BATCH = "global_batch"
 LARGEST_BATCH = 2**16
@@ -60,7 +60,7 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     frameworks = [registry.framework(name) for name in names]
     check_strategies(request, frameworks)
     chosen = chosen_strategies(request, frameworks)
-    _check_option(option, chosen)
+    _check_option(option, chosen, by_name=request.strategies != Request.strategies)
     if option in request.options:
         raise UsageError(f"sweep {option!r}: is also given by --option; give its values only by --values")
     if not values:
@@ -78,12 +78,17 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     )
 
 
-def _check_option(option: str, chosen: Iterable[StrategySpec]) -> None:
-    allowed = {known.name for strategy in chosen for known in strategy.options if not known.is_free_text}
+def _check_option(option: str, chosen: Sequence[StrategySpec], *, by_name: bool) -> None:
+    """Raises UsageError for what cannot be swept. `by_name`: whether --strategy chose the strategies."""
+    known = [each for strategy in chosen for each in strategy.options]
+    allowed = sorted({each.name for each in known if not each.is_free_text})
     names = ", ".join(dict.fromkeys(strategy.name for strategy in chosen))
     if not allowed:
         raise UsageError(f"sweep {option!r}: {names} has no option to sweep; choose other strategies by --strategy")
-    if option not in allowed:
-        raise UsageError(
-            f"sweep {option!r}: allowed are {BATCH} and {', '.join(sorted(allowed))} (the options of {names})"
-        )
+    if option in allowed:
+        return
+    can_be = f"allowed are {', '.join([BATCH, *allowed])}{f' (the options of {names})' if by_name else ''}"
+    if option in {each.name for each in known}:
+        raise UsageError(f"sweep {option!r}: its values cannot be swept, because it takes any text; {can_be}")
+    guess = did_you_mean(option, [BATCH, *allowed])
+    raise UsageError(f"sweep {option!r}: {can_be}{guess and f'; {guess}'}")

@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from harness.reporting import fits, pipeline_figures, sweep, timelines
+from harness.reporting import fits, pipeline_figures, relative_figures, sweep, timelines
+from harness.reporting.contrasts import Group
 from harness.reporting.descriptions import precisions
 from harness.reporting.figure_titles import labels, title
 from harness.reporting.model import Figure, Node, Paragraph, paragraph
@@ -32,6 +33,7 @@ def find(cells: Sequence[Cell]) -> list[Node]:
     """All pictures for which there are cells. A sentence stands for those that nobody could read."""
     names: set[str] = set()
     found: list[Node] = []
+    compared = relative_figures.groups(cells)
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
         resident = [cell for cell in group if cell.spec.protocol == "resident" and not cell.spec.training]
@@ -47,10 +49,19 @@ def find(cells: Sequence[Cell]) -> list[Node]:
                 found.append(_left_out(f"{kind} of {workload[0]} ({workload[1]})", f"{len(shown)} cells", most))
             elif shown:
                 found.append(make(_file(names, kind, *workload), shown))
+        found += _relative(names, workload, compared)
         found += _fits(names, workload, fits.find(group))
     if any(cell.spec.protocol == "from_host" for cell in cells):
         found.append(pipeline_figures.tutorial_bars(_file(names, "tutorial"), cells))
     return found + _sweeps(names, sweep.find(cells)) + _timelines(names, timelines.chosen(cells))
+
+
+def _relative(names: set[str], workload: tuple[str, str], compared: Sequence[Group]) -> list[Node]:
+    shown = [group for group in compared if (group.best.spec.workload, group.best.spec.size) == workload]
+    rows = sum(len(group.cells) for group in shown)
+    if rows > MOST_ROWS:
+        return [_left_out(f"relative speeds of {workload[0]} ({workload[1]})", f"{rows} cells", MOST_ROWS)]
+    return [relative_figures.picture(_file(names, "relative", *workload), shown, compared)] if shown else []
 
 
 def _fits(names: set[str], workload: tuple[str, str], sweeps: Sequence[fits.BatchSweep]) -> list[Node]:

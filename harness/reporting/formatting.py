@@ -10,6 +10,7 @@ from harness.reporting.model import Column, Table
 from harness.reporting.values import (
     Beside,
     ByCache,
+    Following,
     Formula,
     IntervalOf,
     Kind,
@@ -60,7 +61,18 @@ def _decimals(value: float, interval: Interval | None) -> int:
     the interval's half width."""
     if interval and 0 < (half := value - interval.low) < math.inf:
         return -math.floor(math.log10(half / 2))
-    return 2 - math.floor(math.log10(abs(value))) if value else 0
+    return 2 - _exponent(value) if value else 0
+
+
+def following(value: float, measured: Measured) -> str:
+    """A number that follows from a measured one, with as many significant digits."""
+    digits = _decimals(measured.value, measured.interval) + _exponent(measured.value)
+    return _with_decimals(value, digits - _exponent(value))
+
+
+def _exponent(value: float) -> int:
+    """Of the first digit: 3 for 6,970."""
+    return math.floor(math.log10(abs(value))) if value else 0
 
 
 def _with_decimals(value: float, decimals: int) -> str:
@@ -130,6 +142,8 @@ def written(value: Value, column: Column, *, brief: bool = False) -> str:
             alone = brief or not value.with_interval
             text = (supported if alone else with_interval)(value.value, value.interval)
             return text + (f" ({value.condition})" if value.condition else "")
+        case Following():
+            return following(value.value, value.measured)
         case PerStage():
             return " / ".join(map(digits, value.values))
         case Beside():

@@ -35,6 +35,34 @@ class Throughputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Relative:
+    """How much faster one cell is than the fastest of its group, in percent: negative, as a rule."""
+
+    label: str
+    framework: str
+    percent: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativePanel:
+    """A group of cells, relative to its fastest. `margin_percent`: within which two cells may tie."""
+
+    title: str
+    best: str
+    framework: str  # of the fastest
+    margin_percent: float
+    cells: tuple[Relative, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relatives:
+    """The speeds of cells relative to the fastest of their groups."""
+
+    panels: tuple[RelativePanel, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LossCurve:
     """One cell's loss at each step, and the golden reference's, if it has one."""
 
@@ -167,4 +195,4 @@ class Timeline:
     spans: tuple[Span, ...]
 
 
-PictureData = Throughputs | LossCurves | LearningCurves | TutorialBars | SweepCurve | Fits | Timeline
+PictureData = Throughputs | Relatives | LossCurves | LearningCurves | TutorialBars | SweepCurve | Fits | Timeline

@@ -33,10 +33,16 @@ class Compared:
         return self.verdict.ratio
 
     @property
+    def throughputs(self) -> tuple[list[float], list[float]]:
+        """Samples per second of the launches of A and of B."""
+        before, after = ([launch_throughput(result) for result in side] for side in self.divided)
+        return before, after
+
+    @property
     def speeds(self) -> tuple[float, float]:
         """Samples per second in A and in B: geometric means, whose ratio is the ratio."""
-        before, after = ([launch_throughput(result) for result in side] for side in self.divided)
-        return geometric_mean(before), geometric_mean(after)
+        before, after = map(geometric_mean, self.throughputs)
+        return before, after
 
     @property
     def left_out(self) -> int:
@@ -44,8 +50,8 @@ class Compared:
         return len(self.before.timed) + len(self.after.timed) - sum(map(len, self.divided))
 
     def slower_than(self, bound: float) -> bool:
-        """Whether the whole 95% interval of the ratio lies below `bound`. A single launch has no interval."""
-        return self.ratio.interval is not None and self.ratio.interval.high < bound
+        """Whether the whole 95% interval of the ratio lies below `bound`. A single launch has none."""
+        return self.ratio.tested is not None and self.ratio.tested.high < bound
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class Point:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95% interval of the seconds per step; None for a single launch."""
+        """The 95% interval of the seconds per step; None for too few launches."""
         return step_interval(self.cell)
 
     @property
@@ -72,12 +72,14 @@ class Sweep:
 
     @property
     def not_slower(self) -> list[Point]:
-        """The other points that are not shown to be slower than the best: ties, and what is not resolved."""
+        """The other points that are not shown to be slower than the best: ties, what is not resolved, and what was
+        launched once or elsewhere."""
         others = [point for point in self.points if point is not self.best]
         ratios = [(point, speed_ratio(self.best.cell.timed, point.cell.timed)) for point in others]
         known = [(point, ratio) for point, ratio in ratios if ratio is not None and ratio.degrees]
         verdicts = judge([ratio for _, ratio in known])
-        return [point for (point, _), each in zip(known, verdicts, strict=True) if each.outcome != "faster"]
+        slower = [point for (point, _), each in zip(known, verdicts, strict=True) if each.outcome == "faster"]
+        return [point for point in others if point not in slower]
 
 
 def find(cells: Sequence[Cell]) -> list[Sweep]:
@@ -116,7 +118,7 @@ def _value(cell: Cell, option: str) -> Any:
 
 
 def step_interval(cell: Cell) -> Interval | None:
-    """The 95% interval of a cell's seconds per step; None for a single launch."""
+    """The 95% interval of a cell's seconds per step; None for too few launches."""
     found = cell.estimate.interval if cell.estimate else None
     if found is None:
         return None
@@ -153,7 +155,7 @@ def sentences(sweep: Sweep) -> list[str]:
     name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} {naming.on_devices(spec)}"
     seconds = with_interval(1e3 * best.mean, scaled(best.interval, 1e3), unit=" ms")
     line = f"{name}: {sweep.option} {best.name} has the lowest mean time per step, {seconds}."
-    if best.interval is None:
+    if len(best.cell.timed) == 1:
         line += " One launch of each value shows no order."
     elif others:
         line += f" It is not shown to be faster than {', '.join(other.name for other in others)}."

@@ -65,6 +65,15 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Following:
+    """A number that follows from a measured one, as a step's time from a speed. It is written with as many significant
+    digits."""
+
+    value: float
+    measured: Measured
+
+
+@dataclass(frozen=True)
 class PerStage:
     """One number for each stage."""
 
@@ -131,6 +140,7 @@ Composite = (
     | IntervalOf
     | OutOf
     | Measured
+    | Following
     | PerStage
     | Beside
     | ByCache

@@ -10,7 +10,8 @@ from harness.reporting.contrasts import Group, Twins
 from harness.reporting.formatting import conjunction, count, with_interval
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
-from harness.statistics.intervals import Interval
+from harness.statistics.intervals import FEWEST, Interval
+from harness.statistics.ratios import Ratio
 from harness.statistics.verdicts import Verdict
 
 TWICE = 2.0  # from this ratio on, "2.75 times as fast" reads better than "175% faster"
@@ -107,7 +108,7 @@ def _by(verdict: Verdict) -> str:
     ratio = verdict.ratio
     if ratio.value >= TWICE:
         return f"({_times(verdict)})"
-    return f"by {with_interval(100 * (ratio.value - 1), _percent(ratio.interval), unit='%')}"
+    return f"by {with_interval(100 * (ratio.value - 1), _percent(ratio.interval), unit='%')}{_few(ratio)}"
 
 
 def _percent(found: Interval | None) -> Interval | None:
@@ -116,7 +117,15 @@ def _percent(found: Interval | None) -> Interval | None:
 
 
 def _times(verdict: Verdict) -> str:
-    return f"{with_interval(verdict.ratio.value, verdict.ratio.interval)} times as fast"
+    ratio = verdict.ratio
+    return f"{with_interval(ratio.value, ratio.interval)} times as fast{_few(ratio)}"
+
+
+def _few(ratio: Ratio) -> str:
+    """From how little a ratio follows that has no interval, though it was tested."""
+    if ratio.interval or not ratio.tested:
+        return ""
+    return " in two rounds" if ratio.pairs else " in too few launches for an interval"
 
 
 def _unresolved(verdict: Verdict) -> str:
@@ -143,6 +152,7 @@ def method(groups: Sequence[Group]) -> list[str]:
         return []
     number = sum(group.pairs for group in groups)
     return [
-        f"Brackets hold 95% intervals. Ratios are formed within rounds, and an order is claimed if p is below 5% after "
-        f"Holm's adjustment for {count(number, 'pair')} of cells and the ratio is outside the margin (docs/method.md)."
+        f"Brackets hold 95% intervals, which need {FEWEST} rounds. Ratios are formed within rounds, and an order is "
+        f"claimed if p is below 5% after Holm's adjustment for {count(number, 'pair')} of cells and the ratio is "
+        "outside the margin (docs/method.md)."
     ]

@@ -12,6 +12,7 @@ A condition that a row does not record matches only within one run, whose launch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -81,6 +82,7 @@ NAMES = {
 }
 """In words, where the last part of the path is not good enough."""
 
+GPUS = "conditions.hardware.gpus"
 LONGEST = 80  # characters of a value
 
 WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")
@@ -133,7 +135,7 @@ def _condition(path: str) -> Condition:
 
     def value(result: TrialResult) -> Any:
         found = get(result)
-        if path == "conditions.hardware.gpus":
+        if path == GPUS:
             return tuple((gpu.name, gpu.memory_bytes) for gpu in found)
         if path == "conditions.environment":
             return {name: text for name, text in found.items() if name not in PLACES}
@@ -217,7 +219,16 @@ def _part(whole: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _difference(condition: Condition, ours: Any, theirs: Any) -> Difference:
-    return Difference(name=condition.name, one=_text(ours), other=_text(theirs))
+    one, other = (_gpus(ours), _gpus(theirs)) if condition.path == GPUS else ("", "")
+    if one == other:  # the memory of GPUs may differ by a few bytes
+        one, other = _text(ours), _text(theirs)
+    return Difference(name=condition.name, one=one, other=other)
+
+
+def _gpus(found: tuple[tuple[str, int], ...]) -> str:
+    """GPUs in words: "2 × NVIDIA H200 (140 GiB)"."""
+    kinds = Counter(f"{name} ({memory / 2**30:.0f} GiB)" for name, memory in found)
+    return ", ".join(f"{number} × {kind}" for kind, number in kinds.items()) or "none"
 
 
 def _text(value: Any) -> str:

@@ -24,7 +24,7 @@ from harness.session.conditions import before_launch, run_facts
 from harness.session.device_guard import DeviceGuard
 from harness.session.device_references import DeviceReferences
 from harness.session.phase_launches import PhaseLaunches
-from harness.session.proofs import Proofs, same_conditions
+from harness.session.proofs import Proofs, changed_since
 from harness.session.proving import Proving
 from harness.session.references import References
 from harness.session.rounds import Rounds
@@ -165,8 +165,8 @@ class Session:
         """Take over the proof of an earlier session, if it still counts."""
         if not self.proofs.reuse_earlier(spec):
             return False
-        self.display.advance()
-        self.display.done(f"parity of {spec.computation}: proved in an earlier session", "ok")
+        self.proving.count(spec)
+        self.display.done(f"parity of {spec.computation}: was proved in an earlier session", "ok")
         return True
 
     def _compute_references(self, to_prove: Sequence[TrialSpec], to_time: Sequence[TrialSpec]) -> None:
@@ -212,8 +212,9 @@ class Session:
         outcome = self.launches.run_measurement(launched, curve)
         self.display.advance()
         result = self.rows.from_outcome(spec, outcome, planned)
-        if result.conditions.versions and not same_conditions(result, proof):  # the proof is an earlier session's
-            self.proving.prove_alone(spec)
+        changed = changed_since(proof, result) if result.conditions.versions else []
+        if changed:  # the proof is an earlier session's
+            self.proving.prove_alone(spec, changed=changed)
             proof = self.proofs.get(spec)
             if proof is None or proof.status != "ok":
                 return

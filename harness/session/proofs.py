@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.launch.worker_code import code_digest
@@ -57,11 +58,15 @@ class Proofs:
             proof_store.append(self._folder, proof_store.Proof(result=proof, code=code, data=data))
 
 
-def same_conditions(result: TrialResult, proof: TrialResult) -> bool:
-    """Whether a timed launch had the versions and variables of its proof, except those that let it share GPUs."""
+def changed_since(proof: TrialResult, result: TrialResult) -> list[str]:
+    """The versions and variables in which a timed launch differs from its proof, by name; without the variables that
+    let a proof share GPUs."""
+    before, now = proof.conditions, result.conditions
+    variables = _different(before.environment, now.environment)
     sharing = registry.framework(result.spec.framework).sharing
-    ours, theirs = (
-        {name: value for name, value in each.conditions.environment.items() if name not in sharing}
-        for each in (result, proof)
-    )
-    return result.conditions.versions == proof.conditions.versions and ours == theirs
+    return _different(before.versions, now.versions) + [name for name in variables if name not in sharing]
+
+
+def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The names whose values differ, or that only one side has."""
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))

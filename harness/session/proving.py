@@ -13,6 +13,7 @@ from harness.launch.interrupts import signals_held
 from harness.launch.launcher import Outcome
 from harness.machine.devices import Machine
 from harness.planning.plan import Plan, first_of_each_computation
+from harness.planning.side_by_side import at_once
 from harness.results.judge import judge, judged_by
 from harness.session.budget import Budget
 from harness.session.phase_launches import PhaseLaunches
@@ -49,28 +50,29 @@ class Proving:
             if self._budget.allows("parity"):
                 self.prove_alone(spec)
 
-    def prove_alone(self, spec: TrialSpec) -> None:
-        """Run the parity phase of a cell while nothing else runs."""
-        self._display.phase(f"parity {spec.computation}")
-        self._judge(spec, self._launches.run_parity(spec))
+    def prove_alone(self, spec: TrialSpec, *, changed: Sequence[str] = ()) -> None:
+        """Run the parity phase of a cell while nothing else runs. `changed`: what has another version or value than in
+        its proof of an earlier session."""
+        self._display.phase(f"parity {spec.computation}{' again' if changed else ''}")
+        self._judge(spec, self._launches.run_parity(spec), changed=changed)
 
     def leave_out(self, spec: TrialSpec) -> None:
         """Count the parity phase of a trial as done if it has had none: it will not be launched."""
         if self._proofs.get(spec) is None:
-            self._advance(spec)
+            self.count(spec)
 
     def _side_by_side(self, specs: list[TrialSpec]) -> list[TrialSpec]:
         """Run parity phases several at a time where they may share devices; returns the cells still to be proved."""
         frameworks = {spec.framework: registry.framework(spec.framework) for spec in specs}
         together = [spec for spec in specs if pool.may_share(spec, frameworks[spec.framework])]
         together = [] if self._machine.exclusive else together
-        at_once = pool.at_once(together, cores=len(self._machine.cores), memory_bytes=virtual_memory().available)
-        if at_once == 1:
+        number = at_once(together, cores=len(self._machine.cores), memory_bytes=virtual_memory().available)
+        if number == 1:
             return specs
-        self._display.phase(f"parity of {len(together)} cells, {at_once} at a time")
+        self._display.phase(f"parity of {len(together)} cells, {number} at a time")
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self._budget.allows, "parity")
-        for spec, outcome in pool.side_by_side(self._launches.run_parity, together, at_once=at_once, has_time=has_time):
+        for spec, outcome in pool.side_by_side(self._launches.run_parity, together, at_once=number, has_time=has_time):
             if judge(self._row(spec, outcome), outcome).status in pool.TRIED_ALONE:
                 self._display.done(f"parity of {spec.computation}: {outcome.reason}; to be tried alone", "again")
                 alone.append(spec)
@@ -78,24 +80,25 @@ class Proving:
                 self._judge(spec, outcome)
         return alone
 
-    def _judge(self, spec: TrialSpec, outcome: Outcome) -> None:
+    def _judge(self, spec: TrialSpec, outcome: Outcome, *, changed: Sequence[str] = ()) -> None:
         """Judge a parity phase. A cell that fails gets its rows now, and is never timed."""
         proof = judge(self._row(spec, outcome), outcome)
         proof = judged_by(proof, self._launches.judge(spec))
         self._proofs.add(spec, proof)
-        self._advance(spec)
+        self.count(spec)
         if proof.status == "ok":
             assert proof.parity is not None
             worst = max(check.error for check in proof.parity.checks)
-            self._display.done(f"parity of {spec.computation}: worst relative error {worst:.1e}", "ok")
+            again = f"proved again, because {', '.join(changed)} changed since an earlier session; " if changed else ""
+            self._display.done(f"parity of {spec.computation}: {again}worst relative error {worst:.1e}", "ok")
             return
         with signals_held():  # of all launches: none may be left for --resume to try again
             for other in self._plan.runnable():
                 if other.computation == spec.computation and not self._rows.has(other):
                     self._rows.add(replace(proof, spec=other))
 
-    def _advance(self, spec: TrialSpec) -> None:
-        """Count a parity phase once."""
+    def count(self, spec: TrialSpec) -> None:
+        """Count a parity phase as done. One that is repeated counts once."""
         if spec.computation not in self._counted:
             self._counted.add(spec.computation)
             self._display.advance()

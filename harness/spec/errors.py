@@ -23,12 +23,33 @@ class Interrupted(BaseException):
         self.folder = ""  # of the run
 
 
+NEAR = 0.65  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1
+BEGINNING = 3  # letters: a shorter beginning of a name may be that of anything
+MOST_MEANT = 3  # so many names are suggested at most
+
+
+def meant(typed: str, known: Iterable[str]) -> list[str]:
+    """The names that one may have meant by this: those that begin with it, or else the longest one that it begins with,
+    or else the most similar one."""
+    typed, names = typed.lstrip("-"), {name.lstrip("-"): name for name in known}
+    found = [name for name in names if name.startswith(typed)][:MOST_MEANT] if len(typed) >= BEGINNING else []
+    if not found:
+        within = [name for name in names if typed.startswith(name) and len(name) >= BEGINNING]
+        found = sorted(within, key=len)[-1:] or difflib.get_close_matches(typed, names, n=1, cutoff=NEAR)
+    return [names[name] for name in found]
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """ "did you mean --devices or --device-guard?", or "" if nothing is near."""
+    found = meant(typed, known)
+    return f"did you mean {' or '.join(found)}?" if found else ""
+
+
 def check_name(option: str, value: str, allowed: Iterable[str], *, extra: str = "") -> None:
     """Raise UsageError unless `value` is allowed, naming the nearest allowed value."""
     allowed = list(allowed)
     if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        guess = f"; did you mean {near[0]}?" if near else ""
+        guess = did_you_mean(value, allowed)
         if "," in value and set(value.split(",")) <= set(allowed):
-            guess = "; it takes one of them"
-        raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess}")
+            guess = "it takes one of them"
+        raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess and f'; {guess}'}")

@@ -30,7 +30,7 @@ class Estimate:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95% interval; None for a single launch."""
+        """The 95% interval; None for fewer than FEWEST launches."""
         return geometric_interval(self.values) if self.of == "launches" else None
 
     @property

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+FEWEST = 3
+"""So many values have an interval that is reported. Of two, Student's t reaches 12.7 standard errors to each side: the
+interval spans decades if they differ, and is narrower than anybody would believe if they happen to agree."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,8 @@ def t_quantile(degrees: float, *, confidence: float = CONFIDENCE) -> float:
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's t interval of the mean. None for fewer than two values."""
-    if len(values) < 2:
+    """Student's t interval of the mean. None for fewer than FEWEST values."""
+    if len(values) < FEWEST:
         return None
     mean = statistics.fmean(values)
     half = t_quantile(len(values) - 1, confidence=confidence) * statistics.stdev(values) / math.sqrt(len(values))
@@ -46,7 +49,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def geometric_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
-    """The t interval of the mean of the logarithms, as an interval of the geometric mean. None for fewer than two."""
+    """The t interval of the mean of the logarithms, as an interval of the geometric mean. None for fewer than FEWEST
+    values."""
     found = mean_interval([math.log(value) for value in values], confidence=confidence)
     return found and exponential(found)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scipy.special import stdtr
 
-from harness.statistics.intervals import CONFIDENCE, Interval, exponential, t_quantile
+from harness.statistics.intervals import CONFIDENCE, FEWEST, Interval, exponential, t_quantile
 
 ROUNDING = 1e-12  # equal ratios of floating-point numbers differ by less
 
@@ -35,7 +35,13 @@ class Ratio:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95% interval; None with a single pair."""
+        """The 95% interval as it is reported; None with two pairs or fewer, or unpaired launches that are as few."""
+        return self.tested if self.degrees >= FEWEST - 1 else None
+
+    @property
+    def tested(self) -> Interval | None:
+        """The 95% interval that decides what is shown: two pairs that are far apart have an order. None with a single
+        pair."""
         if not self.degrees:
             return None
         half = t_quantile(self.degrees) * self.standard_error

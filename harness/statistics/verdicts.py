@@ -50,7 +50,7 @@ def judge(ratios: Sequence[Ratio], *, margin: float = LEAST_MARGIN, family: int 
 
 def _verdict(ratio: Ratio, adjusted_p: float, margin: float) -> Verdict:
     outcome: Outcome = "unresolved"
-    interval, widest = ratio.interval, math.log1p(margin)
+    interval, widest = ratio.tested, math.log1p(margin)
     if interval is None:
         outcome = "unknown"
     elif math.log(interval.low or math.ulp(0)) >= -widest and math.log(interval.high) <= widest:

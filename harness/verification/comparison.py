@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.spec.errors import UsageError
-from harness.verification import bounds, matching, sweeps, tables, telemetry, trainings, verdict
+from harness.verification import bounds, fits, matching, sweeps, tables, telemetry, trainings, verdict
 from harness.verification.record import Cell, Record, read
 from harness.verification.report_text import Findings, Section, parse
 
@@ -28,10 +28,13 @@ def verify(folder: Path) -> tuple[Findings, dict[str, int]]:
     _rows(found, record, sections)
     _tables(found, record, sections)
     if record.split:
-        found.not_verified.append("ladders, sweeps and comparisons: launches of some cells are in several rows")
+        found.not_verified.append(
+            "ladders, sweeps, what fits and comparisons: launches of some cells are in several rows"
+        )
     else:
         sweeps.ladders(found, record, sections)
         sweeps.sweeps(found, record, sections)
+        fits.fits(found, record, sections)
         verdict.compare(found, record, sections)
     numbers: dict[str, int] = {}
     for section in sections:

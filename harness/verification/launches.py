@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 Row = Mapping[str, Any]
+FEWEST_DEGREES = 2  # of freedom, that a reported interval has: those of three launches
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class Estimate:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The number alone, or with both ends of its interval."""
-        return (self.value, *(self.interval or ()))
+        """The number alone, or with both ends of its interval, as they are reported."""
+        ends = self.interval if self.degrees >= FEWEST_DEGREES else None
+        return (self.value, *(ends or ()))
 
 
 def estimate(values: Sequence[float]) -> Estimate:

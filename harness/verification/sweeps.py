@@ -89,7 +89,7 @@ def _columns(record: Record, option: str, cell: Cell) -> Columns:
     base = record.base(cell)
     single = base if base and cell.alike(base, "global_batch") else None
     columns = {
-        "mean step ms": _step,
+        "mean step ms": step,
         "ideal ms": lambda cell: [significant(1e3 * ideal)] if (ideal := _ideal(cell, option, single)) else [],
         "measured / ideal": lambda cell: fixed(
             cell.step_seconds / ideal if (ideal := _ideal(cell, option, single)) else None, 2
@@ -101,7 +101,7 @@ def _columns(record: Record, option: str, cell: Cell) -> Columns:
     return columns
 
 
-def _step(cell: Cell) -> Expected:
+def step(cell: Cell) -> Expected:
     """Milliseconds per step, with their interval."""
     value, *ends = cell.speed.numbers if cell.speed else (math.nan,)
     batch = 1e3 * cell.spec["global_batch"]

@@ -13,7 +13,7 @@ from scipy import stats
 from harness.verification.launches import Row, blocks, counted, estimate, steps, timings
 from harness.verification.matching import Columns
 from harness.verification.record import Cell, Record, grown, ratio
-from harness.verification.report_text import Digits, Expected, at_most, fixed, rounded, significant, supported
+from harness.verification.report_text import Digits, Expected, at_most, fixed, significant, supported
 
 MOST_LAUNCHES = 1000
 NOISE = 1e-13  # what rounding makes of the logarithms of equal ratios
@@ -67,6 +67,15 @@ def _peak(row: Row) -> float | None:
     return max((rank.get("peak_bytes") or 0 for rank in row["ranks"]), default=0) / 2**20 or None
 
 
+def _step(cell: Cell) -> Expected:
+    """Milliseconds of a step, with as many significant digits as the speed."""
+    if not cell.speed:
+        return []
+    unit = supported(cell.speed.numbers)[0].unit
+    digits = math.floor(math.log10(cell.speed.value)) - round(math.log10(unit)) + 1
+    return [significant(1e3 * cell.step_seconds, digits)]
+
+
 def parity(cell: Cell) -> Expected:
     """The worst error of the gate."""
     checks = (cell.first.get("parity") or {}).get("checks")
@@ -84,7 +93,7 @@ def result_columns(record: Record) -> Columns:
     return ({} if record.split else ratios) | {
         "throughput": lambda cell: supported(cell.speed.numbers)[:1] if cell.speed else [],
         "95% interval": lambda cell: supported(cell.speed.numbers)[1:] if cell.speed else [],
-        "step ms": lambda cell: rounded(1e3 * cell.step_seconds if cell.timed else None),
+        "step ms": _step,
         "over bare": _over_bare,
         "first step s": lambda cell: _by_cache(cell, _first_step, 2),
         "peak MiB": lambda cell: _by_cache(cell, _peak, 0),

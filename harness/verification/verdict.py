@@ -79,7 +79,7 @@ def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell],
         if not after:
             found.differences.append(f"{NAME}, {where}: the record gives {each.outcome}, the report does not say so")
             continue
-        bracket = re.match(r" by [^\]]*\]| \([^()]*\)| by [\d.]+%", after[0])
+        bracket = re.match(r" by [\d.,]+%(?: \[[^\]]*\])?| \([^()]*\)", after[0])
         found.compare(NAME, where, bracket.group() if bracket else "", _numbers(each))
     if "tie" in clauses and contrasts:
         within = re.search(r"within (\S+%)", clauses["tie"])

@@ -45,7 +45,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="a ratio beyond the bound is enough, whatever its interval",
-                edits=((COMPARISON, "self.ratio.interval.high < bound", "self.ratio.value < bound"),),
+                edits=((COMPARISON, "self.ratio.tested.high < bound", "self.ratio.value < bound"),),
                 tests=("test_compare::test_the_gate_asks_whether_the_whole_interval_lies_beyond_its_bound",),
             ),
             Break(

@@ -540,7 +540,7 @@ GUARANTEES = (
                 fault="a column of numbers is text before it reaches a renderer",
                 edits=(
                     (
-                        "harness/reporting/tables/result_table.py",
+                        "harness/reporting/tables/scaling_columns.py",
                         "    return 100 * cell.over_single.value / cell.spec.devices\n",
                         '    return f"{100 * cell.over_single.value / cell.spec.devices:.0f}%"\n',
                     ),

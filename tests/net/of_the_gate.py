@@ -432,8 +432,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/proofs.py",
-                        "return result.conditions.versions == proof.conditions.versions and ours == theirs",
-                        "return ours == theirs",
+                        "return _different(before.versions, now.versions) + [",
+                        "return [",
                     ),
                 ),
                 tests=("test_sessions::test_other_versions_are_proved_again",),
@@ -443,8 +443,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/proofs.py",
-                        "return result.conditions.versions == proof.conditions.versions and ours == theirs",
-                        "return result.conditions.versions == proof.conditions.versions",
+                        "variables = _different(before.environment, now.environment)",
+                        "variables: list[str] = []",
                     ),
                 ),
                 tests=("test_sessions::test_under_other_variables_it_is_proved_again",),

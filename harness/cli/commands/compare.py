@@ -89,7 +89,7 @@ def exit_code(found: Comparison, bound: float | None) -> int:
     """4 if the gate found a regression, else 1 if it found a cell that failed or could test none, else 0."""
     if bound is None:
         return 0
-    if all(cell.ratio.interval is None for cell in found.cells):
+    if all(cell.ratio.tested is None for cell in found.cells):
         return FAILED
     if any(cell.slower_than(bound) for cell in found.cells):
         return REGRESSION
@@ -102,7 +102,9 @@ def show(a: Path, b: Path, found: Comparison) -> None:
     from harness.cli.tables import print_sentence, print_table
 
     write(f"A: {a}\nB: {b}")
-    print_table(comparison_text.title(found), comparison_text.HEADER, comparison_text.rows(found), right={1, 2, 3})
+    header, rows = comparison_text.table(found)
+    right = [header.index(name) for name in comparison_text.NUMBERS if name in header]
+    print_table(comparison_text.title(found), header, rows, right=right, elsewhere="; --json has them")
     for line in (*comparison_text.differences(found), *comparison_text.others(found)):
         print_sentence(f"- {line}")
 
@@ -123,8 +125,9 @@ def document(found: Comparison, bound: float | None) -> dict[str, Any]:
 
 
 def facts(cell: Compared, bound: float | None) -> dict[str, Any]:
-    """One cell as plain data. `p` is adjusted by Holm's method; `needed` are launches that would resolve the ratio."""
-    verdict, interval = cell.verdict, cell.ratio.interval
+    """One cell as plain data. `p` is adjusted by Holm's method; `needed` are launches that would resolve the ratio.
+    `interval`: the one that is tested, though the table leaves it out for two launches."""
+    verdict, interval = cell.verdict, cell.ratio.tested
     return {
         "cell": cell.after.spec.cell,
         "title": cell.after.title,

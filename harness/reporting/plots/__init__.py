@@ -11,12 +11,13 @@ from harness.reporting.picture_data import (
     Fits,
     LearningCurves,
     LossCurves,
+    Relatives,
     SweepCurve,
     Throughputs,
     Timeline,
     TutorialBars,
 )
-from harness.reporting.plots import fits, learning, losses, pipelines, style, throughput
+from harness.reporting.plots import fits, learning, losses, pipelines, relative, style, throughput
 from harness.reporting.plots.style import literal
 from harness.spec.text import mapped
 
@@ -52,6 +53,8 @@ def draw_figure(path: Path, figure: Figure) -> None:
     match data:
         case Throughputs():
             throughput.draw(path, data)
+        case Relatives():
+            relative.draw(path, data)
         case LossCurves():
             losses.draw(path, data)
         case LearningCurves():

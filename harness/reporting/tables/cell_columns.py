@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from harness.reporting import naming
 from harness.reporting.columns import ColumnOf
 from harness.reporting.summary import Cell
-from harness.reporting.values import Kind, ParityError, Value
+from harness.reporting.values import Kind, Measured, ParityError, Quantity, Value
 
 
 def workload_name(cell: Cell) -> str:
@@ -39,6 +39,14 @@ def throughput_column(
         meaning=meaning,
         if_known=if_known,
     )
+
+
+def speed(cell: Cell, *, with_interval: bool = False) -> Value:
+    """A cell's throughput with its unit, in the digits that its interval supports, wherever it stands."""
+    if cell.estimate is None:
+        return None
+    found = Measured(cell.estimate.value, cell.estimate.interval, with_interval=with_interval)
+    return Quantity(found, f"{cell.first.unit}s/s")
 
 
 def of_processes(cells: Sequence[Cell]) -> bool:

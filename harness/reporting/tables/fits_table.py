@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from harness.reporting import fits
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.sweep import step_interval
-from harness.reporting.tables.cell_columns import STATUS, WORKLOAD, of_processes, throughput_column
-from harness.reporting.values import Kind, Measured, Quantity, Value
+from harness.reporting.tables.cell_columns import STATUS, WORKLOAD, of_processes, speed, throughput_column
+from harness.reporting.values import Kind, Measured, Value
 from harness.statistics.intervals import scaled
 
 
 def table(sweeps: Sequence[fits.BatchSweep]) -> Table:
     """Throughput, step time and peak memory at each batch, and whether it fits."""
     return make_table(COLUMNS, [cell for swept in sweeps for cell in swept.cells])
-
-
-def _throughput(cell: Cell) -> Value:
-    if cell.estimate is None:
-        return None
-    return Quantity(Measured(cell.estimate.value, cell.estimate.interval), f"{cell.first.unit}s/s")
 
 
 def _step(cell: Cell) -> Value:
@@ -40,7 +35,9 @@ COLUMNS = (
     WORKLOAD,
     ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=fits.name),
     ColumnOf[Cell](name="global batch", kind=Kind.COUNT, value=lambda cell: cell.spec.global_batch),
-    throughput_column(_throughput, meaning="geometric mean of the launches, with its 95% interval."),
+    throughput_column(
+        partial(speed, with_interval=True), meaning="geometric mean of the launches, with its 95% interval."
+    ),
     ColumnOf[Cell](name="step", kind=Kind.THREE_DIGITS, value=_step, unit="ms"),
     ColumnOf[Cell](
         name="peak",

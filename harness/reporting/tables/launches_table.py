@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
-from harness.reporting.tables.cell_columns import IDENTITY, STATUS, throughput_column
-from harness.reporting.values import Kind, OutOf, Quantity, Value
+from harness.reporting.tables.cell_columns import IDENTITY, STATUS, speed, throughput_column
+from harness.reporting.values import Kind, OutOf
 
 
 def table(cells: Sequence[Cell]) -> Table:
@@ -16,13 +16,9 @@ def table(cells: Sequence[Cell]) -> Table:
     return make_table(COLUMNS, cells)
 
 
-def _throughput(cell: Cell) -> Value:
-    return None if cell.throughput is None else Quantity(cell.throughput, f"{cell.first.unit}s/s")
-
-
 COLUMNS = (
     *IDENTITY,
     ColumnOf[Cell](name="ok", kind=Kind.COUNT, value=lambda cell: OutOf(len(cell.good), len(cell.launches))),
     STATUS,
-    throughput_column(_throughput, if_known=True),
+    throughput_column(speed, if_known=True),
 )

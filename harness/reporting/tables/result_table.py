@@ -18,25 +18,20 @@ from harness.reporting.tables.cell_columns import (
     PARITY,
     STATUS,
     of_processes,
+    speed,
     throughput_column,
     throughput_unit,
 )
-from harness.reporting.values import ByCache, IntervalOf, Kind, Measured, Missing, OutOf, Quantity, Value
+from harness.reporting.tables.scaling_columns import SCALING
+from harness.reporting.values import ByCache, Following, IntervalOf, Kind, Measured, OutOf, Value
 from harness.results.rates import counted_seconds
 from harness.spec import TrialResult
-from harness.statistics.ratios import Ratio
+from harness.statistics.intervals import FEWEST
 
 
 def table(cells: Sequence[Cell]) -> Table:
     """The result table."""
     return make_table(COLUMNS, cells)
-
-
-def _throughput(cell: Cell) -> Value:
-    if cell.estimate is None:
-        return None
-    found = Measured(cell.estimate.value, cell.estimate.interval, with_interval=False)
-    return Quantity(found, f"{cell.first.unit}s/s")
 
 
 def _throughput_meaning(cells: Sequence[Cell]) -> str:
@@ -47,8 +42,15 @@ def _throughput_meaning(cells: Sequence[Cell]) -> str:
     return (
         f"geometric mean of the launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its "
         "throughput is the samples of all blocks divided by their total time. A block takes as long as its slowest "
-        "rank. The digits are those that the interval supports."
+        f"rank. The digits are those that the interval supports.{_few(cells)}"
     )
+
+
+def _few(cells: Sequence[Cell]) -> str:
+    """Why some speeds have no interval, as a sentence with a space before it, or ""."""
+    if all(len(cell.throughputs) >= FEWEST for cell in cells if cell.estimate):
+        return ""
+    return f" Fewer than {FEWEST} launches have no interval: they do not show how much launches differ."
 
 
 def _counted(numbers: str, noun: str) -> str:
@@ -60,49 +62,10 @@ def _interval(cell: Cell) -> Value:
     return None if estimate is None or estimate.interval is None else IntervalOf(estimate.value, estimate.interval)
 
 
-def _over_single(cell: Cell, *, weak: bool) -> Value:
-    if cell.no_base:
-        return Missing(f"other {', '.join(difference.name for difference in cell.no_base)}")
-    if cell.apart_from_base:
-        return Missing("another machine")
-    return _ratio(cell.over_single) if cell.weak == weak or cell.spec.devices == 1 else None
-
-
-def _is_scaling(cell: Cell, *, weak: bool) -> bool:
-    """Whether this column says something of a cell on several devices: a ratio, or why there is none.
-
-    Virtual CPU devices are parts of one processor. How speeds scale with their number says nothing.
-    """
-    if cell.spec.platform == "cpu":
-        return False
-    known = bool(cell.over_single or cell.no_base or cell.apart_from_base)
-    return known and cell.weak == weak and cell.spec.devices > 1
-
-
-def _ratio(ratio: Ratio | None) -> Value:
-    if ratio is None:
-        return None
-    return Measured(ratio.value, ratio.interval if ratio.standard_error else None)  # a cell over itself varies not
-
-
-def _over_best(cell: Cell) -> Value:
-    return _ratio(cell.over_best)
-
-
-def _single(cells: Sequence[Cell]) -> str:
-    same_track = " on the same track" if any(cell.spec.track == "tuned" for cell in cells) else ""
-    return f"that of single in the same framework{same_track}"
-
-
-def _efficiency(cell: Cell) -> Value:
-    """Percent of the ideal, for cells on several devices."""
-    if cell.over_single is None or cell.spec.devices == 1 or cell.spec.platform == "cpu":
-        return None
-    return 100 * cell.over_single.value / cell.spec.devices
-
-
 def _step_milliseconds(cell: Cell) -> Value:
-    return None if cell.step_seconds is None else 1e3 * cell.step_seconds
+    if cell.step_seconds is None or cell.estimate is None:
+        return None
+    return Following(1e3 * cell.step_seconds, Measured(cell.estimate.value, cell.estimate.interval))
 
 
 def first_steps(cell: Cell) -> Value:
@@ -148,10 +111,6 @@ def _by_cache(cell: Cell, value_of: Callable[[TrialResult], float | None]) -> Va
     return ByCache(medians) if medians else None
 
 
-RATIO_MEANING = (
-    "The ideal is the number of devices. A ratio is formed within each round; the bracket is its 95% interval."
-)
-
 COLUMNS = (
     *IDENTITY,
     ColumnOf[Cell](
@@ -168,7 +127,7 @@ COLUMNS = (
         shown=lambda cells: any(cell.first.described.normalizes for cell in cells),
         meaning="which samples share BatchNorm statistics.",
     ),
-    throughput_column(_throughput, meaning=_throughput_meaning),
+    throughput_column(speed, meaning=_throughput_meaning),
     ColumnOf[Cell](
         name="interval",
         kind=Kind.ROUNDED,
@@ -177,38 +136,9 @@ COLUMNS = (
         shown_as="95% interval",
         if_known=True,
         on_screen=False,
-        meaning="Student's t interval of the logarithms of the launches. A single launch has none.",
+        meaning="Student's t interval of the logarithms of the launches.",
     ),
-    ColumnOf[Cell](
-        name="strong scaling",
-        kind=Kind.HUNDREDTHS,
-        value=lambda cell: _over_single(cell, weak=False),
-        shown=lambda cells: any(_is_scaling(cell, weak=False) for cell in cells),
-        meaning=lambda cells: f"speed divided by {_single(cells)}, at the same global batch. {RATIO_MEANING}",
-    ),
-    ColumnOf[Cell](
-        name="weak scaling",
-        kind=Kind.HUNDREDTHS,
-        value=lambda cell: _over_single(cell, weak=True),
-        shown=lambda cells: any(_is_scaling(cell, weak=True) for cell in cells),
-        meaning=lambda cells: f"speed divided by {_single(cells)}, at the same batch per device. {RATIO_MEANING}",
-    ),
-    ColumnOf[Cell](
-        name="efficiency",
-        kind=Kind.PERCENT,
-        value=_efficiency,
-        if_known=True,
-        meaning="scaling divided by the number of devices. 100% is ideal.",
-        on_screen=False,
-    ),
-    ColumnOf[Cell](
-        name="over the best single",
-        kind=Kind.HUNDREDTHS,
-        value=_over_best,
-        shown=lambda cells: any(cell.over_best for cell in cells if cell.spec.platform != "cpu") and len(cells) > 1,
-        meaning="speed divided by that of the fastest single of all frameworks and tracks.",
-        on_screen=False,
-    ),
+    *SCALING,
     ColumnOf[Cell](
         name="step",
         kind=Kind.ROUNDED,
