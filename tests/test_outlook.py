@@ -7,7 +7,7 @@ from conftest import harness, make_machine, make_spec
 from refusals import refused_command
 
 from harness import workloads
-from harness.planning import outlook
+from harness.planning import outlook, track_settings
 from harness.planning.matrix import plan_cells
 from harness.planning.plan import Plan, Planned
 from harness.planning.recipes import tutorial_plan
@@ -43,6 +43,14 @@ def test_more_launches_take_longer_and_more_cores_do_not():
     times = [outlook.expected_seconds(plan(spec, launches=count), cores=CORES) for count in (1, 5)]
     assert times[0] is not None and times[1] is not None and 2 * times[0] < times[1] < 5 * times[0]
     assert (outlook.expected_seconds(plan(spec), cores=2 * CORES) or 0) < times[0]
+
+
+def test_a_search_while_compiling_is_counted_in_each_timed_launch():
+    specs = [make_spec(settings={"coordinate_descent": on}) for on in (True, False)]
+    searched, plain = (outlook.expected_seconds(plan(spec, launches=3), cores=CORES) for spec in specs)
+    longer = track_settings.compile_seconds(registry.framework("torch"), {"coordinate_descent": True})
+    assert searched is not None and plain is not None and longer > 0
+    assert searched - plain == pytest.approx(3 * longer)
 
 
 @pytest.mark.parametrize("cores", [2, 4, 32])

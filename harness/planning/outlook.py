@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from harness import workloads
+from harness.planning import track_settings
 from harness.planning.plan import Plan, first_of_each_computation
 from harness.planning.side_by_side import at_once
-from harness.spec import Platform, TrialSpec
+from harness.spec import Platform, TrialSpec, registry
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
 # the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py), and where parity
@@ -46,6 +47,7 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
         proofs /= at_once(proved, cores=cores)
     measured = [
         _start(spec, replicated=replicated)
+        + track_settings.compile_seconds(registry.framework(spec.framework), spec.settings)
         + (_trained(spec, samples(spec), rate) if spec.training and samples else _timed(spec, rate))
         for spec in cells
     ]
