@@ -61,10 +61,7 @@ def print_table(
     rows = [[_bracketed(visible(text)) for text in row] for row in rows]
     needed = _total([_width(header, rows, index) for index in range(len(header))])
     console = Console() if sys.stdout.isatty() else Console(width=needed)
-    results = {
-        index for index, name in enumerate(header) if name == "verdict" or (index in right and name not in COUNTS)
-    }
-    layout = _arranged(header, rows, console.width, below, results)
+    layout = _arranged(header, rows, console.width, below, right)
 
     def show(line: str, style: str = "") -> None:
         console.print(Text(line.replace(NO_BREAK, " "), style=style), soft_wrap=True)
@@ -117,20 +114,19 @@ class _Layout:
 
 
 def _arranged(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str], results: Collection[int]
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, below: Sequence[str], right: Collection[int]
 ) -> _Layout:
     """How a table fits into lines of `width` characters, with as little moved, wrapped and left out as possible.
 
-    `results`: columns that are not said once, even if they are the same in all rows.
+    Results stay in the table, even if they are the same in all rows.
     """
     full = {index: _width(header, rows, index) for index in range(len(header))}
     if _total(full.values()) <= width:
         return _Layout(widths=full, below=[], once=[], gap=GAP)
     sentences = [header.index(name) for name in below if name in header]
     movable = [header.index(name) for name in MOVED if name in header and name not in below]
-    once = [
-        index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1 and index not in results
-    ]
+    once = [index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1]
+    once = [index for index in once if header[index] in COUNTS or not (index in right or header[index] == "verdict")]
     once = once if len(once) < len(full) else []  # something must be left to be a row
     while True:
         short = [index for index in full if index not in (*sentences, *once)]
