@@ -23,6 +23,8 @@ from harness.machine.gpu_errors import ErrorWatch
 from harness.results import store
 from harness.spec import TrialResult, registry
 
+TUNED_TRACK = ("--track", "tuned", "--setting", "coordinate_descent=false")  # which takes minutes, and has its own test
+
 pytestmark = [
     pytest.mark.gpu,
     # where a driver does not answer they fail
@@ -93,7 +95,7 @@ def check(results: list[TrialResult], names: Collection[str]) -> None:
 def test_tuned_in_tf32(tmp_path):
     """Proved in float64 in their tuned forms (compiled, NHWC, replayed as CUDA graphs), then timed in TF32 where that
     is asked for."""
-    arguments = ("--strategy", ",".join(TUNED), "--track", "tuned", "--precision", "tf32")
+    arguments = ("--strategy", ",".join(TUNED), *TUNED_TRACK, "--precision", "tf32")
     results = run(tmp_path / "tuned", *arguments, "--preset", "smoke")
     check(results, TUNED)
     for result in results:
@@ -104,11 +106,21 @@ def test_tuned_in_tf32(tmp_path):
     assert (states["torch", "single"], states["torch", "data_parallel"]) == ("cold", "none")
 
 
+def test_first_layers_of_resnet_and_a_search_while_compiling(tmp_path):
+    """What the tuned track does to ResNet alone, and PyTorch's search for the fastest kernels."""
+    arguments = ("--strategy", "single", "--track", "tuned", "--precision", "tf32", "--preset", "smoke")
+    found = {row.spec.framework: row for row in run(tmp_path / "resnet", *arguments, workload="resnet50")}
+    assert found.keys() == {"torch", "jax", "tf"} and found["torch"].spec.settings["coordinate_descent"]
+    for framework, row in found.items():
+        assert row.status == "ok", f"{framework}: {row.reason}"
+        assert row.spec.settings["space_to_depth"] and row.spec.settings["gathered_pooling"], framework
+
+
 def test_tuned_trainings_are_the_same(tmp_path):
     """Two shapes of batch, each a CUDA graph of its own (an epoch's last is short), in two accumulation steps; the
     first shape's graph is replayed again when the second's has been captured, and evaluations come between."""
     names = ("single", "average_gradients", "ddp")
-    arguments = ("--framework", "torch", "--strategy", ",".join(names), "--track", "tuned", "--precision", "fp32")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), *TUNED_TRACK, "--precision", "fp32")
     arguments += ("--epochs", "2", "--accumulation-steps", "2", "--seeds", "1")
     results = {result.spec.strategy: result for result in run(tmp_path / "trained", *arguments, command="train")}
     assert results.keys() == set(names)
@@ -138,7 +150,7 @@ def test_a_graph_of_several_steps_is_those_steps():
 def test_several_steps_in_a_call(tmp_path):
     """Proved in float64 and timed, tuned: CUDA graphs of three steps, scans, and tf.functions of three steps."""
     names = [name for name in TUNED if name != "data_parallel"]  # its steps are not captured
-    arguments = ("--strategy", ",".join(names), "--track", "tuned", "--precision", "tf32", "--preset", "smoke")
+    arguments = ("--strategy", ",".join(names), *TUNED_TRACK, "--precision", "tf32", "--preset", "smoke")
     results = run(tmp_path / "several", *arguments, "--steps-per-call", "3")
     check(results, names)
     for result in results:
@@ -149,7 +161,7 @@ def test_several_steps_in_a_call(tmp_path):
 def test_trainings_with_several_steps_in_a_call_are_the_same(tmp_path):
     """What is left of an epoch, and its short last batch, are replays of other graphs than the calls of two steps."""
     names = ("single", "average_gradients", "ddp")
-    arguments = ("--framework", "torch", "--strategy", ",".join(names), "--track", "tuned", "--precision", "fp32")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), *TUNED_TRACK, "--precision", "fp32")
     arguments += ("--epochs", "2", "--seeds", "1")
     found = {}
     for count in ("1", "2"):
@@ -166,7 +178,7 @@ def test_one_program_over_all_gpus(tmp_path):
     """A pipeline's step over both GPUs as one CUDA graph, and each replica's step as one program of XLA; with several
     steps in a call, too."""
     names = ("pipeline", "multi_worker_mirrored", "mirrored")
-    arguments = ("--framework", "torch,tf", "--strategy", ",".join(names), "--track", "tuned", "--preset", "smoke")
+    arguments = ("--framework", "torch,tf", "--strategy", ",".join(names), *TUNED_TRACK, "--preset", "smoke")
     for count in ("1", "3"):
         results = run(tmp_path / count, *arguments, "--precision", "tf32", "--steps-per-call", count)
         assert {result.spec.strategy for result in results} == set(names)
