@@ -17,7 +17,7 @@ from jax_impl.models import resnet50
 
 
 def make(start: Start) -> Loop:
-    """Options: config (JAX's), norm, donate, steps (a call), unroll."""
+    """Options: config (JAX's), norm, donate, steps (a call), unroll, layers (settings of the suite)."""
     options = start.options
     for name, value in options.get("config", {}).items():
         jax.config.update(name, value)  # an unknown name fails, as an environment variable would not
@@ -95,7 +95,8 @@ def network(start: Start, dtype: Any) -> linen.Module:
     elif kind == "bfloat16 statistics":
         linen.BatchNorm = partial(_OWN_NORM, force_float32_reductions=False)
     compute = start.runtime.COMPUTE_DTYPES[start.precision]
-    return resnet50.Model(**start.workload.dims, dtype=compute, param_dtype=dtype)
+    layers: Any = dict.fromkeys(start.options.get("layers", ()), True)
+    return resnet50.Model(**start.workload.dims, **layers, dtype=compute, param_dtype=dtype)
 
 
 _OWN_NORM = linen.BatchNorm

@@ -28,6 +28,8 @@ def _rung(name: str, says: str, *, tier: int = 1, seconds: int = 30, xla_flags: 
 # Each rung of the ladder adds to the one before it, up to `compile_loss`; later rungs are alternatives on top of that.
 _EAGER = {"channels_last": True, "cudnn_benchmark": True, "fused": True}
 _LOSS = _EAGER | {"compile": "loss"}
+_SEARCH = {"coordinate_descent_tuning": True, "max_autotune_pointwise": True}  # options of inductor
+_LAYERS = ("space_to_depth", "gathered_pooling")  # settings of the suite that choose how a network computes a layer
 
 TORCH = (
     _rung("eager", "eager, NCHW: torch's defaults"),
@@ -59,9 +61,14 @@ TORCH = (
     _rung("suite", "the suite's tuned `single`, through its own step()", tier=2, seconds=60, suite=True),
     _rung(
         "coordinate_descent", "compile_loss, inductor searches the tiles of pointwise kernels and reductions",
-        tier=3, seconds=150, **_LOSS,
-        inductor={"coordinate_descent_tuning": True, "max_autotune_pointwise": True},
+        tier=3, seconds=280, **_LOSS, inductor=_SEARCH,
     ),
+    _rung("space_to_depth", "graph_1, the first convolution over blocks of pixels", tier=2, seconds=90, **_LOSS,
+          graph_steps=1, layers=_LAYERS[:1]),
+    _rung("first_layers", "space_to_depth, and max pooling's gradient is gathered", tier=2, seconds=90, **_LOSS,
+          graph_steps=1, layers=_LAYERS),
+    _rung("first_layers_searched", "first_layers, with coordinate_descent", tier=3, seconds=290, **_LOSS,
+          graph_steps=1, layers=_LAYERS, inductor=_SEARCH),
     _rung(
         "max_autotune", 'compile_loss with mode="max-autotune-no-cudagraphs"', tier=3, seconds=240, **_LOSS,
         mode="max-autotune-no-cudagraphs",
@@ -100,6 +107,9 @@ JAX = (
     _rung("conv_nhwc", "XLA lays convolutions out as NHWC", xla_flags="--xla_gpu_force_conv_nhwc=true", tier=3,
           seconds=40),
     _rung("unrolled_4", "4 steps a call, unrolled", steps=4, unroll=True, tier=3, seconds=90),
+    _rung("space_to_depth", "the first convolution over blocks of pixels", tier=2, seconds=35, layers=_LAYERS[:1]),
+    _rung("first_layers", "space_to_depth, and max pooling's gradient is gathered", tier=2, seconds=35, layers=_LAYERS),
+    _rung("first_layers_scan_16", "first_layers, 16 steps a call", tier=2, seconds=40, layers=_LAYERS, steps=16),
     _rung("latency_hiding", "the latency hiding scheduler", tier=4, seconds=35,
           xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     _rung("no_triton_gemm", "matrix products by cuBLAS alone", tier=4, seconds=35,
@@ -128,6 +138,10 @@ TF = (
           calls=4),
     _rung("fused_norm_asynchronous", "fused_norm, with set_synchronous_execution(False)", tier=3, seconds=40,
           norm="fused", asynchronous=True),
+    _rung("space_to_depth", "xla_step, the first convolution over blocks of pixels", tier=2, seconds=60, xla="step",
+          layers=_LAYERS[:1]),
+    _rung("first_layers", "space_to_depth, and max pooling's gradient is gathered", tier=2, seconds=60, xla="step",
+          layers=_LAYERS),
     _rung("suite", "the suite's tuned `single`, through its own step()", tier=3, seconds=60, suite=True),
 )  # fmt: skip
 

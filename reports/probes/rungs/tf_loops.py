@@ -17,7 +17,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 
 def make(start: Start) -> Loop:
     """Options: norm, xla ("gradients", "step"), steps (a loop in one XLA program), calls (of a one-step program in one
-    tf.function), asynchronous, keras."""
+    tf.function), asynchronous, keras, layers (settings of the suite)."""
     options = start.options
     if options.get("asynchronous"):
         tf.config.experimental.set_synchronous_execution(False)
@@ -26,7 +26,8 @@ def make(start: Start) -> Loop:
     (device,) = runtime.devices(start.world)
     dtype = runtime.DTYPES[start.precision]
     with tf.device(device):
-        model = models.build(start.workload)
+        layers = dict.fromkeys(options.get("layers", ()), True)
+        model = models.build(start.workload, settings=layers)
         variables = weights.variables(model)
         weights.load(variables, start.params)
         batches = [(tf.constant(batch["x"], dtype), _targets(batch["y"], dtype)) for batch in start.batches]

@@ -17,11 +17,12 @@ Update = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def make(start: Start) -> Loop:
     """Options: channels_last, fused, compile ("network", "loss", "optimizer", "step",
     "compiled autograd"), mode and inductor (of the
-    compiler), graph_steps. (cudnn_benchmark is a setting of the suite's runtime.)"""
+    compiler), graph_steps, layers (settings of the suite). (cudnn_benchmark is a setting of the suite's runtime.)"""
     options = start.options
     device, dtype = start.runtime.device(start.world), start.runtime.DTYPES[start.precision]
     layout = torch.channels_last if options.get("channels_last") else torch.contiguous_format
-    model: Any = models.build(start.workload)
+    layers = dict.fromkeys(options.get("layers", ()), True)
+    model: Any = models.build(start.workload, settings=layers)
     model.to(dtype)
     weights.load(model, start.workload, start.params)
     model.to(device, memory_format=layout)
