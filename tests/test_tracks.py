@@ -26,6 +26,7 @@ from harness.reporting.values import ByCache, Measured
 from harness.results.rates import over_bare_loop
 from harness.session import conditions, phase_launches
 from harness.spec import Gpu, Hardware, TrialSpec, registry
+from harness.spec.errors import UsageError
 from harness.worker import compile_cache
 
 
@@ -75,6 +76,14 @@ def test_the_tuned_track_has_what_the_platform_allows():
 
 def off_in(spec: TrialSpec) -> set[str]:
     return {name for name, on in spec.settings.items() if not on}
+
+
+@pytest.mark.parametrize("strategy", ["all", "single"])
+@pytest.mark.parametrize("name", ["space_to_depth", "gathered_pooling"])
+def test_a_setting_that_no_cell_can_have_is_refused(name, strategy):
+    asked: Any = {"frameworks": ("torch", "jax"), "workloads": ("mnist_cnn",), "strategies": (strategy,)}
+    with pytest.raises(UsageError, match=f"--setting {name}=true: .*mnist_cnn"):
+        make_plan(Request(**asked, settings={name: "true"}), make_machine(gpus=0))
 
 
 def test_a_search_while_compiling_has_more_time_unless_the_user_sets_it():

@@ -71,7 +71,7 @@ class Setting:
 
 def why_not_for_resnet(cell: SettingCell) -> str:
     """Why a cell's network does not have the first layers of ResNet, or ""."""
-    return "" if cell.workload == "resnet50" else "is for the first layers of ResNet only"
+    return "" if cell.workload == "resnet50" else f"is for ResNet's first layers, which {cell.workload} does not have"
 
 
 SPACE_TO_DEPTH = Setting(
