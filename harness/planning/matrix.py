@@ -155,16 +155,15 @@ def _without_names(cell: Planned) -> TrialSpec:
 
 def _check_effect(request: Request, specs: Sequence[TrialSpec]) -> None:
     """Raises UsageError for a flag that changes none of the cells: the user meant something else."""
+    names = ", ".join(dict.fromkeys(spec.workload for spec in specs))
     if request.learning_rate_scaling == "linear" and all(spec.optimizer.scaled_by == 1 for spec in specs):
         raise UsageError(
             "--learning-rate-scaling linear: no cell here spreads its batch over several devices; leave it out"
         )
     if request.batch_norm and not any(workloads.get(spec.workload, spec.size).normalizes for spec in specs):
-        names = ", ".join(dict.fromkeys(spec.workload for spec in specs))
         raise UsageError(f"--batch-norm {request.batch_norm}: {names} has no BatchNorm; leave it out")
     for name, value in request.settings.items():
         if value == "true" and not any(spec.settings.get(name) for spec in specs):
-            names = ", ".join(dict.fromkeys(spec.workload for spec in specs))
             tracks = " and ".join(dict.fromkeys(spec.track for spec in specs))
             raise UsageError(
                 f"--setting {name}=true: no cell of {names} on the track {tracks} can have it; leave it out "

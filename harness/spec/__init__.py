@@ -56,7 +56,6 @@ from harness.spec.result import (
 )
 from harness.spec.run_options import RunOptions
 from harness.spec.strategy import (
-    SETTINGS_OF_LAYERS,
     SPACE_TO_DEPTH,
     FrameworkSpec,
     Setting,
@@ -64,6 +63,7 @@ from harness.spec.strategy import (
     StrategySpec,
     gathered_pooling,
     obstacle_in,
+    of_layers,
 )
 from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
@@ -81,7 +81,6 @@ __all__ = [
     "OUT_OF_TIME",
     "PUSHES_IN_PARITY",
     "SCHEMA_VERSION",
-    "SETTINGS_OF_LAYERS",
     "SPACE_TO_DEPTH",
     "SPLIT_SIZE",
     "Algorithm",
@@ -147,4 +146,5 @@ __all__ = [
     "TuningEffort",
     "gathered_pooling",
     "obstacle_in",
+    "of_layers",
 ]

@@ -97,8 +97,10 @@ def gathered_pooling(*, requires: str = "") -> Setting:
     )
 
 
-SETTINGS_OF_LAYERS = (SPACE_TO_DEPTH.name, gathered_pooling().name)
-"""Settings that all three frameworks have: how a network computes its first layers (<package>/first_layers.py)."""
+def of_layers(settings: Mapping[str, bool]) -> dict[str, bool]:
+    """Those that are on of the settings that all three frameworks have (<package>/first_layers.py), as keywords of a
+    network."""
+    return {name: True for name in (SPACE_TO_DEPTH.name, gathered_pooling().name) if settings.get(name)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from flax import linen as nn
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
-from harness.spec import SETTINGS_OF_LAYERS, Precision, workload_packages
+from harness.spec import Precision, of_layers, workload_packages
 from harness.workloads import Workload
 from jax_impl import runtime, weights
 
@@ -120,7 +120,7 @@ def build(
     known: dict[str, Any] = {"axis_name": axis_name, "momentum": momentum, "inference": inference}
     known |= {"layer": layer} if layer else {}
     if workload_packages.is_ours(workload.name):
-        known |= {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
+        known |= of_layers(settings)
         return model(**workload.dims, **formats, **known)
     # a Flax module that knows nothing of blocks is one layer
     transformed, known = (model, known) if issubclass(model, Network) else (layer(model) if layer else model, {})

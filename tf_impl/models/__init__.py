@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from harness.spec import SETTINGS_OF_LAYERS, workload_packages
+from harness.spec import of_layers, workload_packages
 from harness.workloads import Workload
 from tf_impl import batch_norm, weights
 
@@ -68,7 +68,7 @@ def _blocks(workload: Workload, settings: Settings, *, momentum: float = 0.9, sy
     norm = batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused)
     module = importlib.import_module(workload_packages.model_module(workload.name, "tf", ours_in=__name__))
     known: dict[str, Any] = {"batch_norm": norm} if workload.normalizes else {}
-    known |= {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
+    known |= of_layers(settings)
     if hasattr(module, "build"):  # a Keras model of one's own that knows nothing of blocks is one layer
         workload_packages.check_blocks(workload.name, "tf", blocks=("model",), expected=workload.blocks)
         return {"model": module.build(**workload.dims, **known)}

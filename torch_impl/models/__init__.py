@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from harness.spec import SETTINGS_OF_LAYERS, workload_packages
+from harness.spec import of_layers, workload_packages
 from harness.workloads import Workload
 from torch_impl import weights
 
@@ -23,8 +23,7 @@ def build(workload: Workload, *, settings: Mapping[str, bool] = MappingProxyType
     parameters or outputs are not those of its workload.
     """
     module = workload_packages.model_module(workload.name, "torch", ours_in=__name__)
-    known = {name: True for name in SETTINGS_OF_LAYERS if settings.get(name)}
-    model = importlib.import_module(module).build(**workload.dims, **known)
+    model = importlib.import_module(module).build(**workload.dims, **of_layers(settings))
     if not workload_packages.is_ours(workload.name):
         _check(model, workload)
     return model

@@ -27,7 +27,6 @@ from harness.contract import Job, World
 from harness.datasets import Batches
 from harness.spec import registry
 
-REPEATS = 30
 STEPS = {"warm-up": 80, "block": 50, "blocks": 4}
 OF_LAYERS = ("space_to_depth", "gathered_pooling")
 LADDERS = {

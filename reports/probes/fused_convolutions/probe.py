@@ -95,7 +95,7 @@ def measure(handle: Any, images: int, shape: tuple[int, int, int, int, int]) -> 
     def random(*dims: int) -> torch.Tensor:
         return torch.randn(*dims, device="cuda").to(BF16, memory_format=NHWC)
 
-    x, w, dy = random(images, inputs, height, height), random(outputs, inputs, size, size), None
+    x, w = random(images, inputs, height, height), random(outputs, inputs, size, size)
     dy = random(images, outputs, after, after)
     y, dw = torch.empty_like(dy), torch.empty_like(w)
     scale, bias = (torch.rand(1, inputs, 1, 1, device="cuda") for _ in range(2))
