@@ -42,6 +42,21 @@ CELLS = {
 }
 
 
+def _change_model(change):
+    """Apply `change`, in place, to each network that PyTorch's strategies build."""
+    from torch_impl import models
+
+    def wrap(original):
+        def build(*args, **kwargs):
+            model = original(*args, **kwargs)
+            change(model)
+            return model
+
+        return build
+
+    replaced(models, "build", wrap)
+
+
 @planted("torch ddp")
 def gradients_summed_over_ranks():
     """All-reduce sums, and nothing divides."""
@@ -488,21 +503,14 @@ def wrong_padding():
     """The second convolution sees its input shifted by one pixel, as SAME instead of symmetric padding does."""
     import torch
 
-    from torch_impl import models
-
     def shifted(module, arguments):
         fired()
         return torch.nn.functional.pad(arguments[0], (1, -1, 1, -1))
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.conv2.register_forward_pre_hook(shifted)
-            return model
+    def change(model):
+        model.conv2.register_forward_pre_hook(shifted)
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch single")
@@ -510,22 +518,15 @@ def average_pool_for_max_pool():
     """The first pool averages."""
     import torch
 
-    from torch_impl import models
-
     class Averaging(torch.nn.AvgPool2d):
         def forward(self, input):
             fired()
             return super().forward(input)
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.pool1 = Averaging(2)
-            return model
+    def change(model):
+        model.pool1 = Averaging(2)
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch single classifier")
@@ -533,22 +534,15 @@ def softmax_applied_twice():
     """The model ends in a softmax, and cross-entropy applies its own."""
     import torch
 
-    from torch_impl import models
-
     class Second(torch.nn.Softmax):
         def forward(self, input):
             fired()
             return super().forward(input)
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.append(Second(dim=1))
-            return model
+    def change(model):
+        model.append(Second(dim=1))
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch single")
@@ -556,23 +550,16 @@ def bias_added_in_float32():
     """The output layer's bias goes through float32 in the float64 phase, nothing else does."""
     import torch
 
-    from torch_impl import models
-
     class Through32(torch.nn.Linear):
         def forward(self, input):
             assert self.bias is not None
             fired()
             return input @ self.weight.T + self.bias.float().double()
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.fc2.__class__ = Through32
-            return model
+    def change(model):
+        model.fc2.__class__ = Through32
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch single")
@@ -580,23 +567,16 @@ def layer_left_in_float32():
     """One layer computes in float32 in the float64 phase."""
     import torch
 
-    from torch_impl import models
-
     class In32(torch.nn.Linear):
         def forward(self, input):
             assert self.bias is not None
             fired()
             return (input.float() @ self.weight.float().T + self.bias.float()).double()
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.fc2.__class__ = In32
-            return model
+    def change(model):
+        model.fc2.__class__ = In32
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch pipeline")
@@ -678,22 +658,15 @@ def layer_of_a_deep_network_in_float32():
     """One convolution of ResNet-50 computes in float32: visible in spite of all the amplified rounding."""
     import torch
 
-    from torch_impl import models
-
     class In32(torch.nn.Conv2d):
         def forward(self, input):
             fired()
             return self._conv_forward(input.float(), self.weight.float(), None).double()
 
-    def change(original):
-        def build(workload):
-            model = original(workload)
-            model.conv1.__class__ = In32
-            return model
+    def change(model):
+        model.conv1.__class__ = In32
 
-        return build
-
-    replaced(models, "build", change)
+    _change_model(change)
 
 
 @planted("torch model_parallel")
