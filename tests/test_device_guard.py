@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -138,6 +139,51 @@ def test_two_runs_on_cpu_devices_are_marked(readings):
     with refused(str(ME), kind=MachineUnfit), guard("refuse", gpus=(), cpu=True).held():
         pass
     taken.release()
+
+
+def watched(of: DeviceGuard) -> tuple[Disturbance, ...]:
+    """What disturbs a launch that does nothing."""
+    with of.watching(2, threading.Event()) as watch:
+        pass
+    return watch.found
+
+
+def test_the_run_that_holds_a_device_sees_who_measures_beside_it(readings):
+    marked = (Disturbance(kind="session", device="cpu", pid=ME),)
+    first, second, third = (guard("warn", gpus=(), cpu=True) for _ in range(3))
+    with first.held():
+        assert watched(first) == ()
+        with second.held():
+            with third.held():
+                assert [watched(each) for each in (first, second, third)] == [marked] * 3
+            assert watched(first) == marked
+        assert watched(first) == ()
+        with refused(kind=MachineUnfit), guard("refuse", gpus=(), cpu=True).held():
+            pass
+        assert watched(first) == ()  # one that is refused measures nothing
+
+
+def test_a_run_that_comes_and_goes_beside_a_launch_is_seen(readings):
+    first = guard("warn", gpus=(), cpu=True)
+    with first.held(), first.watching(2, threading.Event()) as watch, guard("warn", gpus=(), cpu=True).held():
+        pass
+    assert watch.found == (Disturbance(kind="session", device="cpu", pid=ME),)
+
+
+def test_a_guest_that_gets_the_lock_is_a_guest_no_longer(readings):
+    first, second = guard("warn", gpus=(), cpu=True), guard("warn", gpus=(), cpu=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(first.held())
+        with second.held():
+            stack.close()
+            assert watched(second) == ()
+
+
+def test_where_no_guest_can_say_so_nobody_is_stopped(readings, locks):
+    (locks / "likeforlike-cpu.guests").mkdir()
+    first, second = guard("warn", gpus=(), cpu=True), guard("warn", gpus=(), cpu=True)
+    with first.held(), second.held():
+        assert watched(first) == ()
 
 
 def test_a_guard_that_is_off_says_nothing_and_is_still_seen_by_others(readings):

@@ -110,9 +110,14 @@ def lock_folder() -> Path:
     return Path(chosen)
 
 
+def path_of(device: str) -> Path:
+    """The lock file of a device."""
+    return lock_folder() / f"likeforlike-{re.sub('[^A-Za-z0-9-]', '_', device)}.lock"
+
+
 def lock(device: str, me: Holder) -> Attempt:
     """Try to lock a device: the UUID of a GPU, or "cpu". Does not wait."""
-    path = lock_folder() / f"likeforlike-{re.sub('[^A-Za-z0-9-]', '_', device)}.lock"
+    path = path_of(device)
     problem = "is removed again and again"
     for _ in range(ATTEMPTS):
         try:
@@ -128,7 +133,7 @@ def lock(device: str, me: Holder) -> Attempt:
 
 def _lock(path: Path, me: Holder) -> Attempt | None:
     """One attempt; None if the file was removed meanwhile."""
-    descriptor = _open(path)
+    descriptor = open_file(path)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,19 +141,18 @@ def _lock(path: Path, me: Holder) -> Attempt | None:
             return Attempt(holder=_holder_of(descriptor))
         if not _is(path, descriptor):
             return None
-        before = _read(descriptor)
+        before = read_holder(descriptor)
         if before and _is_alive(before) and before.pid != me.pid:
             return Attempt(holder=before)  # on file systems where locks of other hosts or containers do not hold
-        os.ftruncate(descriptor, 0)
-        _write(descriptor, me)
+        write_holder(descriptor, me)
         taken = DeviceLock(descriptor=os.dup(descriptor), path=path)  # shares the lock with the one closed below
         return Attempt(lock=taken, left_by=before)
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
-    """Open a lock file, which may be another user's. Neither follows links nor makes a file that is there.
+def open_file(path: Path) -> int:
+    """Open a file of all users, or make it. Follows no links.
 
     Raises OSError, also for what is no file of its own: a hostile user could have put it there to have it overwritten.
     """
@@ -169,7 +173,7 @@ def _create(path: Path, flags: int) -> int:
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _open(path)
+        return open_file(path)
     os.fchmod(descriptor, 0o666)  # whatever the umask
     return descriptor
 
@@ -182,14 +186,16 @@ def _is(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _write(descriptor: int, holder: Holder) -> None:
+def write_holder(descriptor: int, holder: Holder) -> None:
+    """Write who it is into a file, in place of who was there."""
+    os.ftruncate(descriptor, 0)
     try:
         os.pwrite(descriptor, codec.dumps(holder).encode(errors="replace"), 0)
     except OSError:  # the disk is full: the lock holds all the same
         os.ftruncate(descriptor, 0)
 
 
-def _read(descriptor: int) -> Holder | None:
+def read_holder(descriptor: int) -> Holder | None:
     """Who the file names; None if it names nobody."""
     try:
         return codec.loads(Holder, os.pread(descriptor, LARGEST, 0).decode())
@@ -200,7 +206,7 @@ def _read(descriptor: int) -> Holder | None:
 def _holder_of(descriptor: int, wait: Callable[[float], None] = time.sleep) -> Holder:
     """Who holds the lock of this file. Its holder locks it before it writes: wait for that, but not for long."""
     for _ in range(ATTEMPTS):
-        if found := _read(descriptor):
+        if found := read_holder(descriptor):
             return found
         wait(SECONDS_BETWEEN)
     return Holder(pid=0)

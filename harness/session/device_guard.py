@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine import device_locks, nvml, processes
-from harness.machine.device_locks import DeviceLock, Holder
+from harness.machine import nvml, processes
 from harness.machine.telemetry import Recorder
+from harness.session.run_locks import RunLocks, who_were_there
 from harness.spec import Disturbance, Gpu, GuardMode, Telemetry, Timing
 from harness.spec.disturbances import in_words
 from harness.spec.errors import MachineUnfit
@@ -48,8 +48,7 @@ class DeviceGuard:
         self.gpus, self.mode, self._sampling = tuple(gpus), mode, telemetry
         self._devices = [gpu.uuid for gpu in gpus] + [CPU] * cpu
         self._folder, self._display = folder, display
-        self._locks: dict[str, DeviceLock] = {}  # by device
-        self._others: dict[str, Holder] = {}  # other runs, by the device that they hold
+        self._locks = RunLocks(folder)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -59,16 +58,17 @@ class DeviceGuard:
                 self._begin()
                 yield
         finally:
-            for lock in self._locks.values():
-                lock.release()
+            self._locks.release()
 
     def _begin(self) -> None:
         for device in self._devices:
             self._lock(device)
-        if self._others and self.mode == "refuse":
-            words = "; ".join(f"{self._name(device)} is held by {who}" for device, who in self._others.items())
+        others = self._locks.holders
+        if others and self.mode == "refuse":
+            words = "; ".join(f"{self._name(device)} is held by {who}" for device, who in others.items())
             raise MachineUnfit(f"{words}: another run is measuring there; {ADVICE}")
-        for device, who in self._others.items() if self.mode == "warn" else ():
+        self._locks.join_holders()
+        for device, who in others.items() if self.mode == "warn" else ():
             self._warn(f"{self._name(device)} is held by {who}: two runs disturb each other's times")
         if self.gpus and self.mode != "off":
             self._look_for_others()
@@ -90,10 +90,11 @@ class DeviceGuard:
         """
         recorder = Recorder([gpu.uuid for gpu in self.gpus[:devices]]) if self._sampling else None
         watch = Watch(() if self.mode == "off" else self.gpus[:devices], recorder)
-        for lock in self._locks.values():
-            lock.refresh()
+        self._locks.refresh()
+        used = self._devices[:devices] if self.gpus else self._devices
         if self.mode != "off":
-            self._add_other_runs(watch, devices)
+            self._add_holders(watch, used)
+        guests = self._locks.guests(used)
         watch.look(launched=False)
         ended = threading.Event()
         thread = threading.Thread(target=watch.until, args=(ended, stop), daemon=True)
@@ -106,6 +107,8 @@ class DeviceGuard:
             for each in recorder.end() if recorder else ():
                 watch.add(each)
         watch.look(launched=False, after=True)
+        for each in who_were_there(guests, self._locks.guests(used)) if self.mode != "off" else ():
+            watch.add(each)
         if watch.lost:
             self.require_devices()
         if watch.found:
@@ -119,12 +122,7 @@ class DeviceGuard:
         self._display.done(text, "warning")
 
     def _lock(self, device: str) -> None:
-        attempt = device_locks.lock(device, device_locks.this_process(self._folder))
-        self._others.pop(device, None)
-        if attempt.lock:
-            self._locks[device] = attempt.lock
-        if attempt.holder:
-            self._others[device] = attempt.holder
+        attempt = self._locks.take(device)
         if self.mode == "off":
             return
         if attempt.problem:
@@ -132,13 +130,12 @@ class DeviceGuard:
         if attempt.left_by:
             self._display.done(f"{self._name(device)}: lock taken over from {attempt.left_by}, which has ended", "note")
 
-    def _add_other_runs(self, watch: Watch, devices: int) -> None:
+    def _add_holders(self, watch: Watch, used: Sequence[str]) -> None:
         """Runs that hold a lock still. One that was given back meanwhile is taken."""
-        for device in [*self._others]:
+        for device in [*self._locks.holders]:
             self._lock(device)
-        used = self._devices[:devices] if self.gpus else self._devices
         for device in used:
-            if who := self._others.get(device):
+            if who := self._locks.holders.get(device):
                 watch.add(Disturbance(kind="session", device=device, pid=who.pid))
 
     def _look_for_others(self) -> None:

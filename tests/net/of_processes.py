@@ -388,8 +388,21 @@ GUARANTEES = (
     Guarantee(
         name="device-lock",
         promise="Two runs never share a device unseen: the second one ends before its first launch and names the "
-        "first, or says so and is marked. A killed run holds nothing.",
+        "first, or says so and both are marked. A killed run holds nothing.",
         breaks=(
+            Break(
+                fault="the run that holds a device does not learn of one that only warns",
+                edits=(("harness/session/device_guard.py", "        self._locks.join_holders()\n", ""),),
+                tests=(
+                    "test_device_guard::test_the_run_that_holds_a_device_sees_who_measures_beside_it",
+                    "test_device_guard::test_a_run_that_comes_and_goes_beside_a_launch_is_seen",
+                ),
+            ),
+            Break(
+                fault="a run that comes and goes while a launch runs is not seen by it",
+                edits=(("harness/session/run_locks.py", " or now.came != then.came:", ":"),),
+                tests=("test_device_guard::test_a_run_that_comes_and_goes_beside_a_launch_is_seen",),
+            ),
             Break(
                 fault="a lock that another process holds counts as free",
                 edits=(
