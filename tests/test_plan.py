@@ -511,6 +511,7 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
     )
     assert spec.variant == "static_graph=True, compression=bf16"
     assert planned().variant == ""
+    assert planned(bucket_cap_mb="25") == planned()  # as it is by default
     assert planned().tolerances == "exact"
     for options, facts in (
         ({"compression": "fp8"}, ["compression: 'fp8'", "none, bf16"]),

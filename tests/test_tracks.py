@@ -101,9 +101,14 @@ def test_the_tuned_track_may_leave_a_setting_to_the_user_on_cpu_devices():
 
 
 def test_a_setting_may_stay_off_on_the_tuned_track():
-    known: Any = {"frameworks": ("tf",), "tracks": ("tuned",)}
+    known: Any = {"frameworks": ("tf",), "tracks": ("tuned",), "workloads": ("resnet50",)}
     assert not spec_of(1, **known).settings["fused_batch_norm"]
     assert spec_of(1, **known, settings={"fused_batch_norm": "true"}).settings["fused_batch_norm"]
+
+
+def test_a_setting_of_batch_norm_needs_a_network_that_has_it():
+    with refused("fused_batch_norm", "BatchNorm", "mnist_cnn"):
+        spec_of(1, frameworks=("tf",), settings={"fused_batch_norm": "true"})
 
 
 def test_a_strategy_departs_from_its_framework():
@@ -174,6 +179,8 @@ def test_one_setting_can_be_chosen_and_names_the_cell():
     spec = spec_of(settings={"compile": "false"})
     assert (spec.settings["compile"], spec.settings["channels_last"]) == (False, True)
     assert "compile=false" in spec.variant
+    assert spec_of(settings={"compile": "true"}) == spec_of()  # the track has it
+    assert spec_of(settings={"compile": "false", "channels_last": "true"}) == spec
     assert spec_of(tracks=("defaults",), settings={"compile": "true"}).settings["compile"]
 
 

@@ -10,6 +10,7 @@ from harness.spec import (
     StrategySpec,
     TuningEffort,
     gathered_pooling,
+    why_without_batch_norm,
 )
 
 ENVIRONMENT = {
@@ -73,6 +74,7 @@ FRAMEWORK = FrameworkSpec(
             "so off in both tracks; it has no float64, so parity is by Keras' and only the timed losses check it",
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/FusedBatchNormV3",
             tuned_on=(),
+            obstacle=why_without_batch_norm,
             synchronized=False,
         ),
         Setting(

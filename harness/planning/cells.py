@@ -71,7 +71,7 @@ def make_cells(combination: Combination, scope: Scope, *, unavailable: str) -> l
     for devices, chosen in itertools.product(counts, strategy_options.combinations(scope.request, strategy)):
         shape = _shape(combination, scope.request, devices)
         options, impossible = _options(combination, scope.request, shape, chosen)
-        spec = _trial(combination, scope, shape, options=options, chosen=chosen, optimizer=optimizer)
+        spec = _trial(combination, scope, shape, options=options, optimizer=optimizer)
         reason = _why_skipped(spec, combination, scope, impossible)
         for training in _trainings(combination, scope, shape):
             cell = Planned(spec=replace(spec, training=training))
@@ -133,7 +133,6 @@ def _trial(
     shape: Shape,
     *,
     options: dict[str, Any],
-    chosen: Mapping[str, Any],
     optimizer: OptimizerSpec,
 ) -> TrialSpec:
     """The first launch of a cell. Raises UsageError for a setting that the cell cannot have."""
@@ -141,11 +140,9 @@ def _trial(
     if request.learning_rate_scaling == "linear" and strategy.parallelism == "data":
         optimizer = optimizers.scaled(optimizer, shape.devices)
     (normalization, _), precision = skip_reasons.normalization(strategy, scope), scope.precision_of(combination.track)
-    known = {"workload": workload.name, "platform": scope.platform, "optimizer": optimizer, "precision": precision}
-    settings = _settings(combination, scope, SettingCell(options=options, **known), normalization)
-    held_off = [name for name in combination.held_off if settings[name] and name not in request.settings]
-    settings |= dict.fromkeys(held_off, False)
-    chosen_settings = {name: settings[name] for name in (*held_off, *request.settings) if name in settings}
+    known = {"workload": workload.name, "normalizes": workload.normalizes, "platform": scope.platform}
+    cell = SettingCell(options=options, optimizer=optimizer, precision=precision, **known)
+    settings, chosen_settings = _settings(combination, scope, cell, normalization)
     unit = shape.parts if strategy.parallelism == "data" else math.lcm(shape.parts, shape.devices)
     parity, changed_in_parity = plan_parity(strategy, workload, options, global_batch=shape.global_batch, unit=unit)
     return TrialSpec(
@@ -166,7 +163,7 @@ def _trial(
         precision=precision,
         optimizer=optimizer,
         seed=request.seed,
-        variant=_variant(strategy_options.shown(options, chosen, strategy), chosen_settings, request),
+        variant=_variant(strategy_options.shown(options, request, strategy), chosen_settings, request),
         algorithm=strategy.algorithm,
         normalization=normalization,
         tolerances=strategy_options.tolerances(strategy, options),
@@ -175,6 +172,22 @@ def _trial(
         **_limits(scope, track_settings.compile_seconds(combination.framework, settings)),
         **_timing_phase(scope, workload),
         **run_options.values(request),
+    )
+
+
+def _settings(
+    combination: Combination, scope: Scope, cell: SettingCell, normalization: Normalization
+) -> tuple[dict[str, bool], dict[str, bool]]:
+    """As track_settings.of_cell."""
+    known = {"strategy": combination.strategy, "workload": combination.workload}
+    return track_settings.of_cell(
+        combination.framework,
+        combination.strategy,
+        combination.track,
+        scope.request,
+        partial(track_settings.not_applicable, cell=cell, normalization=normalization, **known),
+        platform=scope.platform,
+        held_off=combination.held_off,
     )
 
 
@@ -191,23 +204,6 @@ def _timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:
     names = ("blocks", "steps_per_block", "warmup_seconds", "block_seconds")
     curve = min(preset["curve_steps"], workload.curve_steps)
     return {name: preset[name] for name in names} | {"curve_steps": step_counts.in_whole_calls(curve, scope.request)}
-
-
-def _settings(
-    combination: Combination, scope: Scope, cell: SettingCell, normalization: Normalization
-) -> dict[str, bool]:
-    """All settings of the framework, by name. Raises UsageError for a setting that the cell cannot have."""
-    strategy, workload = combination.strategy, combination.workload
-    known = {"strategy": strategy, "workload": workload, "cell": cell, "normalization": normalization}
-    not_applicable = partial(track_settings.not_applicable, **known)
-    return track_settings.resolve(
-        combination.framework,
-        strategy,
-        combination.track,
-        scope.request,
-        not_applicable,
-        platform=scope.platform,
-    )
 
 
 def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: Request) -> str:

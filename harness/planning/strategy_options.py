@@ -152,10 +152,12 @@ def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
     return options.keys() <= known and not missing
 
 
-def shown(options: Mapping[str, Any], chosen: Mapping[str, Any], strategy: StrategySpec) -> dict[str, Any]:
-    """The options that tell a cell from others: those chosen, those always shown, and those not at their default."""
+def shown(options: Mapping[str, Any], request: Request, strategy: StrategySpec) -> dict[str, Any]:
+    """The options that tell a cell from others: those always shown, those not at their default, and those of which the
+    request compares several values."""
+    compared = {name for name, texts in request.options.items() if len(set(texts)) > 1}
     return {
         name: value
         for name, value in options.items()
-        if name in chosen or strategy.option(name).always_shown or value != strategy.option(name).default
+        if name in compared or strategy.option(name).always_shown or value != strategy.option(name).default
     }

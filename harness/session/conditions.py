@@ -108,6 +108,7 @@ def described(spec: TrialSpec, *, data_given: bool) -> Described:
         return known
     cell = SettingCell(
         workload=spec.workload,
+        normalizes=workload.normalizes,
         platform=spec.platform,
         optimizer=spec.optimizer,
         precision=spec.precision,

@@ -64,6 +64,7 @@ from harness.spec.strategy import (
     gathered_pooling,
     obstacle_in,
     of_layers,
+    why_without_batch_norm,
 )
 from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
@@ -147,4 +148,5 @@ __all__ = [
     "gathered_pooling",
     "obstacle_in",
     "of_layers",
+    "why_without_batch_norm",
 ]

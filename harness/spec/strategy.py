@@ -16,10 +16,12 @@ from harness.spec.tuning import TuningEffort
 class SettingCell:
     """What decides in a cell whether it can have a setting, besides its strategy.
 
-    `precision` is that of the timed run: the parity phase has the same settings.
+    `precision` is that of the timed run: the parity phase has the same settings. `normalizes`: whether the network has
+    BatchNorm.
     """
 
     workload: str
+    normalizes: bool
     platform: Platform
     optimizer: OptimizerSpec
     precision: Precision
@@ -72,6 +74,11 @@ class Setting:
 def why_not_for_resnet(cell: SettingCell) -> str:
     """Why a cell's network does not have the first layers of ResNet, or ""."""
     return "" if cell.workload == "resnet50" else f"is for ResNet's first layers, which {cell.workload} does not have"
+
+
+def why_without_batch_norm(cell: SettingCell) -> str:
+    """Why a setting of BatchNorm does nothing in a cell, or ""."""
+    return "" if cell.normalizes else f"is for BatchNorm, which {cell.workload} does not have"
 
 
 SPACE_TO_DEPTH = Setting(

@@ -97,7 +97,7 @@ class TrialSpec(RunOptions):
     tolerances: ToleranceSet = "exact"
     track: Track = "defaults"
     settings: dict[str, bool] = field(default_factory=dict)  # all of the framework's, by name
-    chosen_settings: dict[str, bool] = field(default_factory=dict)  # those of --setting, whatever the track
+    chosen_settings: dict[str, bool] = field(default_factory=dict)  # those that are not as on its track
     # "resident": batches wait on the devices, after a warm-up. "from_host": as tutorials time it: each block is a fresh
     # program that makes every batch on the host inside the timed part, without a warm-up or a final synchronization
     protocol: Protocol = "resident"
