@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,9 +118,46 @@ def test_a_flag_of_another_command_in_a_file_is_named_with_the_file(tmp_path):
     refused_command(harness("plan", "-c", str(path)), "telemetry", str(path))
 
 
-def test_an_unwritable_place_is_the_machines_fault(tmp_path):
-    done = harness("run", "--framework", "fake", "--strategy", "single", "--out", "/proc/nope", cwd=tmp_path)
-    refused_command(done, "/proc/nope", "--out", code=3)
+def test_a_place_that_cannot_be_written_is_refused_by_run_and_plan(tmp_path):
+    known = ("--framework", "fake", "--strategy", "single")
+    (tmp_path / "file").touch()
+    for command in ("run", "plan"):
+        for place in ("file", "file/below", "/proc"):
+            refused_command(harness(command, *known, "--out", place, cwd=tmp_path), f"--out {place}")
+    refused_command(harness("run", *known, "--out", "/proc/nope", cwd=tmp_path), "--out /proc/nope")
+    refused_command(harness("run", *known, cwd=Path("/proc")), "reports", "--out", code=3)  # the user named none
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--framework", "fake"),
+        ("train", "--framework", "fake", "--epochs", "1"),
+        ("sweep", "split_size", "--values", "1,2"),
+        ("sweep", "global_batch", "--values", "64,128"),
+        ("reproduce", "tutorial"),
+    ],
+    ids=lambda words: "_".join(words[:2]),
+)
+def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path, command):
+    done = harness(*command, "--platform", "cpu", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "planned" in done.stdout and "launches" in done.stdout
+    assert not list(tmp_path.iterdir())
+    refused_command(harness(*command, "--platform", "cpu", "--dry-run", "--out", "/proc", cwd=tmp_path), "--out /proc")
+
+
+def test_a_plan_without_a_terminal_is_as_wide_as_columns_says(tmp_path):
+    known = ("plan", "--platform", "cpu", "--framework", "fake")
+    widths = [
+        max(map(len, harness(*known, env={"COLUMNS": columns}).stdout.splitlines())) for columns in ("60", "", "wide")
+    ]
+    assert widths[0] <= 60 < widths[1] == widths[2]
+
+
+def test_what_is_no_record_is_named(tmp_path):
+    (tmp_path / "notes.md").write_text("# Notes\n")
+    refused_command(harness("report", "notes.md", cwd=tmp_path), "notes.md", "JSON", "folder of a run")
 
 
 def test_a_folder_in_place_of_a_report_is_no_defect(tmp_path):

@@ -80,8 +80,8 @@ def test_the_ratio_is_b_over_a_with_welchs_interval(compared):
 
 
 def test_launches_of_two_runs_are_no_pairs_but_those_of_one_round_are(compared):
-    _, found = compared(launches(*BEFORE, run=A_RUN), launches(*BEFORE, run=A_RUN))
-    assert [(cell["pairs"], cell["ratio"]) for cell in found["cells"]] == [(5, 1.0)]
+    _, found = compared(launches(*BEFORE, run=A_RUN), launches(*(2 * each for each in BEFORE), run=A_RUN))
+    assert [(cell["pairs"], cell["ratio"]) for cell in found["cells"]] == [(5, pytest.approx(0.5))]
 
 
 def test_runs_without_a_common_hold_are_compared_and_marked(compared):
@@ -224,6 +224,9 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
         compare(a, crashed, fail_above="3%")
     with refused(str(tmp_path)):
         compare(a, tmp_path)
+    copied = written(tmp_path / "copied", launches(*BEFORE, run=A_RUN))
+    with refused(str(copied), "one run"):
+        compare(a, copied)
 
 
 @pytest.mark.runs

@@ -404,7 +404,6 @@ def test_dry_run_prints_a_command_for_each_host_and_starts_nothing(tmp_path):
     assert len(lines) == 2
     for host, line in zip(("a", "b"), lines, strict=True):
         names(line, "harness.launch.host_agent", "--head 10.0.0.1:29400", f"--host {host}")
-    refused_command(harness("run", "--platform", "cpu", "--dry-run"), "--dry-run", "--hosts")
 
 
 SRUN = """

@@ -23,7 +23,7 @@ from harness.planning import presets
 from harness.planning.matrix import make_plan
 from harness.planning.parity_phase import cut_alike
 from harness.planning.run_request import Request, TrainingRequest
-from harness.planning.sweeps import sweep_request
+from harness.planning.sweeps import batch_sweep_request, sweep_request
 from harness.session.references import References
 from harness.spec import Option, ParityPhase, RunOptions, optimizers, partition, registry, run_options
 from harness.spec.errors import MachineUnfit
@@ -113,6 +113,14 @@ def test_trainings_sweeps_and_quick_looks_have_no_twin(machine):
     assert twins(Request(preset="standard", **known), machine)
 
 
+def test_a_sweep_compares_two_values_or_more():
+    for values in (("4",), ("4", "4")):
+        with refused("--values 4", "two"):
+            sweep_request(Request(), "split_size", values)
+        with refused("--values 4", "two"):
+            batch_sweep_request(Request(), values, "cpu")
+
+
 def test_every_trial_of_a_plan_is_unique(machine):
     made = make_plan(Request(workloads=("all",), preset="paper", devices=(2, 4), global_batch=64), machine)
     keys = [(trial.spec.cell, trial.spec.launch) for trial in made.trials]
@@ -165,7 +173,7 @@ def test_a_missing_framework_is_unavailable_with_a_hint(machine, monkeypatch):
         (Request(devices=(65,)), ["--devices 65"]),
         (Request(global_batch=0), ["--global-batch 0"]),
         (Request(global_batch=65), ["--global-batch", "65", "2"]),
-        (Request(precision="fp16"), ["--precision 'fp16'", "fp64, fp32, tf32, bf16"]),
+        (Request(precision="fp16"), ["--precision 'fp16'", "fp64, fp32, tf32, bf16", "loss scaling"]),
         (Request(preset="fast"), ["--preset 'fast'", "smoke, standard, paper"]),
         (Request(platform="tpu"), ["--platform 'tpu'", "auto, cpu, gpu"]),
         (Request(platform="gpu"), ["--platform gpu", "auto, cpu"]),

@@ -20,7 +20,7 @@ from refusals import refused
 from harness import checkpoints, messages
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
-from harness.results import proof_store, store
+from harness.results import proof_store, run_folders, store
 from harness.spec import TrialResult
 from harness.spec.errors import MachineUnfit, UsageError
 
@@ -172,7 +172,7 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_one_goes_on(tmp_path):
     request = Request(frameworks=("torch",), workloads=("toy",), strategies=("single",), platform="cpu")
     intent = store.Intent(plan=make_plan(request, make_machine()), command="first", started="")
     known = {"root": tmp_path, "slug": "toy", "now": datetime(2026, 1, 1)}
-    folders = [store.create_run_folder(tmp_path / "out", **known) for _ in range(2)]  # both find it empty
+    folders = [run_folders.create_run_folder(tmp_path / "out", **known) for _ in range(2)]  # both find it empty
     store.write_intent(folders[0], intent)
     with refused(f"--out {folders[1]}"):
         store.write_intent(folders[1], replace(intent, command="second"))
@@ -183,7 +183,7 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_one_goes_on(tmp_path):
 def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "exists", lambda path, **_: False)  # as where both look before either has made it
     known = {"root": tmp_path / "reports", "slug": "toy", "now": datetime(2026, 1, 1)}
-    folders = [store.create_run_folder(None, **known) for _ in range(3)]
+    folders = [run_folders.create_run_folder(None, **known) for _ in range(3)]
     assert [path.name for path in folders] == [f"20260101-000000-toy{number}" for number in ("", "-2", "-3")]
 
 
@@ -254,17 +254,17 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
 
 def test_run_folders(tmp_path):
     now = datetime(2026, 1, 2, 3, 4, 5)
-    folder = store.create_run_folder(None, root=tmp_path, slug="Mnist CNN/2", now=now)
+    folder = run_folders.create_run_folder(None, root=tmp_path, slug="Mnist CNN/2", now=now)
     assert folder.name == "20260102-030405-mnist-cnn-2"
-    chosen = store.create_run_folder(tmp_path / "new" / "one", root=tmp_path, slug="x", now=now)
+    chosen = run_folders.create_run_folder(tmp_path / "new" / "one", root=tmp_path, slug="x", now=now)
     assert chosen == tmp_path / "new" / "one"
     # A kill before run.json is written leaves an empty folder for logs.
-    assert store.create_run_folder(chosen, root=tmp_path, slug="x", now=now) == chosen
+    assert run_folders.create_run_folder(chosen, root=tmp_path, slug="x", now=now) == chosen
     with refused(f"--out {chosen}"):
-        store.create_folder(chosen)
+        run_folders.create_folder(chosen)
     (chosen / "logs" / "log").touch()
     with refused(f"--out {chosen}"):
-        store.create_run_folder(chosen, root=tmp_path, slug="x", now=now)
+        run_folders.create_run_folder(chosen, root=tmp_path, slug="x", now=now)
     (tmp_path / "file").write_text("")
     with pytest.raises((UsageError, MachineUnfit)):
-        store.create_run_folder(tmp_path / "file" / "below", root=tmp_path, slug="x", now=now)
+        run_folders.create_run_folder(tmp_path / "file" / "below", root=tmp_path, slug="x", now=now)

@@ -112,6 +112,13 @@ Sampled = Annotated[
         help="Whether clocks, power and temperature are sampled once a second in all launches: on or off. Default: on.",
     ),
 ]
+DryRun = Annotated[
+    bool,
+    Parameter(
+        group=MEASURING,
+        help="Launch nothing. Show the plan; with --hosts, print what would be started on them.",
+    ),
+]
 
 Interpreters = Annotated[Mapping[str, str], mapping(as_interpreters)]
 Settings = Annotated[Mapping[str, str], mapping(as_settings)]

@@ -152,5 +152,7 @@ def gate(found: Comparison, bound: float) -> Iterator[str]:
         yield f"Not tested, because a single launch has no interval: {titles.of_some(untested)}."
     if len(untested) == len(found.cells):
         yield f"No cell could be tested, so this is no pass. Measure both runs with --launches {FEWEST} or more."
+    if alone := len(found.only_before) + len(found.only_after):
+        yield f"Not tested, because only one run has it: {count(alone, 'cell')}, named above."
     if found.broken:
         yield f"Failed in B, with a speed in A: {titles.of_some(found.broken)}."

@@ -6,17 +6,19 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.arguments import RunArguments
+from harness.cli.arguments import RunArguments, typed
+from harness.cli.commands.plan import print_plan
 from harness.cli.output import fail, write
 from harness.machine.devices import machine
 from harness.planning import outlook
+from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.spec import GuardMode, TelemetryMode
-from harness.spec.errors import UsageError
 
 if TYPE_CHECKING:  # importing a session takes longer than most commands
     from harness.session.command import Finished
@@ -34,8 +36,15 @@ def start_and_show(
     telemetry: TelemetryMode | None,
     name: str = "",
     recipe: str = "",
+    dry_run: bool = False,
 ) -> int:
-    """Measure a plan, show the results, and return the exit code. `size`: what --size names."""
+    """Measure a plan, show the results, and return the exit code. `size`: what --size names. `dry_run`: show what would
+    be done instead."""
+    if dry_run:
+        flags = {"out": out, "data": data, "budget-minutes": budget_minutes}
+        flags |= {"device-guard": device_guard, "telemetry": telemetry}
+        show_start(plan, [*command, *typed(flags)], size=size, out=out, data=data)
+        return 0
     from harness.cli.terminal import make_display
     from harness.session.command import start_run
 
@@ -55,14 +64,19 @@ def start_and_show(
     return show_finished(finished)
 
 
-def show_start(plan: Plan, command: Sequence[str]) -> int:
-    """Show what would be started on the hosts of a plan, and start nothing. Raises UsageError if it names none."""
-    from harness.launch.launchers import dry_run
+def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Path | None, data: Path | None) -> None:
+    """Show what `command` would do: its cells, or what it would start on the hosts of its plan."""
+    from harness.launch import launchers
+    from harness.results import run_folders
 
-    if not plan.where.hosts:
-        raise UsageError("--dry-run: shows what is started on --hosts, and there are none; `plan` shows the cells")
-    write(dry_run(plan.where, shlex.join([sys.executable, "-m", "harness", *command])))
-    return 0
+    check_data(data, plan)
+    if out is not None:
+        run_folders.check_out(out)
+    if plan.where.hosts:
+        write(launchers.dry_run(plan.where, shlex.join([sys.executable, "-m", "harness", *command])))
+    else:
+        cells = tuple(trial for trial in plan.trials if trial.spec.launch == 0)
+        print_plan(replace(plan, trials=cells), size=size)
 
 
 def resume_and_show(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import textwrap
@@ -50,9 +51,10 @@ def print_table(
     below: Sequence[str] = (),
     elsewhere: str = "",
 ) -> None:
-    """Print a table. If standard output is not a terminal, it is as wide as it needs, with one line for each row.
+    """Print a table. If standard output is not a terminal, it is as wide as it needs, with one line for each row, or as
+    wide as COLUMNS says.
 
-    If the terminal is too narrow, what is the same in all rows is said once above them.
+    If that is too narrow, what is the same in all rows is said once above them.
 
     `right`: the columns that are aligned to the right, by index. `below`: names of columns of sentences, also of
     columns that the table does not have; if it is too wide, they stand below their rows in this order, the first
@@ -60,7 +62,7 @@ def print_table(
     """
     rows = [[_bracketed(visible(text)) for text in row] for row in rows]
     needed = _total([_width(header, rows, index) for index in range(len(header))])
-    console = Console() if sys.stdout.isatty() else Console(width=needed)
+    console = Console(width=output_width() or needed)
     layout = _arranged(header, rows, console.width, below, right)
 
     def show(line: str, style: str = "") -> None:
@@ -92,14 +94,22 @@ def print_table(
 
 
 def print_sentence(text: str) -> None:
-    """Print a line, or an item of a list. On a terminal, it is wrapped between words."""
+    """Print a line, or an item of a list. On a terminal, or to the width in COLUMNS, it is wrapped between words."""
     text = visible(text)
-    if sys.stdout.isatty():
+    if width := output_width():
         indent = "  " if text.startswith(("- ", " ")) else ""
-        wrapper = textwrap.TextWrapper(Console().width, subsequent_indent=indent)
+        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent)
         wrapper.break_on_hyphens = wrapper.break_long_words = False  # what is to be copied stays whole
         text = wrapper.fill(text)
     write(text)
+
+
+def output_width() -> int | None:
+    """How many characters a line of standard output may have; None for a file or a pipe, unless COLUMNS says it."""
+    if sys.stdout.isatty():
+        return Console().width
+    columns = os.environ.get("COLUMNS", "")
+    return max(1, int(columns)) if columns.isascii() and columns.isdigit() else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,16 @@ def one_of(flag: str, value: str, allowed: Sequence[Name]) -> Name:
     return next(name for name in allowed if name == value)
 
 
+def precision(value: str) -> Precision:
+    """What --precision names. Raises UsageError."""
+    if value.lower() in ("fp16", "float16", "half", "amp"):
+        raise UsageError(
+            f"--precision {value!r}: allowed are {', '.join(PRECISIONS)}; float16 would need loss scaling, which no "
+            "cell has, and bf16 needs none"
+        )
+    return one_of("--precision", value, PRECISIONS)
+
+
 def expand(flag: str, chosen: Sequence[str], known: Iterable[str]) -> list[str]:
     """The chosen names, each once, with "all" replaced by all known names. Raises UsageError for an unknown name."""
     names = list(known)

@@ -43,9 +43,7 @@ def make_scope(request: Request, machine: Machine) -> Scope:
     Raises UsageError for a request that cannot be met, MachineUnfit for a broken driver.
     """
     precision, batch_norm = request.precision, request.batch_norm
-    checked_precision = (
-        request_checks.one_of("--precision", precision, request_checks.PRECISIONS) if precision else None
-    )
+    checked_precision = request_checks.precision(precision) if precision else None
     known = (*request_checks.TRACKS, request_checks.LADDER)
     wanted = [request_checks.one_of("--track", track, known) for track in request.tracks]
     platform = request_checks.resolve_platform(request, machine)

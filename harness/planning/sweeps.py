@@ -11,6 +11,7 @@ from harness.spec import Platform, StrategySpec, registry
 from harness.spec.errors import UsageError, did_you_mean
 
 BATCH = "global_batch"
+FEWEST = 2  # values
 LARGEST_BATCH = 2**16
 """Where a sweep of batches ends if nothing runs out of memory, and its user says nothing else."""
 
@@ -27,6 +28,8 @@ def batch_sweep_request(request: Request, values: tuple[str, ...], platform: Pla
     if not values:
         raise UsageError("--values: is empty; give batches, e.g. 64,128,256 or 64:1024")
     batches = sorted({batch for value in values for batch in _batches(value, platform)})
+    if len(batches) < FEWEST:
+        raise UsageError(f"--values {','.join(values)}: a sweep compares two batches or more; add another one")
     return replace(request, global_batches=tuple(batches), twin=False)
 
 
@@ -65,6 +68,8 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
         raise UsageError(f"sweep {option!r}: is also given by --option; give its values only by --values")
     if not values:
         raise UsageError("--values: is empty; give a comma-separated list of the option's values")
+    if len(set(values)) < FEWEST:
+        raise UsageError(f"--values {','.join(values)}: a sweep compares two values or more; add another one")
     bases = [strategy.name for strategy in chosen if strategy.name in ("single", "model_parallel")] or ["single"]
     swept = [strategy.name for strategy in chosen if option in strategy.defaults]
     return replace(

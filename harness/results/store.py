@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from harness.results import json_lines
 from harness.results.impossible_rows import check_form, impossible
 from harness.results.older_records import as_current
 from harness.spec import SCHEMA_VERSION, Hardware, Status, TelemetryMode, TrialResult, registry
-from harness.spec.errors import MachineUnfit, UsageError
+from harness.spec.errors import UsageError
 from harness.spec.text import encodable
 
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -48,50 +45,6 @@ class Intent:
 
 
 _INTENT = TypeAdapter(Intent)
-
-
-def create_run_folder(out: Path | None, *, root: Path, slug: str, now: datetime) -> Path:
-    """Make the folder of a new run: `out`, or root/<time>-<slug>.
-
-    Raises UsageError if the folder holds files, and MachineUnfit if it cannot be written.
-    """
-    folder = out or root / f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^a-z0-9_.-]+', '-', slug.lower())[:60]}"
-    return create_folder(folder if out else _unused(folder), "logs")
-
-
-def _unused(folder: Path) -> Path:
-    """A folder that this call has made: `folder`, or FOLDER-2 and so on where other runs began in the same second."""
-    candidate = folder
-    for attempt in itertools.count(2):
-        try:
-            candidate.mkdir(parents=True)
-            break
-        except FileExistsError:
-            candidate = folder.with_name(f"{folder.name}-{attempt}")
-        except OSError:  # create_folder says what is wrong with it
-            break
-    return candidate
-
-
-def create_folder(folder: Path, within: str = "") -> Path:
-    """Make a folder for new results, and one within it. Raises UsageError if it holds files, and MachineUnfit.
-
-    An empty folder within it is no reason to refuse: a run that was killed before it wrote run.json leaves one.
-    """
-    try:
-        if folder.exists() and not (folder.is_dir() and _is_empty(folder, but_for=within)):
-            raise UsageError(f"--out {folder}: already holds files; name a new or empty folder")
-        (folder / within).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise MachineUnfit(f"cannot write to {folder}: {error.strerror}; choose another folder with --out") from error
-    return folder.resolve()
-
-
-def _is_empty(folder: Path, *, but_for: str) -> bool:
-    """Whether a folder holds nothing, or only an empty folder of this name."""
-    left = [path for path in folder.iterdir() if path.name != but_for or path.is_symlink() or not path.is_dir()]
-    within = folder / but_for
-    return not left and not (but_for and within.is_dir() and any(within.iterdir()))
 
 
 def append(folder: Path, result: TrialResult) -> None:
@@ -130,6 +83,8 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
             raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
         check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} line {number} is not JSON; name the folder of a run, or its {RESULTS}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"

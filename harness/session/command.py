@@ -21,7 +21,7 @@ from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import fits, summary
-from harness.results import holds, store
+from harness.results import holds, run_folders, store
 from harness.session.device_guard import DeviceGuard
 from harness.session.environment import write_environment
 from harness.session.measuring import Outlook, Session
@@ -75,7 +75,7 @@ def start_run(
     """
     check_data(data, plan)
     _check_something_runs(plan)
-    folder = store.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
+    folder = run_folders.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
     typed += ["--telemetry", telemetry] if telemetry == "off" else []

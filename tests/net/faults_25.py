@@ -63,7 +63,7 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
         seen="exit code 2 or 3 with the path; spaces, #, ?, : and é work",
         tests=(
             "test_cli::test_usage_errors_are_one_line_and_launch_nothing",
-            "test_cli::test_an_unwritable_place_is_the_machines_fault",
+            "test_cli::test_a_place_that_cannot_be_written_is_refused_by_run_and_plan",
             "test_cli::test_a_path_with_odd_characters_works",
         ),
     ),
@@ -213,7 +213,7 @@ FAULTS: tuple[Fault, ...] = (  # in the order of their numbers, from 1
         fault="an output folder that cannot be written, is a file, or a current folder that was deleted",
         seen="exit code 2 or 3 with the path, before anything is launched; with --out elsewhere it works",
         tests=(
-            "test_cli::test_an_unwritable_place_is_the_machines_fault",
+            "test_cli::test_a_place_that_cannot_be_written_is_refused_by_run_and_plan",
             "test_cli::test_a_deleted_current_folder_is_named_and_another_place_works",
         ),
     ),

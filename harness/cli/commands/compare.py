@@ -41,8 +41,8 @@ def compare(
         The folder of the run that is compared.
     fail_above
         Exit with code 4 if a cell is slower in B by more than this, e.g. 3%: if the whole 95% interval of B/A lies
-        below 0.97. Each cell is tested on its own. Exit with code 1 if none is, but a cell that has a speed in A
-        failed in B, or if no cell could be tested because all have a single launch.
+        below 0.97. Each cell that has a speed in both runs is tested on its own. Exit with code 1 if none is slower,
+        but a cell that has a speed in A failed in B, or if no cell could be tested because all have a single launch.
     as_json
         Print one JSON document.
     """
@@ -50,7 +50,10 @@ def compare(
     from harness.results import store
 
     bound = None if fail_above is None else 1 - share(fail_above)
-    found = run_comparison.compare(store.read(a), store.read(b))
+    before, after = store.read(a), store.read(b)
+    if before == after:
+        raise UsageError(f"compare {a} {b}: both have the same rows, so this is one run; name another one")
+    found = run_comparison.compare(before, after)
     check_common(a, b, found)
     code = exit_code(found, bound)
     if as_json:

@@ -18,6 +18,7 @@ from harness.planning import outlook
 from harness.planning.launch_order import order, seed_of
 from harness.planning.matrix import check_data, plan_cells
 from harness.planning.plan import Plan, Planned
+from harness.spec import TrialSpec
 
 HEADER = [
     "framework",
@@ -58,9 +59,20 @@ def plan(
     """
     made = plan_cells(request_of(arguments), machine())
     check_data(data, made)
+    if out is not None:
+        from harness.results import run_folders
+
+        run_folders.check_out(out)
     if as_json:
         write_parts(document(made))
-        return 0
+    else:
+        print_plan(made, size=arguments.size)
+    return 0
+
+
+def print_plan(made: Plan, *, size: str | None) -> None:
+    """Print the cells of a plan, and roughly how long they take. `made`: with the first launch of each cell alone.
+    `size`: what --size names."""
     from harness.cli.tables import print_table
 
     title = f"Plan: {made.platform} devices, preset {made.preset}"
@@ -68,25 +80,24 @@ def plan(
         header, rows = shown(table_rows(made))
         right = {header.index(name) for name in NUMBERS if name in header}
         print_table(title, header, rows, right=right, below=("reason",), elsewhere="; --json has them")
-        _tell(made, arguments)
-        return 0
+        _tell(made, size)
+        return
     title += f", {made.launches} launches of each cell"
     print_table(title, SUMMARY, summary_rows(made), right=SUMMARY_NUMBERS)
     reasons = reason_rows(made)
     print_table("Cells that will not run", ["cells", "status", "reason"], reasons, right={0}, below=("reason",))
-    _tell(made, arguments)
+    _tell(made, size)
     write(
         f"{len(made.trials)} cells are too many to list here; --json lists them all. Narrow the request, e.g. by "
         "--framework, --workload, --strategy or --devices, to see each with its reason."
     )
-    return 0
 
 
-def _tell(made: Plan, arguments: RunArguments) -> None:
+def _tell(made: Plan, size: str | None) -> None:
     """Say roughly how long the plan will take, and at which sizes."""
     from harness.cli.tables import print_sentence
 
-    for sentence in outlook.sentences(made, size=arguments.size, cores=len(machine().cores)):
+    for sentence in outlook.sentences(made, size=size, cores=len(machine().cores)):
         print_sentence(sentence)
 
 
@@ -95,7 +106,8 @@ def table_rows(made: Plan) -> list[list[str]]:
     devices, options = HEADER.index("devices"), HEADER.index("options")
 
     def order(row: list[str]) -> tuple:
-        return *row[:options], int(row[devices]), *row[options:]
+        numbers = re.findall(r"\d+", row[options])
+        return *row[:options], int(row[devices]), re.sub(r"\d+", "", row[options]), *map(int, numbers), *row[options:]
 
     return sorted((_row(cell, made.launches) for cell in made.trials), key=order)
 
@@ -116,7 +128,7 @@ def _row(cell: Planned, launches: int) -> list[str]:
         spec.size,
         spec.strategy,
         spec.track,
-        ", ".join(filter(None, [spec.variant, "A/A twin" if spec.twin else ""])) or "-",
+        ", ".join(filter(None, [spec.variant, _timing(spec), "A/A twin" if spec.twin else ""])) or "-",
         str(spec.devices),
         str(spec.hosts),
         str(spec.global_batch),
@@ -124,6 +136,11 @@ def _row(cell: Planned, launches: int) -> list[str]:
         cell.status,
         cell.reason,
     ]
+
+
+def _timing(spec: TrialSpec) -> str:
+    """How a cell is timed, if that is not the usual way."""
+    return "" if spec.protocol == "resident" else spec.protocol_name
 
 
 def summary_rows(made: Plan) -> list[list[str]]:

@@ -36,7 +36,7 @@ def report(
     """
     from harness import reporting
     from harness.cli.screen import show
-    from harness.results import merging, store
+    from harness.results import merging, run_folders, store
 
     if not folders:
         raise UsageError("report: names no run; give one folder, or several folders and --out")
@@ -49,7 +49,7 @@ def report(
     first = next(iter(folders))
     target = first if first.is_dir() else first.parent
     if out is not None:
-        target = store.create_folder(out)
+        target = run_folders.create_folder(out)
         for result in results:
             store.append(target, result)
     reporting.write(target, results)

@@ -12,12 +12,12 @@ from cyclopts import Parameter
 from harness.cli.argument_values import split
 from harness.cli.arguments import (
     CELLS,
-    HOSTS,
     LAUNCH_DEFAULTS,
     RUN_DEFAULTS,
     TRAIN_DEFAULTS,
     BudgetMinutes,
     Data,
+    DryRun,
     Guard,
     LaunchArguments,
     Out,
@@ -27,9 +27,8 @@ from harness.cli.arguments import (
     TrainArguments,
     given,
     request_of,
-    typed,
 )
-from harness.cli.sessions import resume_and_show, show_start, start_and_show
+from harness.cli.sessions import resume_and_show, start_and_show
 from harness.machine.devices import machine
 from harness.planning import recipes
 from harness.planning.matrix import make_plan
@@ -47,28 +46,20 @@ def run(
     budget_minutes: BudgetMinutes = None,
     device_guard: Guard = None,
     telemetry: Sampled = None,
-    dry_run: Annotated[bool, Parameter(group=HOSTS)] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Check every cell against the reference, time those that pass, and write a report.
 
     python -m harness run --framework all
     python -m harness run --framework torch,jax --workload toy --devices 4
-
-    Parameters
-    ----------
-    dry_run
-        With --hosts: print what would be started on them, and start nothing.
     """
     check_budget(budget_minutes)
     if resume is not None:
-        others = named(out=out, data=data, telemetry=telemetry)
+        others = named(out=out, data=data, telemetry=telemetry, **{"dry-run": dry_run or None})
         check_alone([*given(replace(arguments, compile_cache="")), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments), machine())
     command = ["run", *given(arguments)]
-    if dry_run:
-        others = {"out": out, "data": data, "device-guard": device_guard, "telemetry": telemetry}
-        return show_start(plan, [*command, *typed({"budget-minutes": budget_minutes} | others)])
     return start_and_show(
         plan,
         command,
@@ -78,6 +69,7 @@ def run(
         budget_minutes=budget_minutes,
         device_guard=device_guard,
         telemetry=telemetry,
+        dry_run=dry_run,
     )
 
 
@@ -91,6 +83,7 @@ def train(
     budget_minutes: BudgetMinutes = None,
     device_guard: Guard = None,
     telemetry: Sampled = None,
+    dry_run: DryRun = False,
 ) -> int:
     """Check every cell against the reference, train those that pass, and write a report with learning curves.
 
@@ -100,7 +93,7 @@ def train(
     """
     check_budget(budget_minutes)
     if resume is not None:
-        others = named(out=out, data=data, telemetry=telemetry)
+        others = named(out=out, data=data, telemetry=telemetry, **{"dry-run": dry_run or None})
         check_alone([*given(replace(arguments, compile_cache="")), *given(training), *others])
         return resume_and_show(resume, arguments, budget_minutes, device_guard)
     plan = make_plan(request_of(arguments, training), machine())
@@ -114,6 +107,7 @@ def train(
         budget_minutes=budget_minutes,
         device_guard=device_guard,
         telemetry=telemetry,
+        dry_run=dry_run,
     )
 
 
@@ -128,6 +122,7 @@ def sweep(
     budget_minutes: BudgetMinutes = None,
     device_guard: Guard = None,
     telemetry: Sampled = None,
+    dry_run: DryRun = False,
 ) -> int:
     """Compare several values of one strategy option, with single and model_parallel as baselines; or global batches.
 
@@ -162,6 +157,7 @@ def sweep(
         budget_minutes=budget_minutes,
         device_guard=device_guard,
         telemetry=telemetry,
+        dry_run=dry_run,
         name=f"sweep-{swept}",
     )
 
@@ -176,6 +172,7 @@ def reproduce(
     budget_minutes: BudgetMinutes = None,
     device_guard: Guard = None,
     telemetry: Sampled = None,
+    dry_run: DryRun = False,
 ) -> int:
     """Repeat every step of a publication, and compare its numbers with those measured here.
 
@@ -206,6 +203,7 @@ def reproduce(
         budget_minutes=budget_minutes,
         device_guard=device_guard,
         telemetry=telemetry,
+        dry_run=dry_run,
         name=f"reproduce-{recipe}",
         recipe=recipe,
     )
