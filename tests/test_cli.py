@@ -157,7 +157,7 @@ def test_a_plan_without_a_terminal_is_as_wide_as_columns_says(tmp_path):
 
 def test_what_is_no_record_is_named(tmp_path):
     (tmp_path / "notes.md").write_text("# Notes\n")
-    refused_command(harness("report", "notes.md", cwd=tmp_path), "notes.md", "JSON", "folder of a run")
+    refused_command(harness("report", "notes.md", cwd=tmp_path), "notes.md", "JSON")
 
 
 def test_a_folder_in_place_of_a_report_is_no_defect(tmp_path):
