@@ -239,11 +239,13 @@ def timed_alone(results: Results) -> Results:
 
 DOES_NOT_APPLY: list[tuple[int, Callable[[Results], Results]]] = [
     (4, only(of("torch", "single"))),
+    (4, each(spec(platform="cpu"))),  # of which a report compares no speeds
     (5, only(of("torch", "single"))),
     (9, only(lambda row: row.spec.devices == 1)),
     (11, timed_alone),
     (14, only(lambda row: row.spec.devices == 1)),
     (14, each(spec(algorithm="local"), lambda row: row.spec.devices > 1)),  # which is never divided by one device
+    (14, each(spec(platform="cpu"))),
 ]
 
 

@@ -113,7 +113,9 @@ def comparisons(record: Record) -> Answer:
     """4. Every comparison of the verdict and every scaling is a ratio within at least two rounds, with an interval of
     its logarithm. p is adjusted by Holm's method over all pairs that could have been compared. An order is claimed
     beyond the margin alone, and a tie within it: 1%, or twice the A/A floor. A report that compares no speeds claims
-    nothing of the kind."""
+    nothing of the kind, and one of CPU devices compares none."""
+    if record.on_cpu:
+        return not_applicable("on CPU devices the verdict compares no speeds")
     verdicts = [verdict for _, _, verdict in record.comparisons]
     scalings = [cell for cell in record.timed if cell.spec.devices > 1 and (cell.over_single or cell.apart_from_base)]
     ratios = [verdict and verdict.ratio for verdict in verdicts] + [cell.over_single for cell in scalings]
