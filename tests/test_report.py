@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTS, make_result, make_spec
 from refusals import names
 from rich.console import Console
-from scenes import HOSTILE, HOSTILE_TRACE, SCENES, trainings
+from scenes import HOSTILE, HOSTILE_TRACE, SCENES, parity, trainings, with_disturbances
 
 from harness import reporting, workloads
 from harness.cli import screen, tables, terminal
@@ -32,11 +32,11 @@ from harness.reporting import (
 )
 from harness.reporting.columns import make_table
 from harness.reporting.figure_titles import labels
-from harness.reporting.model import Table
+from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
-from harness.spec import OptimizerSpec, TrialResult
+from harness.spec import Disturbance, OptimizerSpec, TrialResult
 from harness.statistics.estimates import Estimate
 
 
@@ -253,6 +253,35 @@ def test_reports_say_what_was_trained_on():
     words = descriptions.data(summary.summarize(given))
     names(words, toy, "toy", "--data", "mnist_cnn")
     assert words.count("--data") == 1 and mnist not in words
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ([("toy", "base")], [""]),
+        ([("toy", "base"), ("classifier", "base")], ["toy", "classifier"]),
+        (
+            [("resnet50", "tiny"), ("resnet50", "tutorial"), ("toy", "base")],
+            ["resnet50 tiny", "resnet50 tutorial", "toy"],
+        ),
+    ],
+)
+def test_titles_say_the_workload_where_a_report_has_several(tasks, told):
+    results = [cell(spec={"workload": workload, "size": size}) for workload, size in tasks]
+    cells = summary.summarize(results)
+    assert {each.title.partition(" ×1")[2].strip(" ()") for each in cells} == {*told}
+    assert {each.named(workload=False) for each in cells} == {"PyTorch single ×1"}
+
+
+def test_no_two_rows_of_a_table_have_one_title():
+    found = Disturbance(kind="session", device="cpu", pid=1)
+    launched = [cell(spec={"workload": workload}, parity=parity(1e-14)) for workload in ("toy", "classifier")]
+    results = [with_disturbances(result, found) for result in launched]
+    report = document.build(summary.summarize(results), results)
+    tables = [node for node in walk(report) if isinstance(node, Table)]
+    titled = [table.values("cell") for table in tables if "cell" in {column.name for column in table.columns}]
+    assert len(titled) >= 2
+    assert all(len({*titles}) == len(titles) == 2 for titles in titled)
 
 
 def test_speedup_is_over_the_same_frameworks_single():
