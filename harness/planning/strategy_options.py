@@ -153,9 +153,13 @@ def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
 
 
 def shown(options: Mapping[str, Any], chosen: Mapping[str, Any], strategy: StrategySpec) -> dict[str, Any]:
-    """The options that tell a cell from others: those chosen, those always shown, and those not at their default."""
+    """The options that tell a cell from others: those chosen, those always shown, and those not at their default.
+
+    An option that the workload sets has no value in a cell that was skipped before that, and is not shown there.
+    """
+    found = {name: (strategy.option(name), value) for name, value in options.items()}
     return {
         name: value
-        for name, value in options.items()
-        if name in chosen or strategy.option(name).always_shown or value != strategy.option(name).default
+        for name, (option, value) in found.items()
+        if name in chosen or value != option.default or (option.always_shown and not option.is_set_by_workload)
     }
