@@ -77,16 +77,18 @@ def variance(record: Record) -> Answer:
     with its variances would have chosen (Kalibera & Jones 2013)."""
     found = [(cell, components(cell.block_steps)) for cell in record.timed]
     unknown_levels = [cell for cell, each in found if each.between is None or each.within is None]
-    levels = of_cells(unknown_levels, record.timed, "both levels of variance")
-    wrong = [
-        cell for cell, each in found if cell not in unknown_levels and not (_launches_vary(cell, each) or _narrow(cell))
-    ]
     if unknown_levels:
-        return levels
+        return of_cells(unknown_levels, record.timed, "both levels of variance are known")
+    wrong = [cell for cell, each in found if not (_launches_vary(cell, each) or _narrow(cell))]
+    limit = f"±{100 * LEAST_MARGIN:g}%"
+    said = f"launches vary as much as their blocks explain, or the interval is within {limit},"
+    where = of_cells(wrong, record.timed, said)
+    widths = [(width, cell) for cell in wrong if (width := _half_width(cell)) is not None]
+    width, at = max(widths, key=lambda each: each[0], default=(0.0, None))
+    widest = judged(True, f"the widest interval of these is {_written(width)}, {at.title}" if at else "")
     best = [blocks for cell, each in found if (blocks := _best_blocks(cell, each)) is not None]
-    told = f"the best number of blocks in a launch is {from_to(best)}" if best else ""
-    where = of_cells(wrong, record.timed, "launches are the level to repeat")
-    return together(levels, where, judged(True, told))
+    told = f"by the costs of both, {from_to(best)} blocks in a launch would be best" if best else ""
+    return together(where, widest, judged(True, told))
 
 
 def _launches_vary(cell: Cell, found: Variance) -> bool:
