@@ -6,6 +6,7 @@ import dataclasses
 import io
 import math
 import re
+from typing import get_args
 
 import pytest
 from conftest import TESTS, make_result, make_spec
@@ -19,6 +20,7 @@ from harness.cli.output import fail
 from harness.reporting import (
     contrasts,
     descriptions,
+    disturbed_launches,
     document,
     formatting,
     loss_agreement,
@@ -37,6 +39,7 @@ from harness.reporting.tables import launches_table, result_table, tutorial_tabl
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
 from harness.spec import Disturbance, OptimizerSpec, TrialResult
+from harness.spec.disturbances import DisturbanceKind
 from harness.statistics.estimates import Estimate
 
 
@@ -282,6 +285,19 @@ def test_no_two_rows_of_a_table_have_one_title():
     titled = [table.values("cell") for table in tables if "cell" in {column.name for column in table.columns}]
     assert len(titled) >= 2
     assert all(len({*titles}) == len(titles) == 2 for titles in titled)
+
+
+def test_the_verdict_names_only_the_disturbances_that_were_seen():
+    def said(*kinds):
+        found = [Disturbance(kind=kind, device="cpu") for kind in kinds]
+        (line,) = disturbed_launches.sentence([with_disturbances(cell(), *found), cell(launch=1)])
+        return line
+
+    names(said("session"), "1 launch of 2", "runs")
+    assert "GPU" not in said("session") and "clocks" not in said("session")
+    names(said("throttled", "ecc", "xid"), "clocks", "GPU")
+    assert "processes" not in said("throttled", "ecc", "xid")
+    assert set(disturbed_launches.SORTS) == set(get_args(DisturbanceKind))
 
 
 def test_speedup_is_over_the_same_frameworks_single():
