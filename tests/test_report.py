@@ -103,6 +103,13 @@ def test_from_host_the_first_block_of_a_launch_does_not_count():
     assert "20" not in best  # with from_host, the time is not a throughput
 
 
+def test_a_first_step_has_three_digits_however_short_it_is():
+    seconds = (0.00042, 0.0352, 0.352, 54.56, 1234.5)
+    launches = [cell(devices=n, first_step_seconds=each) for n, each in enumerate(seconds, 1)]
+    table = result_table.table(summary.summarize(launches))
+    assert as_written(table, "first step") == ["0.00042", "0.0352", "0.352", "54.6", "1,234"]
+
+
 def test_memory_and_first_step_are_told_by_what_the_cache_held():
     launches = [
         cell(launch=i, compile_cache=state, first_step_seconds=seconds, peak_bytes=(peak * 2**20,))
@@ -110,7 +117,7 @@ def test_memory_and_first_step_are_told_by_what_the_cache_held():
     ]
     table = result_table.table(summary.summarize(launches))
     assert table.values("first step") == (ByCache((("cold", 9.0), ("warm", 2.0))),)
-    assert as_written(table, "first step") == ["9.00 cold, 2.00 warm"]
+    assert as_written(table, "first step") == ["9 cold, 2 warm"]
     assert as_written(table, "peak") == ["130 cold, 13 warm"]
 
 
