@@ -53,6 +53,8 @@ FAKES = TESTS / "fakes"
 FORKED = TESTS / "forked"
 XLA = {"jaxlib": "libjax_common.so", "tensorflow": "libtensorflow_framework.so.2"}  # where each has its flags
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables in a pipe obey it
+
 # A shell starts `pytest ... &` with Ctrl-C ignored, and nohup ignores SIGHUP. What tests start would inherit that, and
 # those that end runs by these signals would wait for ever.
 for number in (signal.SIGINT, signal.SIGHUP):

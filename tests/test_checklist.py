@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, harness, make_result
+from refusals import names
 from scenes import RUN, epochs, training
 from whole_record import (
     BLOCKS,
@@ -239,11 +240,13 @@ def timed_alone(results: Results) -> Results:
 
 DOES_NOT_APPLY: list[tuple[int, Callable[[Results], Results]]] = [
     (4, only(of("torch", "single"))),
+    (4, each(spec(platform="cpu"))),  # of which a report compares no speeds
     (5, only(of("torch", "single"))),
     (9, only(lambda row: row.spec.devices == 1)),
     (11, timed_alone),
     (14, only(lambda row: row.spec.devices == 1)),
     (14, each(spec(algorithm="local"), lambda row: row.spec.devices > 1)),  # which is never divided by one device
+    (14, each(spec(platform="cpu"))),
 ]
 
 
@@ -312,6 +315,20 @@ def test_one_of_two_sources_of_errors_suffices_and_the_other_is_told_to_be_missi
     answer = answers(each(gpu_errors(GpuErrors(uuid="GPU-a", **known)))(record))[18]
     assert answer.outcome == "pass"
     assert {fact for fact in ("Xid", "Not Supported", "40 memory", "ECC") if fact in answer.figures} == {*told}
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "facts"),
+    [
+        (3, each(uneven, of()), ["1%", "2 of 4", "JAX single"]),  # the limit, how many keep it, and who does not
+        (16, each(timing(step_seconds=(0.1,) * 5, call_seconds=(0.1,) * 5), of()), ["25 to ", "100", "JAX pmap"]),
+        (17, each(check_of(MATRIX_RATE, 1.5), of(stop=1)), ["100%", "150%"]),
+    ],
+)
+def test_figures_have_the_value_and_the_limit(record, number, change, facts):
+    answer = answers(change(record))[number]
+    assert answer.outcome == "fail"
+    names(answer.figures, *facts)
 
 
 def test_what_is_missing_of_telemetry_is_told_beside_what_no_record_has(record):

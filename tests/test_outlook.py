@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import harness, make_machine, make_spec
-from refusals import refused_command
+from refusals import names, refused_command
 
 from harness import workloads
 from harness.planning import outlook, track_settings
@@ -73,6 +73,13 @@ def test_a_training_is_taken_to_need_all_of_its_epochs():
     (told,) = outlook.sentences(plan(spec), size=None, cores=CORES, samples=lambda _: 50)
     assert "epochs" in told and outlook.duration(found) in told
     assert outlook.expected_seconds(plan(spec), cores=CORES) is None
+
+
+def test_parity_phases_and_launches_are_counted_apart():
+    specs = [make_spec(workload="toy"), make_spec(workload="toy", twin=True), make_spec(workload="classifier")]
+    (*_, said) = outlook.sentences(plan(*specs, launches=5), size=None, cores=CORES)
+    names(said, "3 cells", "2 parity", "15 launches")  # a twin has the proof of its cell
+    assert "17" not in said
 
 
 def test_what_would_take_a_processor_hours_is_said_with_the_flag_to_change():

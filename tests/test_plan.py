@@ -360,6 +360,14 @@ def test_more_stages_than_blocks(machine):
         make_plan(Request(strategies=("model_parallel",), devices=(12,)), machine)
 
 
+def test_a_skipped_cell_shows_no_option_that_has_no_value_there():
+    request = Request(frameworks=("torch",), workloads=("mnist_cnn",), strategies=("all",), devices=(2, 64))
+    made = cells(make_plan(request, make_machine()))
+    whole, skipped = made["torch", "pipeline", 2], made["torch", "pipeline", 64]
+    assert (whole.spec.variant, whole.status) == ("micro_batches=4, cut=flops", "planned")
+    assert (skipped.spec.variant, skipped.status) == ("micro_batches=4", "skipped")
+
+
 def test_imagenet_takes_its_batch_on_each_device():
     made = cells(make_plan(Request(workloads=("resnet50",), size="imagenet"), make_machine(gpus=2)))
     batches = {key[1]: trial.spec.global_batch for key, trial in made.items() if key[0] == "torch"}

@@ -6,12 +6,13 @@ import dataclasses
 import io
 import math
 import re
+from typing import get_args
 
 import pytest
 from conftest import TESTS, make_result, make_spec
 from refusals import names
 from rich.console import Console
-from scenes import HOSTILE, HOSTILE_TRACE, SCENES, trainings
+from scenes import HOSTILE, HOSTILE_TRACE, SCENES, parity, trainings, with_disturbances
 
 from harness import reporting, workloads
 from harness.cli import screen, tables, terminal
@@ -19,6 +20,7 @@ from harness.cli.output import fail
 from harness.reporting import (
     contrasts,
     descriptions,
+    disturbed_launches,
     document,
     formatting,
     loss_agreement,
@@ -32,11 +34,12 @@ from harness.reporting import (
 )
 from harness.reporting.columns import make_table
 from harness.reporting.figure_titles import labels
-from harness.reporting.model import Table
+from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
-from harness.spec import OptimizerSpec, TrialResult
+from harness.spec import Disturbance, OptimizerSpec, TrialResult
+from harness.spec.disturbances import DisturbanceKind
 from harness.statistics.estimates import Estimate
 
 
@@ -100,6 +103,13 @@ def test_from_host_the_first_block_of_a_launch_does_not_count():
     assert "20" not in best  # with from_host, the time is not a throughput
 
 
+def test_a_first_step_has_three_digits_however_short_it_is():
+    seconds = (0.00042, 0.0352, 0.352, 54.56, 1234.5)
+    launches = [cell(devices=n, first_step_seconds=each) for n, each in enumerate(seconds, 1)]
+    table = result_table.table(summary.summarize(launches))
+    assert as_written(table, "first step") == ["0.00042", "0.0352", "0.352", "54.6", "1,234"]
+
+
 def test_memory_and_first_step_are_told_by_what_the_cache_held():
     launches = [
         cell(launch=i, compile_cache=state, first_step_seconds=seconds, peak_bytes=(peak * 2**20,))
@@ -107,7 +117,7 @@ def test_memory_and_first_step_are_told_by_what_the_cache_held():
     ]
     table = result_table.table(summary.summarize(launches))
     assert table.values("first step") == (ByCache((("cold", 9.0), ("warm", 2.0))),)
-    assert as_written(table, "first step") == ["9.00 cold, 2.00 warm"]
+    assert as_written(table, "first step") == ["9 cold, 2 warm"]
     assert as_written(table, "peak") == ["130 cold, 13 warm"]
 
 
@@ -253,6 +263,48 @@ def test_reports_say_what_was_trained_on():
     words = descriptions.data(summary.summarize(given))
     names(words, toy, "toy", "--data", "mnist_cnn")
     assert words.count("--data") == 1 and mnist not in words
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ([("toy", "base")], [""]),
+        ([("toy", "base"), ("classifier", "base")], ["toy", "classifier"]),
+        (
+            [("resnet50", "tiny"), ("resnet50", "tutorial"), ("toy", "base")],
+            ["resnet50 tiny", "resnet50 tutorial", "toy"],
+        ),
+    ],
+)
+def test_titles_say_the_workload_where_a_report_has_several(tasks, told):
+    results = [cell(spec={"workload": workload, "size": size}) for workload, size in tasks]
+    cells = summary.summarize(results)
+    assert {each.title.partition(" ×1")[2].strip(" ()") for each in cells} == {*told}
+    assert {each.named(workload=False) for each in cells} == {"PyTorch single ×1"}
+
+
+def test_no_two_rows_of_a_table_have_one_title():
+    found = Disturbance(kind="session", device="cpu", pid=1)
+    launched = [cell(spec={"workload": workload}, parity=parity(1e-14)) for workload in ("toy", "classifier")]
+    results = [with_disturbances(result, found) for result in launched]
+    report = document.build(summary.summarize(results), results)
+    tables = [node for node in walk(report) if isinstance(node, Table)]
+    titled = [table.values("cell") for table in tables if "cell" in {column.name for column in table.columns}]
+    assert len(titled) >= 2
+    assert all(len({*titles}) == len(titles) == 2 for titles in titled)
+
+
+def test_the_verdict_names_only_the_disturbances_that_were_seen():
+    def said(*kinds):
+        found = [Disturbance(kind=kind, device="cpu") for kind in kinds]
+        (line,) = disturbed_launches.sentence([with_disturbances(cell(), *found), cell(launch=1)])
+        return line
+
+    names(said("session"), "1 launch of 2", "runs")
+    assert "GPU" not in said("session") and "clocks" not in said("session")
+    names(said("throttled", "ecc", "xid"), "clocks", "GPU")
+    assert "processes" not in said("throttled", "ecc", "xid")
+    assert set(disturbed_launches.SORTS) == set(get_args(DisturbanceKind))
 
 
 def test_speedup_is_over_the_same_frameworks_single():

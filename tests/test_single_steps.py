@@ -53,7 +53,7 @@ def test_skew_is_the_share_by_which_the_fastest_rank_is_faster(record):
 def test_host_bound_cells_are_marked_and_named(record):
     slow = each(lambda row: timing(call_seconds=row.timings[0].step_seconds)(row), of("jax", "single"))(record)
     cells = [cell for cell in summary.summarize(slow) if is_timed(cell.first)]
-    assert [cell.title for cell in cells if repeatability.bound_by_host(cell)] == ["JAX single ×1"]
+    assert [cell.named(workload=False) for cell in cells if repeatability.bound_by_host(cell)] == ["JAX single ×1"]
     named, others = (
         [line for line in repeatability.sentences(found) if "JAX single ×1" in line]
         for found in (cells, [cell for cell in summary.summarize(record) if is_timed(cell.first)])

@@ -217,14 +217,24 @@ def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
     cells = summary.summarize(results)
     row = only_row(training_table.table(cells))
     assert (row["reached"], row["to target s"], row["interval"]) == ("1/3", "never", "4 – never (75%)")
-    (line,) = training.sentences(cells)
+    line, *_ = training.sentences(cells)
     names(line, "classifier", "0 of 1", "90%", "PyTorch single ×1, 1 of 3")
 
 
 def test_where_no_training_gets_there_the_target_and_the_epochs_are_named():
     slow = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.5))
-    (line,) = training.sentences(summary.summarize([trained(*slow, launch=0), trained(*slow, launch=1)]))
+    line, *_ = training.sentences(summary.summarize([trained(*slow, launch=0), trained(*slow, launch=1)]))
     names(line, "classifier", "90%", "3 epochs", "--target-accuracy")
+
+
+def test_a_training_without_a_throughput_says_why():
+    one, two = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.95)), (epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), epoch(2, 2.0, 0.95))
+    _, why = training.sentences(summary.summarize([trained(*one)]))
+    names(why, "classifier", "one epoch")
+    _, why = training.sentences(summary.summarize([trained(*one), trained(*two, strategy="ddp")]))
+    names(why, "PyTorch single ×1", "one epoch")
+    assert "ddp" not in why
+    (_,) = training.sentences(summary.summarize([trained(*two), trained(*two, strategy="ddp")]))
 
 
 def test_a_seed_that_failed_never_got_there():

@@ -35,7 +35,8 @@ class Titles:
 
     def of(self, cell: Cell) -> str:
         """One cell."""
-        return f"{cell.spec.workload} {cell.spec.size}: {cell.title}" if self._in_full else cell.title
+        name = cell.named(workload=False)
+        return f"{cell.spec.workload} {cell.spec.size}: {name}" if self._in_full else name
 
     def of_some(self, cells: Sequence[Cell]) -> str:
         """Some cells by name, many by number."""

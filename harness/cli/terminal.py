@@ -17,12 +17,12 @@ from harness.spec.text import visible
 
 QUIET_SECONDS = 30.0  # how often a long phase reports its progress in a log file
 INDENT = 14  # characters before what a line says: they have its status
-FEWEST_KNOWN = 2  # launches that must have ended before the time left is told
+FEWEST_KNOWN = 2  # parity phases and launches that must have ended before the time left is told
 STYLES = {"ok": "green", "skipped": "dim", "note": "cyan", "epoch": "cyan", "pending": "yellow"}
 
 
 class LiveDisplay:
-    """Two live lines: how many launches have ended and the time that is left; then what the current one is doing.
+    """Two live lines: how many parity phases and launches have ended, and the time that is left; then what runs now.
 
     Count and times come first, so that no terminal is too narrow for them.
     """

@@ -60,13 +60,14 @@ def sentences(plan: Plan, *, size: str | None, cores: int, samples: SamplesOf | 
 
 
 def _outlook(plan: Plan, *, cores: int, samples: SamplesOf | None) -> str:
-    """How many launches a plan makes and how long they will take."""
+    """How many parity phases and launches a plan has, and how long they will take."""
     cells = len({spec.cell for spec in plan.runnable()})
     if not cells:
         return "No cell will run."
-    launches = len(_proved(plan)) + cells * plan.launches
+    proofs, launches = len(_proved(plan)), cells * plan.launches
     seconds = expected_seconds(plan, cores=cores, samples=samples)
-    said = f"{cells} cell{'s' * (cells != 1)} will run in {launches} launches, parity phases included"
+    said = f"{cells} cell{'s' * (cells != 1)} will run, with {proofs} parity phase{'s' * (proofs != 1)} and "
+    said += f"{launches} launch{'es' * (launches != 1)}"
     if seconds is None:
         return f"{said}; how long trainings take is shown while they run."
     trains = any(spec.training for spec in plan.runnable())

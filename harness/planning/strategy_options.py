@@ -154,10 +154,14 @@ def are_whole(options: Mapping[str, Any], strategy: StrategySpec) -> bool:
 
 def shown(options: Mapping[str, Any], request: Request, strategy: StrategySpec) -> dict[str, Any]:
     """The options that tell a cell from others: those always shown, those not at their default, and those of which the
-    request compares several values."""
+    request compares several values.
+
+    An option that the workload sets has no value in a cell that was skipped before that, and is not shown there.
+    """
     compared = {name for name, texts in request.options.items() if len(set(texts)) > 1}
+    found = {name: (strategy.option(name), value) for name, value in options.items()}
     return {
         name: value
-        for name, value in options.items()
-        if name in compared or strategy.option(name).always_shown or value != strategy.option(name).default
+        for name, (option, value) in found.items()
+        if name in compared or value != option.default or (option.always_shown and not option.is_set_by_workload)
     }

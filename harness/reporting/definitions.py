@@ -80,7 +80,7 @@ def speedups_without_base(cells: Sequence[Cell]) -> list[Definition]:
 
 def rows_apart(cells: Sequence[Cell]) -> list[Definition]:
     """Which launches of a cell are not in one row with the others, because something differed."""
-    apart = [f"{cell.plain_title}: {', '.join(map(str, cell.apart))}" for cell in cells if cell.apart]
+    apart = [f"{cell.named(options=False)}: {', '.join(map(str, cell.apart))}" for cell in cells if cell.apart]
     if not apart:
         return []
     text = (

@@ -6,18 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.reporting.columns import ColumnOf, make_table
-from harness.reporting.formatting import count
+from harness.reporting.formatting import conjunction, count
 from harness.reporting.model import Section, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind
 from harness.spec import TrialResult
-from harness.spec.disturbances import in_words
+from harness.spec.disturbances import DisturbanceKind, in_words
 
 TITLE = "Disturbed launches"
 NOTE = (
     "What was seen on the devices of a launch right before it, each second while it ran, and right after it. Such a "
     "launch is kept: its losses are right, and nobody knows how much the others did. Its times may be too long."
 )
+SORTS: dict[DisturbanceKind, str] = {
+    "session": "other runs of the suite",
+    "compute": "other processes on the devices",
+    "graphics": "other processes on the devices",
+    "memory": "other processes on the devices",
+    "throttled": "lowered clocks",
+    "ecc": "errors of a GPU",
+    "xid": "errors of a GPU",
+}
+"""What the verdict calls each kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +49,16 @@ COLUMNS = (
 
 
 def sentence(results: Sequence[TrialResult]) -> list[str]:
-    """How many launches were disturbed; nothing if none was."""
-    disturbed = sum(bool(result.conditions.disturbances) for result in results)
+    """How many launches were disturbed, and by what; nothing if none was."""
+    disturbed = [result for result in results if result.conditions.disturbances]
     if not disturbed:
         return []
-    were = "was" if disturbed == 1 else "were"
+    were = "was" if len(disturbed) == 1 else "were"
+    seen = {found.kind for result in disturbed for found in result.conditions.disturbances}
+    by = conjunction([*dict.fromkeys(words for kind, words in SORTS.items() if kind in seen)])
     return [
-        f"{count(disturbed, 'launch', 'launches')} of {len(results)} {were} disturbed, by other processes on the "
-        f'devices, lowered clocks or errors of a GPU. Times may be too long: see "{TITLE}".'
+        f"{count(len(disturbed), 'launch', 'launches')} of {len(results)} {were} disturbed, by {by}. "
+        f'Times may be too long: see "{TITLE}".'
     ]
 
 

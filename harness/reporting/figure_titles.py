@@ -13,7 +13,7 @@ CPU_STAMP = "virtual CPU devices: correctness only"
 
 def labels(cells: Sequence[Cell]) -> list[str]:
     """The cells' names in a picture. Options follow on a second line, only where names would otherwise be the same."""
-    plain = [cell.plain_title for cell in cells]
+    plain = [cell.named(options=False, workload=False) for cell in cells]
     return [
         name if plain.count(name) == 1 or not naming.options(cell.spec) else f"{name}\n{naming.options(cell.spec)}"
         for name, cell in zip(plain, cells, strict=True)

@@ -47,7 +47,7 @@ def name(cell: Cell) -> str:
     """The title of a cell without its batch."""
     batch = f"global_batch={cell.spec.global_batch}"
     others = [option for option in cell.options.split(", ") if option not in ("", batch)]
-    return f"{cell.plain_title} ({', '.join(others)})" if others else cell.plain_title
+    return cell.named(options=False) + (f" ({', '.join(others)})" if others else "")
 
 
 def find(cells: Sequence[Cell]) -> list[BatchSweep]:

@@ -5,6 +5,8 @@ All of it is in the record: a report never asks this installation, which may hav
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.spec import TrialResult, TrialSpec
 
 TRAINING = {
@@ -40,6 +42,26 @@ def options(spec: TrialSpec) -> str:
 def on_devices(spec: TrialSpec) -> str:
     """ "×2"; "×4 over 2 hosts"."""
     return f"×{spec.devices} over {spec.hosts} hosts" if spec.hosts > 1 else f"×{spec.devices}"
+
+
+def workloads(specs: Sequence[TrialSpec]) -> dict[tuple[str, str], str]:
+    """What tells the workloads of a report apart, by workload and size: names, sizes where needed; "" for a single
+    one."""
+    found = dict.fromkeys((spec.workload, spec.size) for spec in specs)
+    if len(found) == 1:
+        return dict.fromkeys(found, "")
+    names = [name for name, _ in found]
+    return {(name, size): name if names.count(name) == 1 else f"{name} {size}" for name, size in found}
+
+
+def qualifiers(spec: TrialSpec, *, workload: str, mixed: bool) -> str:
+    """ "toy, tuned", "trained from a loader with 2 workers": what a title ends with. `workload`: its name, if it is to
+    be said. `mixed`: whether the kind of training is."""
+    found = [workload, "tuned" if spec.track == "tuned" else ""]
+    if spec.training is not None and mixed:
+        loader = f" from a loader with {spec.training.workers} workers" if spec.training.input == "loader" else ""
+        found.append(f"trained{loader}")
+    return ", ".join(filter(None, found))
 
 
 def same_algorithm(spec: TrialSpec) -> bool:

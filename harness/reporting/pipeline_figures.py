@@ -69,5 +69,5 @@ def timeline(file: str, cell: Cell) -> Figure:
         f"The stages are idle for at least {100 * timelines.idle_share(spans):.0f}% of the time; the bubble formula "
         f"gives {100 * bubble(stages, count):.0f}%."
     )
-    data = Timeline(title=title([cell], of=f"{cell.title}: "), spans=spans)
+    data = Timeline(title=title([cell], of=f"{cell.named(workload=False)}: "), spans=spans)
     return Figure(file=file, caption=caption, data=data)

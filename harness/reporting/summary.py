@@ -40,6 +40,7 @@ class Cell:
     over_best: Ratio | None = None  # its speed over that of the fastest single of all frameworks
     over_bare: Estimate | None = None  # of its launches: see over_bare_loop
     disagreement: Disagreement | None = None  # of its losses, with those of cells that take the same steps
+    workload: str = ""  # its name, where the report has several workloads
     mixed: bool = False  # whether the report has trainings beside timed runs, or several input pipelines
 
     @property
@@ -106,9 +107,15 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """ "PyTorch ddp ×2", with the options that distinguish it from other cells."""
-        options = f" ({self.options})" if self.options else ""
-        return f"{self._strategy}{options} {naming.on_devices(self.spec)}{self._qualifiers}"
+        """ "PyTorch ddp ×2": what tells it from all other cells of its report."""
+        return self.named()
+
+    def named(self, *, options: bool = True, workload: bool = True) -> str:
+        """Its title, without its options or its workload where what stands around it says them."""
+        chosen = f" ({self.options})" if options and self.options else ""
+        qualifiers = naming.qualifiers(self.spec, workload=self.workload if workload else "", mixed=self.mixed)
+        name = f"{naming.framework(self.first)} {self.spec.strategy}{chosen} {naming.on_devices(self.spec)}"
+        return name + (f" ({qualifiers})" if qualifiers else "")
 
     @property
     def options(self) -> str:
@@ -120,31 +127,13 @@ class Cell:
         """What distinguishes it from the first row of the same cell: "versions torch 2.12.0"."""
         return ", ".join(f"{difference.name} {difference.one}" for difference in self.apart)
 
-    @property
-    def plain_title(self) -> str:
-        """The title without options."""
-        return f"{self._strategy} {naming.on_devices(self.spec)}{self._qualifiers}"
-
-    @property
-    def _strategy(self) -> str:
-        return f"{naming.framework(self.first)} {self.spec.strategy}"
-
-    @property
-    def _qualifiers(self) -> str:
-        """ " (tuned)", " (trained from a loader with 2 workers)": the track, and the training in a mixed report."""
-        training = self.spec.training
-        found = ["tuned"] if self.spec.track == "tuned" else []
-        if training is not None and self.mixed:
-            loader = f" from a loader with {training.workers} workers" if training.input == "loader" else ""
-            found.append(f"trained{loader}")
-        return f" ({', '.join(found)})" if found else ""
-
 
 def summarize(results: Sequence[TrialResult]) -> list[Cell]:
     """The cells, ordered by workload and then by framework and strategy as in the manifests."""
     cells = [_cell(pool) for pool in pools(results)]
     kinds = {(cell.spec.training.input, cell.spec.training.workers) if cell.spec.training else None for cell in cells}
-    cells = [replace(cell, mixed=len(kinds) > 1) for cell in cells]
+    workloads = naming.workloads([cell.spec for cell in cells])
+    cells = [replace(c, mixed=len(kinds) > 1, workload=workloads[c.spec.workload, c.spec.size]) for c in cells]
     wrong = disagreeing.find([cell.launches for cell in cells])
     cells = [_without_speed(cell, wrong[number]) if number in wrong else cell for number, cell in enumerate(cells)]
     singles = [cell for cell in cells if cell.estimate and cell.spec.strategy == "single" and not cell.spec.twin]

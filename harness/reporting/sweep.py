@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.reporting import naming
 from harness.reporting.formatting import count, with_interval
 from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
@@ -151,8 +150,8 @@ def _point(cell: Cell, option: str, single: Cell | None) -> Point:
 
 def sentences(sweep: Sweep) -> list[str]:
     """What the sweep shows."""
-    spec, best, others = sweep.cells[0].spec, sweep.best, sweep.not_slower
-    name = f"{naming.framework(sweep.cells[0].first)} {spec.strategy} {naming.on_devices(spec)}"
+    best, others = sweep.best, sweep.not_slower
+    name = sweep.cells[0].named(options=False)
     seconds = with_interval(1e3 * best.mean, scaled(best.interval, 1e3), unit=" ms")
     line = f"{name}: {sweep.option} {best.name} has the lowest mean time per step, {seconds}."
     if len(best.cell.timed) == 1:

@@ -63,7 +63,7 @@ def resumed_after(result: TrialResult) -> list[int]:
 
 
 def sentences(cells: Sequence[Cell]) -> list[str]:
-    """Which cells reached the target, and which trainings were resumed."""
+    """Which cells reached the target, which have no throughput, and which trainings were resumed."""
     lines = []
     for workload in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         group = [cell for cell in cells if (cell.spec.workload, cell.spec.size) == workload]
@@ -82,8 +82,23 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
             listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
             line += f". In the other cells, fewer seeds did: {listed}"
         lines.append(line + ".")
-        lines += _resumed(tried) + training_proof.sentences(tried)
+        lines += _without_throughput(tried) + _resumed(tried) + training_proof.sentences(tried)
     return lines
+
+
+def _without_throughput(cells: Sequence[Cell]) -> list[str]:
+    """Why trainings that ended well have no throughput."""
+    without = [cell for cell in cells if cell.good and not any(map(throughput, cell.good))]
+    if not without:
+        return []
+    spec = cells[0].spec
+    line = f"Without a throughput: {'; '.join(cell.title for cell in without)}"
+    if len(without) == len(cells):
+        line = f"No training of {spec.workload} ({spec.size}) has a throughput"
+    return [
+        f"{line}. Epochs in which a process started do not count, because it compiled then; a training of one epoch "
+        "has no other."
+    ]
 
 
 def _resumed(cells: Sequence[Cell]) -> list[str]:

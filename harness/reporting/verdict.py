@@ -151,9 +151,10 @@ def _inspected(cells: Sequence[Cell]) -> str:
     if not passed:
         return ""
     least, most = min(passed), max(passed)
-    number = f"{least}" if least == most else f"{least} to {most}"
+    kinds = count(most, "kind")
+    number = kinds if least == most else f"{least} to {kinds}"
     return (
-        f" {count(len(passed), 'timed program')} passed {number} kinds of checks each, of losses, weights, replicas, "
+        f" {count(len(passed), 'timed program')} passed {number} of checks each, of losses, weights, replicas, "
         "number formats, and of what each device holds and sends (docs/parity.md)."
     )
 

@@ -36,7 +36,7 @@ def sentence(group: Group, others: Sequence[Group]) -> str:
     """What the comparison of a group's fastest cell with each of the others shows. `others`: all groups of the report,
     from which the words that name this one must tell it apart."""
     best = group.best
-    found = f"{where(group, others)}: {best.title} has {speed(best)}"
+    found = f"{where(group, others)}: {best.named(workload=False)} has {speed(best)}"
     parts = _parts(group)
     if not parts:
         return f"{found}."
@@ -80,7 +80,7 @@ def _parts(group: Group) -> list[str]:
     others: dict[str, list[str]] = {}
     for other, verdict in zip(group.cells[1:], group.verdicts, strict=True):
         outcome, amount = (verdict.outcome, _amount(verdict)) if verdict else ("apart", "")
-        others.setdefault(outcome, []).append(f"{other.title} {amount}".rstrip())
+        others.setdefault(outcome, []).append(f"{other.named(workload=False)} {amount}".rstrip())
     margin = f"{100 * group.margin:.2g}%"
     return [
         words.format(others=conjunction(others[outcome]), margin=margin)

@@ -69,7 +69,7 @@ def _is_part(row: Mapping[str, str], cell: Cell, headings: Sequence[str]) -> boo
 
 
 def by_title(found: Findings, section: str, table: Table, cells: Sequence[Cell], *, parts: bool) -> Iterator[Any]:
-    """The rows of a table with their cells, by title. Cells of two workloads may share a title: then by order.
+    """The rows of a table with their cells, by title; those that share one, by order.
     `parts`: whether launches of some cells are in several rows."""
     for title in dict.fromkeys([*(row.get("cell", "") for row in table.rows), *(cell.title for cell in cells)]):
         rows = [row for row in table.rows if row.get("cell") == title]

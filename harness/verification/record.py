@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,11 @@ def ratio(ours: Cell, theirs: Cell) -> Estimate | None:
 
 @dataclass(eq=False)
 class Cell:
-    """All launches of one cell. `speedless`: its losses are wrong. `split`: the report has it in several rows."""
+    """All launches of one cell. `workload`: its name, where the record has several. `speedless`: its losses are wrong.
+    `split`: the report has it in several rows."""
 
     launches: list[Row]
+    workload: str = ""
     mixed: bool = False
     speedless: bool = False
     split: bool = False
@@ -123,8 +125,17 @@ class Cell:
     @property
     def title(self) -> str:
         """What the report calls it."""
+        return self._named(self.workload)
+
+    @property
+    def title_in_workload(self) -> str:
+        """What it is called where the workload has just been said."""
+        return self._named("")
+
+    def _named(self, workload: str) -> str:
         options = f" ({self.options})" if self.options else ""
-        found, training = ["tuned"] if self.spec["track"] == "tuned" else [], self.spec.get("training")
+        found, training = [workload] if workload else [], self.spec.get("training")
+        found += ["tuned"] if self.spec["track"] == "tuned" else []
         if training and self.mixed:
             workers = f" from a loader with {training['workers']} workers" if training["input"] == "loader" else ""
             found.append(f"trained{workers}")
@@ -212,7 +223,16 @@ def read(path: Path) -> Record:
     trainings = [row["spec"].get("training") or {} for row in rows.values()]
     mixed = len({(each.get("input"), each.get("workers")) for each in trainings}) > 1
     ordered = [sorted(launches, key=lambda row: row["spec"]["launch"]) for launches in cells.values()]
-    return Record([Cell(launches, mixed=mixed) for launches in ordered])
+    called = _workloads([launches[0]["spec"] for launches in ordered])
+    return Record([Cell(launches, name, mixed=mixed) for launches, name in zip(ordered, called, strict=True)])
+
+
+def _workloads(specs: Sequence[Row]) -> list[str]:
+    """What titles call the workload of each cell: its name, with the size where that is needed; "" for a single one."""
+    found = {(spec["workload"], spec["size"]) for spec in specs}
+    names = [name for name, _ in found]
+    called = {(w, size): f"{w} {size}" if names.count(w) > 1 else w if len(found) > 1 else "" for w, size in found}
+    return [called[spec["workload"], spec["size"]] for spec in specs]
 
 
 def _name(spec: Row) -> str:

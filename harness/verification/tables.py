@@ -13,7 +13,7 @@ from scipy import stats
 from harness.verification.launches import Row, blocks, counted, estimate, steps, timings
 from harness.verification.matching import Columns
 from harness.verification.record import Cell, Record, grown, ratio
-from harness.verification.report_text import Digits, Expected, at_most, fixed, significant, supported
+from harness.verification.report_text import Digits, Expected, at_most, fixed, rounded, significant, supported
 
 MOST_LAUNCHES = 1000
 NOISE = 1e-13  # what rounding makes of the logarithms of equal ratios
@@ -46,14 +46,16 @@ def _over_bare(cell: Cell) -> Expected:
     return supported(estimate(launches).numbers) if launches else []
 
 
-def _by_cache(cell: Cell, value_of: Callable[[Row], float | None], decimals: int) -> Expected:
+def _by_cache(
+    cell: Cell, value_of: Callable[[Row], float | None], digits: Callable[[float | None], Expected]
+) -> Expected:
     """The median over launches, by the state of the compile cache."""
     found: dict[str, list[float]] = {}
     for row in cell.good:
         states = [rank["compile_cache"] for rank in row["ranks"] if rank.get("compile_cache")]
         if (value := value_of(row)) is not None:
             found.setdefault("cold" if "cold" in states else (states or [""])[0], []).append(value)
-    return [Digits(median(found[state]), 10.0**-decimals) for state in sorted(found)]
+    return [each for state in sorted(found) for each in digits(median(found[state])) or ()]
 
 
 def _first_step(row: Row) -> float | None:
@@ -95,8 +97,8 @@ def result_columns(record: Record) -> Columns:
         "95% interval": lambda cell: supported(cell.speed.numbers)[1:] if cell.speed else [],
         "step ms": _step,
         "over bare": _over_bare,
-        "first step s": lambda cell: _by_cache(cell, _first_step, 2),
-        "peak MiB": lambda cell: _by_cache(cell, _peak, 0),
+        "first step s": lambda cell: _by_cache(cell, _first_step, rounded),
+        "peak MiB": lambda cell: _by_cache(cell, _peak, fixed),
         "parity": parity,
         "launches": lambda cell: [Digits(len(each), 1.0) for each in (cell.timed, cell.launches)],
     }

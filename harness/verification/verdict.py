@@ -63,19 +63,20 @@ def _compare_groups(found: Findings, lines: Sequence[str], ran: Sequence[Cell]) 
 
 
 def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell], contrasts: Sequence[Contrast]) -> None:
-    best, spec = group[0], group[0].spec
+    name, spec = group[0].title_in_workload, group[0].spec
     begins = f"- {spec['workload']} ({spec['size']}, {spec['precision']}, {spec['devices']} device"
-    line = next((line for line in lines if line.startswith(begins) and f": {best.title} has " in line), None)
+    line = next((line for line in lines if line.startswith(begins) and f": {name} has " in line), None)
     if line is None:
-        found.differences.append(f"{NAME}: no sentence has {best.title} as the fastest of its {len(group)} cells")
+        found.differences.append(f"{NAME}: no sentence has {name} as the fastest of its {len(group)} cells")
         return
     found.known_by(NAME, begins)
-    said, _, rest = line.partition(f": {best.title} has ")[2].partition("s/s")
-    found.compare(NAME, best.title, said, supported(best.speed.numbers if best.speed else ()))
+    said, _, rest = line.partition(f": {name} has ")[2].partition("s/s")
+    found.compare(NAME, name, said, supported(group[0].speed.numbers if group[0].speed else ()))
     clauses = {OUTCOMES[words]: clause for words, clause in _clauses(rest)}
     for each in contrasts:
-        where, clause = f"{best.title} and {each.other.title}", clauses.get(each.outcome, "")
-        after = re.split(rf"(?:^|and|,) {re.escape(each.other.title)}", clause, maxsplit=1)[1:]
+        other, clause = each.other.title_in_workload, clauses.get(each.outcome, "")
+        where = f"{name} and {other}"
+        after = re.split(rf"(?:^|and|,) {re.escape(other)}", clause, maxsplit=1)[1:]
         if not after:
             found.differences.append(f"{NAME}, {where}: the record gives {each.outcome}, the report does not say so")
             continue
@@ -84,7 +85,7 @@ def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell],
     if "tie" in clauses and contrasts:
         within = re.search(r"within (\S+%)", clauses["tie"])
         margin = [significant(100 * contrasts[0].margin, 2)]
-        found.compare(NAME, f"{best.title}, margin", within.group(1) if within else "", margin)
+        found.compare(NAME, f"{name}, margin", within.group(1) if within else "", margin)
 
 
 def _clauses(text: str) -> list[tuple[str, str]]:
@@ -185,7 +186,6 @@ def _compare_twins(found: Findings, lines: Sequence[str], ran: Sequence[Cell]) -
 
 
 def _compare_unstable(found: Findings, lines: Sequence[str], ran: Sequence[Cell]) -> None:
-    """Cells of two workloads may share a title: then their numbers are compared in order."""
     line = next((line for line in lines if line.startswith("- Unstable")), "")
     unstable = [cell for cell in ran if cell.timed and cell.relative_deviation >= UNSTABLE]
     for title in dict.fromkeys(cell.title for cell in ran):

@@ -169,16 +169,20 @@ def distribution(record: Record) -> Answer:
     """16. Every cell has at least 100 single steps in the rows, and some in each launch, so that median, p95, p99 and
     maximum are told. Intervals do not assume that times are normal: docs/method.md tries skewed ones."""
     without = [result for result in record.launches if not single_steps(result)]
-    kept = recorded(record.cells_with(without), record.timed, "single steps of every launch")
+    kept = recorded(record.cells_with(without), record.timed, "single steps of every launch are known")
     if len(record.cells_with(without)) == len(record.timed):
         return kept
+    known = kept if without else judged(True, "")
     steps = {id(cell): of_all(cell.timed) for cell in record.timed}
     few = [cell for cell in record.timed if len(steps[id(cell)]) < LEAST_FOR_P99]
-    enough = of_cells(few, record.timed, f"{LEAST_FOR_P99} or more single steps")
+    counts = f"{from_to([len(each) for each in steps.values()])} single steps in each of {count(len(steps), 'cell')}"
+    some = 0 < len(few) < len(steps)
+    fewer = f", and {names(few)} {'has' if len(few) == 1 else 'have'} fewer" if some else ""
+    enough = judged(not few, f"{counts}; {LEAST_FOR_P99} are asked for{fewer}")
     tails = [(_tail(steps[id(cell)]), cell) for cell in record.timed if cell not in few]
     longest, at = max(tails, key=lambda each: each[0], default=(0.0, record.timed[0]))
-    told = f"longest tail: {at.title}, p99 {longest:.3g} times the median" if longest else ""
-    return together(kept, enough, judged(True, told))
+    told = f"p99 is up to {longest:.3g} times the median ({at.title}), for which there is no limit" if longest else ""
+    return together(known, enough, judged(True, told))
 
 
 def _tail(seconds: Sequence[float]) -> float:

@@ -77,16 +77,18 @@ def variance(record: Record) -> Answer:
     with its variances would have chosen (Kalibera & Jones 2013)."""
     found = [(cell, components(cell.block_steps)) for cell in record.timed]
     unknown_levels = [cell for cell, each in found if each.between is None or each.within is None]
-    levels = of_cells(unknown_levels, record.timed, "both levels of variance")
-    wrong = [
-        cell for cell, each in found if cell not in unknown_levels and not (_launches_vary(cell, each) or _narrow(cell))
-    ]
     if unknown_levels:
-        return levels
+        return of_cells(unknown_levels, record.timed, "both levels of variance are known")
+    wrong = [cell for cell, each in found if not (_launches_vary(cell, each) or _narrow(cell))]
+    limit = f"±{100 * LEAST_MARGIN:g}%"
+    said = f"launches vary as much as their blocks explain, or the interval is within {limit},"
+    where = of_cells(wrong, record.timed, said)
+    widths = [(width, cell) for cell in wrong if (width := _half_width(cell)) is not None]
+    width, at = max(widths, key=lambda each: each[0], default=(0.0, None))
+    widest = judged(True, f"the widest interval of these is {_written(width)}, {at.title}" if at else "")
     best = [blocks for cell, each in found if (blocks := _best_blocks(cell, each)) is not None]
-    told = f"the best number of blocks in a launch is {from_to(best)}" if best else ""
-    where = of_cells(wrong, record.timed, "launches are the level to repeat")
-    return together(levels, where, judged(True, told))
+    told = f"by the costs of both, {from_to(best)} blocks in a launch would be best" if best else ""
+    return together(where, widest, judged(True, told))
 
 
 def _launches_vary(cell: Cell, found: Variance) -> bool:
@@ -113,7 +115,9 @@ def comparisons(record: Record) -> Answer:
     """4. Every comparison of the verdict and every scaling is a ratio within at least two rounds, with an interval of
     its logarithm. p is adjusted by Holm's method over all pairs that could have been compared. An order is claimed
     beyond the margin alone, and a tie within it: 1%, or twice the A/A floor. A report that compares no speeds claims
-    nothing of the kind."""
+    nothing of the kind, and one of CPU devices compares none."""
+    if record.on_cpu:
+        return not_applicable("on CPU devices the verdict compares no speeds")
     verdicts = [verdict for _, _, verdict in record.comparisons]
     scalings = [cell for cell in record.timed if cell.spec.devices > 1 and (cell.over_single or cell.apart_from_base)]
     ratios = [verdict and verdict.ratio for verdict in verdicts] + [cell.over_single for cell in scalings]

@@ -51,9 +51,9 @@ def bounds(record: Record) -> Answer:
     cell or by another one on as many devices. A share above 100% fails: the bound is none."""
     shares = [share_of_matrix_rate(result) for result in record.launches]
     without = [result for result, share in zip(record.launches, shares, strict=True) if share is None]
-    matrix = recorded(record.cells_with(without), record.timed, "a measured rate of matrix products")
+    matrix = recorded(record.cells_with(without), record.timed, "the rate of matrix products is measured")
     highest = max((share for share in shares if share is not None), default=None)
-    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of that rate"
+    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of the measured rate; 100% is the limit"
     reached = judged(highest is None or highest <= 1, told)
     bounds = [result.bounds for result in record.launches]
     rates = [each.memory_bytes_per_second for each in bounds if each and each.memory_bytes_per_second]
@@ -61,7 +61,7 @@ def bounds(record: Record) -> Answer:
     memory = recorded(
         record.cells_with(silent),
         record.timed,
-        f"bandwidth of memory{f', up to {max(rates) / 1e9:,.0f} GB/s,' if rates else ''}",
+        f"the bandwidth of memory{f', up to {max(rates) / 1e9:,.0f} GB/s,' if rates else ''} is measured",
     )
     return together(matrix, reached, memory, _links(record))
 
@@ -78,7 +78,7 @@ def _links(record: Record) -> Answer:
         return judged(True, "")
     silent = [r for r in record.launches if r.spec.devices > 1 and _place(r) not in rates]
     told = f", up to {max(rates.values()) / 1e9:,.3g} GB/s," if rates else ""
-    return recorded(record.cells_with(silent), several, f"bandwidth between devices{told}")
+    return recorded(record.cells_with(silent), several, f"the bandwidth between devices{told} is measured")
 
 
 def _place(result: TrialResult) -> Hashable:

@@ -124,7 +124,9 @@ def _tuning(record: Record) -> Answer:
 def base_case(record: Record) -> Answer:
     """14. Every cell on several devices that trains like one device is divided by `single` of its own framework and by
     the fastest `single` of all, both with speeds of their own. Strong and weak scaling stand apart. The bytes that
-    cross devices in a step are recorded. Without such cells nothing is claimed about scaling."""
+    cross devices in a step are recorded. Without such cells, and on CPU devices, nothing is claimed about scaling."""
+    if record.on_cpu:
+        return not_applicable("on CPU devices nothing is claimed about scaling")
     several = [cell for cell in record.timed if cell.spec.devices > 1 and naming.same_training(cell.spec)]
     if not several:
         return not_applicable("no cell on several devices trains like one: nothing is claimed about scaling")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.reporting import contrasts, training
+from harness.reporting import contrasts, descriptions, training
 from harness.reporting.contrasts import Group, Twins
 from harness.reporting.summary import Cell
 from harness.spec import TrialResult
@@ -34,6 +34,11 @@ class Record:
     def launches(self) -> list[TrialResult]:
         """The launches that the speeds are of."""
         return [result for cell in self.timed for result in cell.timed]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the run used virtual CPU devices, of which a report compares no speeds."""
+        return descriptions.on_cpu(self.results)
 
     @cached_property
     def pairs(self) -> list[Twins]:
@@ -65,8 +70,8 @@ class Record:
 
     @property
     def _compared(self) -> list[Cell]:
-        """The verdict compares cells without a failed launch alone."""
-        return [cell for cell in self.timed if cell.status == "ok"]
+        """The verdict compares cells without a failed launch alone, and no cells on CPU devices."""
+        return [] if self.on_cpu else [cell for cell in self.timed if cell.status == "ok"]
 
     def cells_with(self, wanted: Sequence[TrialResult]) -> list[Cell]:
         """The timed cells that have one of these launches."""

@@ -158,7 +158,7 @@ COLUMNS = (
             "interval."
         ),
     ),
-    ColumnOf[Cell](name="first step", kind=Kind.HUNDREDTHS, value=first_steps, unit="s", meaning=_first_steps_meaning),
+    ColumnOf[Cell](name="first step", kind=Kind.ROUNDED, value=first_steps, unit="s", meaning=_first_steps_meaning),
     ColumnOf[Cell](
         name="peak",
         kind=Kind.COUNT,
