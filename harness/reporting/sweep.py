@@ -152,6 +152,8 @@ def sentences(sweep: Sweep) -> list[str]:
     """What the sweep shows."""
     best, others = sweep.best, sweep.not_slower
     name = sweep.cells[0].named(options=False)
+    if sweep.cells[0].spec.platform == "cpu":
+        return [f"{name}: {sweep.option} at {len(sweep.points)} values. On CPU devices their times show no order."]
     seconds = with_interval(1e3 * best.mean, scaled(best.interval, 1e3), unit=" ms")
     line = f"{name}: {sweep.option} {best.name} has the lowest mean time per step, {seconds}."
     if len(best.cell.timed) == 1:
