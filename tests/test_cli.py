@@ -155,6 +155,13 @@ def test_a_plan_without_a_terminal_is_as_wide_as_columns_says(tmp_path):
     assert widths[0] <= 60 < widths[1] == widths[2]
 
 
+def test_a_table_of_one_row_says_above_it_what_is_no_result(tmp_path):
+    known = ("plan", "--platform", "cpu", "--framework", "torch", "--strategy", "single", "--workload", "resnet50")
+    shown = harness(*known, env={"COLUMNS": "80"}).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    names(" ".join(shown.split()), "workload resnet50", "batch 12", "launches 1")
+
+
 def test_what_is_no_record_is_named(tmp_path):
     (tmp_path / "notes.md").write_text("# Notes\n")
     refused_command(harness("report", "notes.md", cwd=tmp_path), "notes.md", "JSON")

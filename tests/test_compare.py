@@ -17,6 +17,7 @@ from scenes import HOSTILE, gpus
 
 from harness.cli import tables
 from harness.cli.commands.compare import compare, share
+from harness.reporting.verdict import CPU_NOTE
 from harness.results import condition_rules, store
 from harness.statistics.ratios import unpaired
 
@@ -254,6 +255,17 @@ def test_a_comparison_fits_a_screen_of_80_columns(tmp_path, monkeypatch, capsys)
     table = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("- ")]
     assert max(len(line.rstrip()) for line in table) <= 80
     assert sum("[" in line for line in table) >= 3
+
+
+def test_a_comparison_of_cpu_devices_says_what_their_speeds_are_worth(compared, tmp_path, capsys):
+    for platform, said in (("cpu", True), ("gpu", False)):
+        sides = [
+            written(tmp_path / f"{platform}{number}", [make_result(spec=make_spec(platform=platform), run=run)])
+            for number, run in enumerate((A_RUN, ANOTHER))
+        ]
+        compare(*sides)
+        shown = " ".join(capsys.readouterr().out.split())
+        assert (CPU_NOTE in shown) == said
 
 
 def test_two_launches_are_tested_and_their_interval_is_not_shown(tmp_path, compared, capsys):

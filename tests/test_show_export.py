@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from conftest import harness as command
 from conftest import make_result, make_spec
-from refusals import refused, refused_command
+from refusals import names, refused, refused_command
 from rich.console import Console
 from scenes import HOSTILE, SCENES
 
@@ -77,6 +77,12 @@ def test_numbers_that_json_does_not_have_are_texts(tmp_path):
     (launch,) = json.loads(command("show", str(tmp_path), "--json").stdout, parse_constant=not_json)["launches"]
     assert launch["parity_error"] == "Infinity"
     assert launch["throughput"] is None
+
+
+def test_launches_that_are_pending_are_not_counted_as_measured(tmp_path):
+    pending = make_result(spec=make_spec(launch=1), status="pending", ranks=())
+    said = dict(show.facts(tmp_path, [make_result(), pending]))["launches"]
+    names(said, "1 of", "1 pending", "1 ok")
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["show", "--json"], ["export", "--csv", "-"]], ids=" ".join)

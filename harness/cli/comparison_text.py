@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.reporting.formatting import count, supported
 from harness.reporting.run_comparison import Compared, Comparison
 from harness.reporting.summary import Cell
+from harness.reporting.verdict import CPU_NOTE
 from harness.statistics.estimates import of_launches
 from harness.statistics.intervals import FEWEST
 from harness.statistics.verdicts import Verdict
@@ -109,6 +110,8 @@ def differences(found: Comparison) -> Iterator[str]:
         )
     if few := [cell.after for cell in found.cells if not cell.ratio.interval]:
         yield f"Too few launches for an interval, which needs {FEWEST} in A and in B: {titles.of_compared(few)}."
+    if any(cell.after.spec.platform == "cpu" for cell in found.cells):
+        yield CPU_NOTE
     if left_out := sum(cell.left_out for cell in found.cells):
         launches = count(left_out, "launch", "launches")
         yield f"{launches} of A and B left out: the other run has none of the same cell in the same hold."

@@ -34,6 +34,8 @@ IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", 
 """Columns that distinguish rows. One is left out only if all rows differ without it."""
 COUNTS = ("devices", "hosts", "batch", "launches", "ok")
 """Columns of numbers that may be said once above the rows. Other numbers are results, which stay in the table."""
+SHARED = ("workload", "size", "track", *COUNTS)
+"""Columns that a table of one row says above it."""
 MOVED = ("options", "input")
 """Columns that move below their rows if nothing else makes the table fit."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -72,7 +74,8 @@ def print_table(
     show("")
     said = [f"{header[index]} {rows[0][index]}" for index in layout.once if rows[0][index] not in NOTHING]
     if said:
-        for line in textwrap.wrap(f"In all rows: {'; '.join(said)}.", console.width, break_on_hyphens=False):
+        where = "In all rows: " if len(rows) > 1 else ""
+        for line in textwrap.wrap(f"{where}{'; '.join(said)}.", console.width, break_on_hyphens=False):
             show(line, "dim")
         show("")
     for line in _lines(header, layout, right):
@@ -135,7 +138,8 @@ def _arranged(
         return _Layout(widths=full, below=[], once=[], gap=GAP)
     sentences = [header.index(name) for name in below if name in header]
     movable = [header.index(name) for name in MOVED if name in header and name not in below]
-    once = [index for index in full if len(rows) > 1 and len({row[index] for row in rows}) == 1]
+    once = [index for index in full if len({row[index] for row in rows}) == 1]
+    once = [index for index in once if len(rows) > 1 or header[index] in SHARED]
     once = [index for index in once if header[index] in COUNTS or not (index in right or header[index] == "verdict")]
     once = once if len(once) < len(full) else []  # something must be left to be a row
     while True:

@@ -126,10 +126,15 @@ def training_conditions(cells: Sequence[Cell]) -> DefinitionList:
         "pad": "is filled up with samples of weight zero. Its loss is the mean over the true samples",
         "drop": "is dropped if it is not full",
     }[spec.last_batch]
+    shares = sorted({cell.spec.training.validation_share for cell in cells if cell.spec.training})
+    percent = " or ".join(f"{share:.0%}" for share in shares)
+    held_out = f", {percent} of them held out for validation" if any(shares) else ""
     sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
     return DefinitionList(
         (
-            Definition("Data", f"{descriptions.data(cells)}. Every cell sees the same samples in the same order."),
+            Definition(
+                "Data", f"{descriptions.data(cells)}{held_out}. All cells see the same samples in the same order."
+            ),
             Definition("Global batch", f"{sizes}. An epoch's last batch {last}."),
             Definition("Optimizer", f"{_optimizers(cells)}."),
             Definition("Precision", f"{descriptions.precisions(cells)}."),

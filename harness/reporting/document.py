@@ -45,7 +45,8 @@ from harness.spec import TrialResult
 EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
     "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
-    "single program that runs on all devices cannot be traced, nor can a strategy with several processes."
+    "single program that runs on all devices cannot be traced, nor can a strategy with several processes, nor JAX's "
+    "pipeline: to time a stage there, the host would have to wait for it, and so end what is to be seen."
 )
 LADDER_NOTE = (
     "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "

@@ -107,7 +107,7 @@ def section(cells: Sequence[Cell]) -> list[Node]:
     if common:
         body.append(paragraph(f"The same for all cells of this section: {'; '.join(common)}."))
     if unknown:
-        body.append(paragraph(f"Unknown for all of them: {', '.join(unknown)}."))
+        body.append(paragraph(f"Noted for none of them: {', '.join(unknown)}."))
     if differing:
         table = make_table([column("cell", lambda cell: cell.title), *differing], noted)
         body += [table, meanings(table, *unread(noted))]

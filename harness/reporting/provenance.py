@@ -72,9 +72,11 @@ def procedure(results: Sequence[TrialResult]) -> str:
     """How many launches there were, and in which order they ran."""
     run = results[0].run
     toys = ", except that the toy network's launches came first" if run.recipe == "tutorial" else ""
+    forked = ", which on CPU devices may be forked (docs/glossary.md)" if descriptions.on_cpu(results) else ""
     return (
-        f"{_preset(results)}, {_seeds(results)}. Every launch ran in fresh processes. Launches ran in rounds, one "
-        f"launch of each cell per round, in a seeded random order{toys}. results.jsonl holds every raw block time."
+        f"{_preset(results)}, {_seeds(results)}. Every launch ran in processes of its own{forked}. Launches ran in "
+        f"rounds, one launch of each cell per round, in a seeded random order{toys}. results.jsonl "
+        "holds every raw block time."
     )
 
 

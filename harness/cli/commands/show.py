@@ -63,13 +63,14 @@ def facts(run: Path, results: Sequence[TrialResult]) -> list[tuple[str, str]]:
 
     statuses = Counter(result.status for result in results)
     ended = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+    measured = len(results) - statuses["pending"]
     machine = [(str(name), str(value)) for name, value in provenance.machine(results).rows]
     return [
         ("run", str(run)),
         *(("command", each) for each in dict.fromkeys(provenance.command(result.run) for result in results)),
         *machine,
         ("preset", ", ".join(filter(None, dict.fromkeys(result.run.preset for result in results)))),
-        ("launches", f"{len(results)} of {descriptions.planned(results) or 'an unknown number'} planned: {ended}"),
+        ("launches", f"{measured} of {descriptions.planned(results) or 'an unknown number'} planned: {ended}"),
         ("files", ", ".join(files_of(run))),
     ]
 

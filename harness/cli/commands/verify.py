@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.cli.output import write
-
 DIFFERS = 1  # exit code
 
 
@@ -22,17 +20,18 @@ def verify(run: Path, /) -> int:
     run
         The folder of a run.
     """
+    from harness.cli.tables import print_sentence
     from harness.results import store
     from harness.verification import comparison
 
     store.read(run)  # refuses a damaged record
     found, left = comparison.verify(run)
     for line in found.differences:
-        write(line)
+        print_sentence(line)
     for line in found.not_verified:
-        write(f"not verified: {line}")
+        print_sentence(f"not verified: {line}")
     count = len(found.differences)
-    write(f"{sum(found.compared.values()):,} numbers compared, {count} difference{'' if count == 1 else 's'}")
+    print_sentence(f"{sum(found.compared.values()):,} numbers compared, {count} difference{'' if count == 1 else 's'}")
     by_section = ", ".join(f"{number} in {title}" for title, number in left.items())
-    write(f"{sum(left.values()):,} numbers not computed again" + (f": {by_section}" if left else ""))
+    print_sentence(f"{sum(left.values()):,} numbers not computed again" + (f": {by_section}" if left else ""))
     return DIFFERS if found.differences else 0
