@@ -419,8 +419,9 @@ def test_a_forked_launch_is_launched_like_any_other(tmp_path, monkeypatch, test)
     test(tmp_path)
 
 
-def test_a_forked_launch_and_a_started_one_record_the_same_variables(tmp_path):
+def test_a_forked_launch_and_a_started_one_record_the_same_variables_and_how_they_began(tmp_path, monkeypatch):
     """Those that importing the framework sets included; else one would be proved again for the other."""
+    monkeypatch.setenv("FAKE_FORKS", "1")
     known = ("run", "--framework", "fake", "--workload", "toy", "--strategy", "single", "--platform", "cpu")
     for launches in ("1", "2"):
         done = harness(*known, "--launches", launches, "--out", str(tmp_path / launches))
@@ -429,3 +430,6 @@ def test_a_forked_launch_and_a_started_one_record_the_same_variables(tmp_path):
     (forked,), started = (store.read(tmp_path / launches) for launches in ("1", "2"))
     assert forked.conditions.environment["JAX_SET_BY_ITS_IMPORT"] == "1"
     assert [row.conditions.environment for row in started] == 2 * [forked.conditions.environment]
+    assert (forked.conditions.start_method, {row.conditions.start_method for row in started}) == ("fork", {"spawn"})
+    assert "| fork " in (tmp_path / "1" / "report.md").read_text()
+    assert "| fork " not in (tmp_path / "2" / "report.md").read_text()

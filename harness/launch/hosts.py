@@ -124,7 +124,8 @@ class HostsRun:
         outcomes = [part.outcome for part in parts.values() if part.outcome]
         answers = sorted((a for outcome in outcomes for a in outcome.answers), key=lambda a: a.rank)
         cores = max((outcome.cores for outcome in outcomes), default=0)
-        return replace(self._ending(parts), answers=tuple(answers), cores=cores)
+        started = " and ".join(sorted({outcome.start_method for outcome in outcomes}))
+        return replace(self._ending(parts), answers=tuple(answers), cores=cores, start_method=started)
 
     def _ending(self, parts: dict[Host, Part]) -> Outcome:
         """The first lost host counts first: the others fail because of it, and an adapter may end their agents.

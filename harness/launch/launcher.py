@@ -56,6 +56,7 @@ class Outcome:
     traceback: str = ""
     answers: tuple[Answer, ...] = ()
     cores: int = 0  # CPU cores that each process may use
+    start_method: str = ""  # "spawn" or "fork": see Conditions
     disturbances: tuple[Disturbance, ...] = ()  # what may have slowed it down
     telemetry: Telemetry | None = None  # of its devices; None: not sampled
     wall_seconds: float | None = None  # of the phase that measures, start-up included; None: another phase

@@ -18,7 +18,7 @@ from harness.launch.group import ENDING, GROUP, SUPERVISOR, Ending, Group, RankP
 from harness.launch.launcher import Launch, Outcome
 from harness.launch.logs import last_line
 from harness.launch.place import rendezvous, worlds
-from harness.launch.supervisors import Supervisor, Supervisors
+from harness.launch.supervisors import ForkedSupervisor, Supervisor, Supervisors
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
 from harness.machine.devices import Machine
@@ -105,6 +105,7 @@ class LocalRun:
             traceback=ending.traceback,
             answers=tuple(answer for answer in answers if answer is not None),
             cores=self._cores,
+            start_method="fork" if isinstance(self._supervisor, ForkedSupervisor) else "spawn",
         )
 
     def _ending(self) -> Ending:

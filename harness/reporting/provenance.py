@@ -72,7 +72,8 @@ def procedure(results: Sequence[TrialResult]) -> str:
     """How many launches there were, and in which order they ran."""
     run = results[0].run
     toys = ", except that the toy network's launches came first" if run.recipe == "tutorial" else ""
-    forked = ", which on CPU devices may be forked (docs/glossary.md)" if descriptions.on_cpu(results) else ""
+    methods = {result.conditions.start_method for result in results}
+    forked = ", forked from one that had imported the framework" if "fork" in methods else ""
     return (
         f"{_preset(results)}, {_seeds(results)}. Every launch ran in processes of its own{forked}. Launches ran in "
         f"rounds, one launch of each cell per round, in a seeded random order{toys}. results.jsonl "
@@ -172,6 +173,7 @@ class _Alike:
     devices: int
     processes: int | None  # None if the cell failed before it was known
     cores: int
+    start_method: str
     own: str
 
 
@@ -189,6 +191,7 @@ def variables(cells: Sequence[Cell]) -> tuple[Node, ...]:
             devices=cell.spec.devices,
             processes=len(first.block_seconds) or len(first.peak_bytes) or None,
             cores=first.conditions.cores,
+            start_method=first.conditions.start_method,
             own=_assignments(set(first.conditions.environment.items()) - common),
         )
         groups.setdefault(alike, []).append(cell)
@@ -204,6 +207,12 @@ def _variables_table(groups: Mapping[_Alike, Sequence[Cell]], *, on_cpu: bool) -
         ColumnOf[_Alike](name="devices", kind=Kind.COUNT, value=lambda alike: alike.devices),
         ColumnOf[_Alike](name="processes", kind=Kind.COUNT, value=lambda alike: alike.processes),
         ColumnOf[_Alike](name=threads, kind=Kind.COUNT, value=lambda alike: alike.cores),
+        ColumnOf[_Alike](
+            name="start method",
+            kind=Kind.TEXT,
+            value=lambda alike: alike.start_method or None,
+            shown=lambda rows: any(alike.start_method == "fork" for alike in rows),
+        ),
         ColumnOf[_Alike](
             name="strategies",
             kind=Kind.TEXT,

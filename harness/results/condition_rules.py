@@ -58,6 +58,7 @@ RULES: dict[str, Rule] = {
     "conditions.libraries": "pool",
     "conditions.environment": "pool",
     "conditions.cores": "pool",
+    "conditions.start_method": "pool",
     "conditions.lock": "report",
     "conditions.packages": "report",
     "conditions.disturbances": "report",
@@ -85,9 +86,8 @@ NAMES = {
 GPUS = "conditions.hardware.gpus"
 LONGEST = 80  # characters of a value
 
-WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")
-"""Conditions that are never empty where they are recorded."""
-IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "hardware.power_limits", "run.telemetry")
+WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")  # then they are never empty
+IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "start_method", "hardware.power_limits", "run.telemetry")
 """Conditions of which only what both launches have is compared: a launch may load fewer libraries than another."""
 OF_A_PROGRAM = (
     "spec.framework", "spec.track", "spec.chosen_settings", "spec.accumulation_steps", "spec.steps_per_call",

@@ -54,6 +54,7 @@ def found(planned: Conditions, outcome: Outcome) -> Conditions:
         packages=locks.digest(first.packages) if first.packages else "",
         environment=first.environment,
         cores=outcome.cores,
+        start_method=outcome.start_method,
         disturbances=outcome.disturbances,
     )
 

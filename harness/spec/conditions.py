@@ -30,6 +30,8 @@ class Conditions:
     packages: str = ""  # a digest of all packages of the workers: packages-<digest>.txt in the run folder lists them
     environment: dict[str, str] = field(default_factory=dict)  # variables of the workers that can change a result
     cores: int = 0  # CPU cores that each process may use
+    # how its processes began: "spawn", anew; "fork", from a process that had imported the framework; "": not recorded
+    start_method: str = ""
     disturbances: tuple[Disturbance, ...] = ()  # what may have slowed the launch down
     hardware: Hardware = field(default_factory=Hardware)
 
