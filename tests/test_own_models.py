@@ -260,6 +260,14 @@ def test_what_nothing_could_judge_is_refused(package, known, facts):
 
 
 @pytest.mark.frameworks
+def test_a_training_that_nothing_could_judge_is_refused_for_that_reason(package):
+    package("mine", workload=OPAQUE.replace("target_accuracy=0.9, ", ""), **MODELS)  # as in docs/own-model.md
+    with refused("train", "mine", "Opaque", "docs/own-model.md") as error:
+        plan_of(training=TrainingRequest())
+    assert "classes" not in str(error.value)
+
+
+@pytest.mark.frameworks
 def test_other_algorithms_are_skipped_without_a_reference(package):
     package("mine", workload=OPAQUE, **MODELS)
     plan = plan_of(strategies=("single", "ddp", "local_sgd", "async_sgd", "parameter_server"))

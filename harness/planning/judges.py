@@ -27,15 +27,10 @@ def frameworks_of(cells: Sequence[Planned], workload: str, size: str) -> list[st
 
 
 def check_judges(cells: Sequence[Planned]) -> None:
-    """Raises UsageError if a framework has nobody to judge its models, or if they are to be trained."""
+    """Raises UsageError if a framework has nobody to judge its models."""
     for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         if workloads.get(name, size).has_reference:
             continue
-        if any(cell.spec.training for cell in cells):
-            raise UsageError(
-                f"train: {name} has Opaque layers and so no NumPy reference, by which trainings are checked; use run, "
-                "or write its layers (docs/own-model.md)"
-            )
         found = frameworks_of(cells, name, size)
         if len(found) == 1:
             raise _alone(name, found[0])

@@ -147,10 +147,21 @@ def init_from(request: Request) -> str:
     return str(checkpoints.find(asked).absolute()) if asked else ""
 
 
+def check_trainable(workload: Workload) -> None:
+    """Raises UsageError for a network whose trainings nothing could judge."""
+    if not workload.has_reference:
+        raise UsageError(
+            f"train: {workload.name} has Opaque layers and so no NumPy reference, by which trainings are checked; use "
+            "run, or write its layers (docs/own-model.md)"
+        )
+
+
 def training_of(
     workload: Workload, asked: TrainingRequest, *, batch_unit: int, workers: int, init_from: str
 ) -> TrainingSpec:
-    """How `train` trains a cell of this workload. Raises UsageError if the workload has no accuracy to reach."""
+    """How `train` trains a cell of this workload. Raises UsageError if the workload has no accuracy to reach, or if
+    nothing could judge its trainings."""
+    check_trainable(workload)
     if workload.target_accuracy is None:
         able = [
             name for name in workloads.names() if any(size.target_accuracy for size in workloads.sizes(name).values())
