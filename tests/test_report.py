@@ -225,6 +225,7 @@ def test_batches_that_grow_with_their_devices_are_said_a_device():
     results = [cell(spec={"global_batch": 64}), cell(devices=2, spec={"global_batch": 128})]
     cells = summary.summarize(results)
     assert descriptions.batches(cells) in render(results)
+    assert descriptions.batches(of((1, 64), (1, 5000))) == "64 and 5,000"
 
 
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.reporting import descriptions
+from harness.reporting.formatting import number
 from harness.reporting.model import Definition, DefinitionList
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
@@ -126,7 +127,7 @@ def training_conditions(cells: Sequence[Cell]) -> DefinitionList:
         "pad": "is filled up with samples of weight zero. Its loss is the mean over the true samples",
         "drop": "is dropped if it is not full",
     }[spec.last_batch]
-    sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    sizes = ", ".join(dict.fromkeys(f"{number(cell.spec.global_batch)} ({cell.spec.workload})" for cell in cells))
     return DefinitionList(
         (
             Definition("Data", f"{descriptions.data(cells)}. Every cell sees the same samples in the same order."),
