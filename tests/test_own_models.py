@@ -12,15 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import FAKES, ROOT, harness, make_machine, make_spec
+from conftest import FAKES, ROOT, harness, make_machine, make_session, make_spec
 from refusals import names, refused, refused_command
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.launch import golden_pool, worker_code
+from harness.launch.launcher import Outcome
 from harness.planning import judges, matrix
 from harness.planning.run_request import Request, TrainingRequest
 from harness.reference.golden import Golden
+from harness.results import store
+from harness.session import phase_launches
 from harness.session.references import References
 from harness.spec import workload_packages
 
@@ -242,6 +245,20 @@ def test_no_framework_judges_itself(package):
     alone = replace(plan, trials=tuple(cell for cell in plan.trials if cell.spec.framework == spec.framework))
     with refused("mine", spec.framework):
         judges.judge_of(spec, alone)
+
+
+@pytest.mark.frameworks
+def test_a_cell_whose_judge_crashes_says_who_failed(package, tmp_path, monkeypatch):
+    package("mine", workload=OPAQUE, **MODELS)
+    crash = Outcome(status="crashed", reason="rank 0: SIGSEGV")
+    monkeypatch.setattr(phase_launches, "launch", lambda *_, **__: crash)
+    plan = plan_of(frameworks=("torch", "jax"))
+    (tmp_path / "run").mkdir()
+    found = make_session(store.Intent(plan=plan, command="", started=""), tmp_path / "run").measure_all()
+    reasons = {row.spec.framework: row.reason for row in found}
+    for framework, judge in (("torch", "JAX"), ("jax", "PyTorch")):
+        names(reasons[framework], f"judge, {judge}", "failed", "rank 0: SIGSEGV")
+        assert "failed" in reasons[framework].partition("rank 0")[0].partition(judge)[2]
 
 
 @pytest.mark.frameworks
