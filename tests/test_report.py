@@ -33,6 +33,7 @@ from harness.reporting import (
     verdict_words,
 )
 from harness.reporting.columns import make_table
+from harness.reporting.definitions import conditions
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
@@ -264,6 +265,20 @@ def test_reports_say_what_was_trained_on():
     words = descriptions.data(summary.summarize(given))
     names(words, toy, "toy", "--data", "mnist_cnn")
     assert words.count("--data") == 1 and mnist not in words
+
+
+def test_with_several_workloads_each_optimizer_is_said_with_its_own():
+    slow, fast = (OptimizerSpec(name="sgd", learning_rate=rate) for rate in (0.001, 0.1))
+    results = [cell(spec={"optimizer": slow}), cell(spec={"workload": "mnist_cnn", "optimizer": fast})]
+
+    def told(results):
+        (text,) = (found.text for found in conditions(summary.summarize(results)).entries if found.term == "Optimizer")
+        return text.split("; ")
+
+    of_mnist, of_toy = told(results)  # sorted by workload
+    assert "0.001" in of_toy and "toy" in of_toy and "mnist_cnn" not in of_toy
+    assert "0.1" in of_mnist and "mnist_cnn" in of_mnist and "toy" not in of_mnist
+    assert not any("toy" in rule for rule in told([results[0], cell(spec={"optimizer": fast})]))
 
 
 @pytest.mark.parametrize(
