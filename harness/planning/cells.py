@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from harness.planning import request_checks, skip_reasons, step_counts, strategy_options, track_settings
+from harness.planning.judges import check_trainable
 from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
 from harness.planning.presets import PRESETS
@@ -229,6 +230,7 @@ def _trainings(combination: Combination, scope: Scope, shape: Shape) -> list[Tra
     asked = scope.request.training
     if asked is None:
         return [None]
+    check_trainable(combination.workload)
     unit = _batch_unit(combination.strategy, shape)
     return [
         request_checks.training_of(
