@@ -22,6 +22,7 @@ from harness.reporting import (
     descriptions,
     disturbed_launches,
     document,
+    figures,
     formatting,
     loss_agreement,
     markdown,
@@ -348,6 +349,29 @@ def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
     assert (found.status, len(found.throughputs)) == ("timeout", 1)
     table = result_table.table([found])
     assert table.values("launches") == (OutOf(1, 2),)
+
+
+def test_one_cell_is_not_spoken_of_as_several():
+    proved = {"parity": parity(1e-14)}
+    for results, several in (([cell(**proved)], False), ([cell(**proved), cell("ddp", devices=2, **proved)], True)):
+        (said, *_) = verdict.sentences(summary.summarize(results), results)
+        assert ("cells" in said, "They" in said) == (several, several)
+
+
+def test_what_was_never_to_be_launched_is_no_missing_launch():
+    run = {"planned": 5}
+    results = [cell(run=run), cell("ddp", devices=2, status="pending", run=run)]
+    results.append(cell("fsdp", devices=2, status="skipped", run=run))
+    found = [line for line in verdict.sentences(summary.summarize(results), results) if " of 4 " in line]
+    assert [re.findall(r"\d of \d", line) for line in found] == [["1 of 4"], ["2 of 4"]]
+
+
+@pytest.mark.parametrize(("launches", "ticks", "line"), [(1, False, False), (2, True, False), (3, True, True)])
+def test_a_caption_explains_only_what_its_picture_shows(launches, ticks, line):
+    times = (1.0, 1.01, 0.99)[:launches]
+    results = [cell(launch=launch, block_seconds=((time,),)) for launch, time in enumerate(times)]
+    caption = figures.throughputs("a.png", summary.summarize(results)).caption
+    assert ("tick" in caption, "95%" in caption) == (ticks, line)
 
 
 def test_a_failed_cell_has_no_throughput_and_never_zero():

@@ -120,10 +120,11 @@ def _options(
 def _check_divisible(workload: Workload, request: Request, shape: Shape) -> None:
     if shape.global_batch % shape.parts == 0:
         return
+    devices = f"{shape.devices} device{'s' * (shape.devices != 1)}"
     steps = f" × {request.accumulation_steps} accumulation steps" if request.accumulation_steps > 1 else ""
     raise UsageError(
-        f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} ({shape.devices} "
-        f"devices{steps}): choose a --global-batch that is a multiple of {shape.parts}, or other --devices"
+        f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} "
+        f"({devices}{steps}): choose a --global-batch that is a multiple of {shape.parts}, or other --devices"
         + (" or --accumulation-steps" if steps else "")
     )
 
