@@ -36,6 +36,7 @@ from harness.cli.commands.plan import HEADER, table_rows
 from harness.cli.habits import INSTEAD
 from harness.cli.output import fail
 from harness.cli.terminal import LastingDisplay, LiveDisplay
+from harness.datasets import cifar10, mnist
 from harness.launch import scratch
 from harness.planning.matrix import plan_cells
 from harness.planning.plan import Plan, Planned
@@ -58,7 +59,16 @@ pytestmark = pytest.mark.runs
         (["run", "--strategy", ""], ["--strategy"]),
         (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
         (["run", "--frmework", "torch"], ["--frmework"]),
-        (["run", "extra"], ["extra"]),
+        (["run", "extra"], ["'extra'"]),
+        (["run", "ddp", "--framework", "torch"], ["'ddp'", "--strategy ddp"]),
+        (["plan", "jax"], ["'jax'", "--framework jax"]),
+        (["train", "mnist_cnn"], ["'mnist_cnn'", "--workload mnist_cnn"]),
+        (["sweep"], ["sweep split_size", "--values", "list options"]),
+        (["reproduce"], ["reproduce tutorial"]),
+        (["run", "--framework", "TensorFlow"], ["'TensorFlow'", "tf?"]),
+        (["list", "strategies", "--framework", "keras"], ["'keras'", "tf?"]),
+        (["sweep", "split_size", "--framework", "flax", "--values", "1,2"], ["'flax'", "jax?"]),
+        (["sweep", "split_size", "--framework", "tf", "--values", "1,2"], ["'split_size'", "--framework tf", "torch"]),
         (["fly"], ["fly", "compare", "check"]),  # all commands
         (["sweep", "cut", "--values", "1,2"], ["'cut'", "text", "split_size"]),
         (["sweep", "splitsize", "--values", "1,2"], ["'splitsize'", "split_size?"]),
@@ -217,7 +227,7 @@ def test_command_line_wins_over_environment_wins_over_file(tmp_path):
         ("[run]\nseed = 1", ["c.toml", "'run'"]),
         ("config = 'other.toml'", ["c.toml", "'config'"]),
         ("framwork = 'torch'", ["framwork"]),
-        ("seed = 'many'", ["seed", "many"]),
+        ("seed = 'many'", ["c.toml", "seed", "many"]),
         ("devices = [2, 2.5]", ["devices", "2.5"]),
         ("size = ''", ["--size"]),
         ("seed = 1\nseed = 2", ["c.toml", "TOML"]),
@@ -711,7 +721,8 @@ def test_a_folder_of_data_can_be_checked(tmp_path):
 
 def test_a_workload_that_needs_data_says_so(tmp_path):
     done = harness("run", "--workload", "resnet50", "--size", "cifar10", cwd=tmp_path)
-    refused_command(done, "resnet50 cifar10", "--data", "CIFAR-10")
+    refused_command(done, "resnet50 cifar10", "--data", "CIFAR-10", cifar10.SOURCE)
+    assert mnist.SOURCE not in done.stderr
     (tmp_path / "empty").mkdir()
     done = harness("run", "--workload", "resnet50", "--size", "cifar10", "--data", "empty", cwd=tmp_path)
     refused_command(done, "--data", "empty", "CIFAR-10", "data_batch_1.bin", "data_batch_1.png")

@@ -182,6 +182,21 @@ def test_nothing_differs_between_equal_runs(compared):
     assert [(cell["differences"], cell["verdict"]) for cell in found["cells"]] == [([], "tie")]
 
 
+def test_all_cells_are_told_as_english_does(tmp_path, capsys):
+    strategies = ("single", "ddp", "fsdp")
+    for number, told in ((1, "the cell:"), (2, "both cells:"), (3, "all 3 cells:")):
+        sides = [
+            [
+                row
+                for name in strategies[:number]
+                for row in launches(*BEFORE, strategy=name, run=run, versions=versions)
+            ]
+            for run, versions in ((A_RUN, {"torch": "2.11"}), (ANOTHER, {"torch": "2.12"}))
+        ]
+        compare(*(written(tmp_path / f"{number}{side}", rows) for side, rows in zip("ab", sides, strict=True)))
+        assert told in " ".join(capsys.readouterr().out.split())
+
+
 def test_of_several_rows_of_a_cell_the_most_similar_are_compared(compared):
     old, new = launches(1.0, 1.0, run=A_RUN), launches(2.0, 2.02, run=A_RUN, versions={"torch": "2.12"})
     new = [replace(each, spec=replace(each.spec, launch=each.spec.launch + 2)) for each in new]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_machine, make_result, make_spec
 
+from harness.cli.commands.plan import HEADER, table_rows
 from harness.planning.matrix import make_plan
 from harness.planning.recipes import tutorial_plan
 from harness.planning.run_request import Request
@@ -33,6 +34,12 @@ def test_the_recipe_measures_the_newest_version():
     plan = tutorial_plan(Request(platform="cpu"), make_machine())
     versions = {trial.spec.protocol: trial.spec.protocol_version for trial in plan.trials}
     assert versions == {"resident": 1, "from_host": FROM_HOST_VERSION}
+
+
+def test_a_plan_names_the_protocol_as_reports_do():
+    plan = tutorial_plan(Request(platform="cpu"), make_machine())
+    options = {option for row in table_rows(plan) for option in row[HEADER.index("options")].split(", ")}
+    assert "protocol=from_host" in options and not any(name.startswith("from_host") for name in options)
 
 
 class Program:

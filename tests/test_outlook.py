@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from conftest import harness, make_machine, make_spec
 from refusals import names, refused_command
@@ -88,6 +90,26 @@ def test_what_would_take_a_processor_hours_is_said_with_the_flag_to_change():
     assert " h" in said and "--size" in said
     (*_, short) = outlook.sentences(plan(make_spec()), size=None, cores=CORES)
     assert "--size" not in short
+
+
+def test_a_large_batch_is_named_where_a_plan_is_long():
+    (*_, own) = outlook.sentences(plan(make_spec(workload="toy"), launches=1000), size=None, cores=CORES)
+    assert "--size" in own and "--global-batch" not in own
+    large = make_spec(workload="toy", global_batch=10**8)
+    (*_, said) = outlook.sentences(plan(large, launches=1000), size=None, cores=CORES)
+    names(said, "--global-batch", "--budget-minutes")
+    swept_to = replace(large, variant="global_batch=100000000")
+    (*_, swept) = outlook.sentences(plan(swept_to, launches=1000), size=None, cores=CORES)
+    assert "--values" in swept and "--global-batch" not in swept
+
+
+def test_a_batch_that_repeats_samples_is_said_where_their_number_is_known():
+    specs = [make_spec(workload="toy", global_batch=batch) for batch in (1000, 5000)]
+    (note, _) = outlook.sentences(plan(*specs), size=None, cores=CORES, samples=lambda _: 1000)
+    names(note, "toy", "5,000", "1,000")
+    assert len(outlook.sentences(plan(*specs), size=None, cores=CORES)) == 1
+    trained = make_spec(training=TrainingSpec(epochs=1, target_accuracy=0.9), global_batch=5000)
+    assert len(outlook.sentences(plan(trained), size=None, cores=CORES, samples=lambda _: 1000)) == 1
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(20, "20 s"), (420, "7 min"), (7200, "2 h")])

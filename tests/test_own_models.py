@@ -12,15 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import FAKES, ROOT, harness, make_machine, make_spec
+from conftest import FAKES, ROOT, harness, make_machine, make_session, make_spec
 from refusals import names, refused, refused_command
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
 from harness.launch import golden_pool, worker_code
+from harness.launch.launcher import Outcome
 from harness.planning import judges, matrix
 from harness.planning.run_request import Request, TrainingRequest
 from harness.reference.golden import Golden
+from harness.results import store
+from harness.session import phase_launches
 from harness.session.references import References
 from harness.spec import workload_packages
 
@@ -245,6 +248,20 @@ def test_no_framework_judges_itself(package):
 
 
 @pytest.mark.frameworks
+def test_a_cell_whose_judge_crashes_says_who_failed(package, tmp_path, monkeypatch):
+    package("mine", workload=OPAQUE, **MODELS)
+    crash = Outcome(status="crashed", reason="rank 0: SIGSEGV")
+    monkeypatch.setattr(phase_launches, "launch", lambda *_, **__: crash)
+    plan = plan_of(frameworks=("torch", "jax"))
+    (tmp_path / "run").mkdir()
+    found = make_session(store.Intent(plan=plan, command="", started=""), tmp_path / "run").measure_all()
+    reasons = {row.spec.framework: row.reason for row in found}
+    for framework, judge in (("torch", "JAX"), ("jax", "PyTorch")):
+        names(reasons[framework], f"judge, {judge}", "failed", "rank 0: SIGSEGV")
+        assert "failed" in reasons[framework].partition("rank 0")[0].partition(judge)[2]
+
+
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("known", "facts"),
     [
@@ -257,6 +274,14 @@ def test_what_nothing_could_judge_is_refused(package, known, facts):
     package("mine", workload=OPAQUE, **MODELS)
     with refused(*facts):
         plan_of(**known)
+
+
+@pytest.mark.frameworks
+def test_a_training_that_nothing_could_judge_is_refused_for_that_reason(package):
+    package("mine", workload=OPAQUE.replace("target_accuracy=0.9, ", ""), **MODELS)  # as in docs/own-model.md
+    with refused("train", "mine", "Opaque", "docs/own-model.md") as error:
+        plan_of(training=TrainingRequest())
+    assert "classes" not in str(error.value)
 
 
 @pytest.mark.frameworks

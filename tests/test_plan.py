@@ -392,6 +392,8 @@ def test_accumulation_cuts_batch_and_groups(machine):
     names(made["torch", "pipeline", 2].reason, "--accumulation-steps")
     with refused("12", "10", "2 devices", "5 accumulation steps", "--global-batch"):
         make_plan(replace(request, accumulation_steps=5), machine)
+    with refused("1 device", "5 accumulation steps"):
+        make_plan(replace(request, accumulation_steps=5, devices=(1,)), machine)
     with refused("--accumulation-steps 0"):
         make_plan(replace(request, accumulation_steps=0), machine)
 

@@ -22,6 +22,7 @@ from harness.reporting import (
     descriptions,
     disturbed_launches,
     document,
+    figures,
     formatting,
     loss_agreement,
     markdown,
@@ -33,6 +34,7 @@ from harness.reporting import (
     verdict_words,
 )
 from harness.reporting.columns import make_table
+from harness.reporting.definitions import conditions
 from harness.reporting.figure_titles import labels
 from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
@@ -225,6 +227,7 @@ def test_batches_that_grow_with_their_devices_are_said_a_device():
     results = [cell(spec={"global_batch": 64}), cell(devices=2, spec={"global_batch": 128})]
     cells = summary.summarize(results)
     assert descriptions.batches(cells) in render(results)
+    assert descriptions.batches(of((1, 64), (1, 5000))) == "64 and 5,000"
 
 
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
@@ -263,6 +266,20 @@ def test_reports_say_what_was_trained_on():
     words = descriptions.data(summary.summarize(given))
     names(words, toy, "toy", "--data", "mnist_cnn")
     assert words.count("--data") == 1 and mnist not in words
+
+
+def test_with_several_workloads_each_optimizer_is_said_with_its_own():
+    slow, fast = (OptimizerSpec(name="sgd", learning_rate=rate) for rate in (0.001, 0.1))
+    results = [cell(spec={"optimizer": slow}), cell(spec={"workload": "mnist_cnn", "optimizer": fast})]
+
+    def told(results):
+        (text,) = (found.text for found in conditions(summary.summarize(results)).entries if found.term == "Optimizer")
+        return text.split("; ")
+
+    of_mnist, of_toy = told(results)  # sorted by workload
+    assert "0.001" in of_toy and "toy" in of_toy and "mnist_cnn" not in of_toy
+    assert "0.1" in of_mnist and "mnist_cnn" in of_mnist and "toy" not in of_mnist
+    assert not any("toy" in rule for rule in told([results[0], cell(spec={"optimizer": fast})]))
 
 
 @pytest.mark.parametrize(
@@ -332,6 +349,29 @@ def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
     assert (found.status, len(found.throughputs)) == ("timeout", 1)
     table = result_table.table([found])
     assert table.values("launches") == (OutOf(1, 2),)
+
+
+def test_one_cell_is_not_spoken_of_as_several():
+    proved = {"parity": parity(1e-14)}
+    for results, several in (([cell(**proved)], False), ([cell(**proved), cell("ddp", devices=2, **proved)], True)):
+        (said, *_) = verdict.sentences(summary.summarize(results), results)
+        assert ("cells" in said, "They" in said) == (several, several)
+
+
+def test_what_was_never_to_be_launched_is_no_missing_launch():
+    run = {"planned": 5}
+    results = [cell(run=run), cell("ddp", devices=2, status="pending", run=run)]
+    results.append(cell("fsdp", devices=2, status="skipped", run=run))
+    found = [line for line in verdict.sentences(summary.summarize(results), results) if " of 4 " in line]
+    assert [re.findall(r"\d of \d", line) for line in found] == [["1 of 4"], ["2 of 4"]]
+
+
+@pytest.mark.parametrize(("launches", "ticks", "line"), [(1, False, False), (2, True, False), (3, True, True)])
+def test_a_caption_explains_only_what_its_picture_shows(launches, ticks, line):
+    times = (1.0, 1.01, 0.99)[:launches]
+    results = [cell(launch=launch, block_seconds=((time,),)) for launch, time in enumerate(times)]
+    caption = figures.throughputs("a.png", summary.summarize(results)).caption
+    assert ("tick" in caption, "95%" in caption) == (ticks, line)
 
 
 def test_a_failed_cell_has_no_throughput_and_never_zero():

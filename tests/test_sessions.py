@@ -68,6 +68,13 @@ def test_what_does_not_fit_is_pending_and_the_next_sitting_goes_on(tmp_path):
     assert len({result.run.started for result in second}) == 1
 
 
+def test_train_does_not_go_on_with_a_run_that_trains_nothing(tmp_path, fakes):
+    plan = make_plan(Request(frameworks=("fake",), strategies=("single",), platform="cpu"), make_machine())
+    store.write_intent(tmp_path, store.Intent(plan=plan, command="", started=""))
+    refused_command(harness("train", "--resume", str(tmp_path)), "--resume", f"run --resume {tmp_path}")
+    assert not (tmp_path / store.RESULTS).exists()
+
+
 def test_a_run_that_goes_on_keeps_the_rows_that_it_has(tmp_path):
     out = tmp_path / "run"
     arguments = ("--framework", "fake", "--strategy", "single,replicated", "--workload", "toy", "--platform", "cpu")

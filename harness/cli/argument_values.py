@@ -67,7 +67,9 @@ def _check_whole(token: Token) -> None:
     try:
         int(token.value)
     except ValueError:
-        raise UsageError(f"{token.keyword} {token.value!r}: must be a whole number") from None
+        in_file = (token.keyword or "").startswith("[")  # as cyclopts writes it
+        name = f"--config {token.source}: {token.keyword.strip('[]')}" if token.keyword and in_file else token.keyword
+        raise UsageError(f"{name} {token.value!r}: must be a whole number") from None
 
 
 def pairs(

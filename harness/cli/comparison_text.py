@@ -48,7 +48,7 @@ class Titles:
         """Some of the cells that were compared, maybe all."""
         if len(cells) < self._compared:
             return self.of_some(cells)
-        return f"all {count(len(cells), 'cell')}" if len(cells) > 1 else "the cell"
+        return {1: "the cell", 2: "both cells"}.get(len(cells), f"all {len(cells)} cells")
 
 
 def table(found: Comparison) -> tuple[list[str], list[list[str]]]:

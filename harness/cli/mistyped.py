@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError
+from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
+from harness import workloads
 from harness.cli.habits import instead_of
+from harness.spec import registry
 from harness.spec.errors import did_you_mean
 
+WANTED = {
+    "SWEPT": "name the option to sweep, e.g. sweep split_size --values 2,4; `list options` names all",
+    "RECIPE": "name what to reproduce: reproduce tutorial",
+}
+"""By the name of an argument that must not be left out: what to write."""
 OF_ALL = ("--help", "--config")
 """The flags that every command takes."""
 
@@ -19,6 +26,10 @@ def told(error: CycloptsError) -> str:
         return _unknown_flag(error)
     if isinstance(error, UnknownCommandError) and error.app and error.unused_tokens:
         return _unknown_command(error.unused_tokens[0], [name for name in error.app if not name.startswith("-")])
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return _no_flag(error.unused_tokens[0])
+    if isinstance(error, MissingArgumentError) and error.argument and error.argument.name in WANTED:
+        return f"{' '.join(error.command_chain or ())}: {WANTED[error.argument.name]}"
     return str(error)
 
 
@@ -31,6 +42,17 @@ def _unknown_flag(error: UnknownOptionError) -> str:
     where = "" if token.source == "cli" else f" in {token.source}"
     help_text = instead_of(flag) or did_you_mean(flag, [*known, *OF_ALL]) or "leave it out"
     return f"{typed}{where}: there is no such flag here; {help_text}"
+
+
+def _no_flag(typed: str) -> str:
+    """A word that no flag takes. It may be the name of something that a flag chooses."""
+    known = {
+        "--strategy": [each.name for name in registry.packages() for each in registry.framework(name).strategies],
+        "--framework": registry.packages(),
+        "--workload": workloads.names(),
+    }
+    meant = [f"{flag} {typed}" for flag, names in known.items() if typed in names]
+    return f"{typed!r}: is no flag; {f'choose it by {meant[0]}' if meant else 'leave it out'}"
 
 
 def _unknown_command(typed: str, commands: Sequence[str]) -> str:

@@ -80,9 +80,14 @@ def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Pat
 
 
 def resume_and_show(
-    folder: Path, arguments: RunArguments, budget_minutes: float | None, device_guard: GuardMode | None
+    folder: Path,
+    arguments: RunArguments,
+    budget_minutes: float | None,
+    device_guard: GuardMode | None,
+    *,
+    trainings: bool = False,
 ) -> int:
-    """Go on with a run, show the results, and return the exit code."""
+    """Go on with a run, show the results, and return the exit code. `trainings`: refuse a run that trains nothing."""
     from harness.cli.terminal import make_display
     from harness.session.command import resume_run
 
@@ -93,6 +98,7 @@ def resume_and_show(
         display=make_display(),
         budget_minutes=budget_minutes,
         device_guard=device_guard,
+        trainings=trainings,
     )
     return show_finished(finished)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from harness.planning import request_checks, skip_reasons, step_counts, strategy_options, track_settings
+from harness.planning.judges import check_trainable
 from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
 from harness.planning.presets import PRESETS
@@ -119,10 +120,11 @@ def _options(
 def _check_divisible(workload: Workload, request: Request, shape: Shape) -> None:
     if shape.global_batch % shape.parts == 0:
         return
+    devices = f"{shape.devices} device{'s' * (shape.devices != 1)}"
     steps = f" × {request.accumulation_steps} accumulation steps" if request.accumulation_steps > 1 else ""
     raise UsageError(
-        f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} ({shape.devices} "
-        f"devices{steps}): choose a --global-batch that is a multiple of {shape.parts}, or other --devices"
+        f"global batch {shape.global_batch} of {workload.name} is not divisible by {shape.parts} "
+        f"({devices}{steps}): choose a --global-batch that is a multiple of {shape.parts}, or other --devices"
         + (" or --accumulation-steps" if steps else "")
     )
 
@@ -229,6 +231,7 @@ def _trainings(combination: Combination, scope: Scope, shape: Shape) -> list[Tra
     asked = scope.request.training
     if asked is None:
         return [None]
+    check_trainable(combination.workload)
     unit = _batch_unit(combination.strategy, shape)
     return [
         request_checks.training_of(

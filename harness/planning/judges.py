@@ -13,6 +13,7 @@ from harness import workloads
 from harness.planning.plan import Plan, Planned
 from harness.spec import TrialSpec, registry
 from harness.spec.errors import UsageError
+from harness.workloads import Workload
 
 
 def frameworks_of(cells: Sequence[Planned], workload: str, size: str) -> list[str]:
@@ -27,18 +28,22 @@ def frameworks_of(cells: Sequence[Planned], workload: str, size: str) -> list[st
 
 
 def check_judges(cells: Sequence[Planned]) -> None:
-    """Raises UsageError if a framework has nobody to judge its models, or if they are to be trained."""
+    """Raises UsageError if a framework has nobody to judge its models."""
     for name, size in dict.fromkeys((cell.spec.workload, cell.spec.size) for cell in cells):
         if workloads.get(name, size).has_reference:
             continue
-        if any(cell.spec.training for cell in cells):
-            raise UsageError(
-                f"train: {name} has Opaque layers and so no NumPy reference, by which trainings are checked; use run, "
-                "or write its layers (docs/own-model.md)"
-            )
         found = frameworks_of(cells, name, size)
         if len(found) == 1:
             raise _alone(name, found[0])
+
+
+def check_trainable(workload: Workload) -> None:
+    """Raises UsageError for a network whose trainings nothing could judge."""
+    if not workload.has_reference:
+        raise UsageError(
+            f"train: {workload.name} has Opaque layers and so no NumPy reference, by which trainings are checked; use "
+            "run, or write its layers (docs/own-model.md)"
+        )
 
 
 def _alone(workload: str, framework: str) -> UsageError:

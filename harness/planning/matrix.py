@@ -38,7 +38,7 @@ def make_plan(request: Request, machine: Machine) -> Plan:
 def plan_cells(request: Request, machine: Machine) -> Plan:
     """The same plan with the first launch of each cell alone, in the order of the matrix. Raises as `make_plan`."""
     request = counted(request)
-    names = request_checks.expand("--framework", request.frameworks, registry.packages())
+    names = request_checks.chosen_frameworks(request.frameworks)
     workload_names = workload_packages.expand(request.workloads)
     scope = make_scope(request, machine)
     frameworks = [registry.framework(name) for name in names]
@@ -179,7 +179,7 @@ def check_data(data: Path | None, plan: Plan) -> None:
         for workload in chosen:
             if workload.needs_data:
                 raise UsageError(
-                    f"{workload.name} {workload.size} needs --data DIR, a folder with {workload.needs_data}; {SOURCES}"
+                    f"{workload.name} {workload.size} needs --data DIR, a folder with {workload.needs_data}"
                 )
         return
     if not any(workload.takes_data for workload in chosen):

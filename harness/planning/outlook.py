@@ -12,6 +12,7 @@ from harness import workloads
 from harness.planning import track_settings
 from harness.planning.plan import Plan, first_of_each_computation
 from harness.planning.side_by_side import at_once
+from harness.planning.sweeps import BATCH
 from harness.spec import Platform, TrialSpec, registry
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
@@ -56,7 +57,8 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
 
 def sentences(plan: Plan, *, size: str | None, cores: int, samples: SamplesOf | None = None) -> list[str]:
     """What a plan takes, for the user: sizes, launches, time. `size`: what --size names. `cores`: of this machine."""
-    return [*_size_notes(plan, size=size), _outlook(plan, cores=cores, samples=samples)]
+    notes = [*_size_notes(plan, size=size), *(_repeated_samples(plan, samples) if samples else ())]
+    return [*notes, _outlook(plan, cores=cores, samples=samples)]
 
 
 def _outlook(plan: Plan, *, cores: int, samples: SamplesOf | None) -> str:
@@ -73,8 +75,30 @@ def _outlook(plan: Plan, *, cores: int, samples: SamplesOf | None) -> str:
     trains = any(spec.training for spec in plan.runnable())
     said += f": very roughly {duration(seconds)}{' for all epochs' if trains else ''}, by the rule in docs/usage.md."
     if plan.platform == "cpu" and seconds > LONG:
-        said += " These are CPU devices: take a smaller --size (see `list workloads`), or set --budget-minutes."
+        batch = f"{flag} or " if (flag := _flag_of_large_batches(plan)) else ""
+        said += f" These are CPU devices: take a smaller {batch}--size (see `list workloads`), or set --budget-minutes."
     return said
+
+
+def _flag_of_large_batches(plan: Plan) -> str:
+    """The flag that asked for a larger batch than the workload's own, or ""."""
+    asked = [
+        spec
+        for spec in plan.runnable()
+        if spec.batch_growth == "fixed" and spec.global_batch > workloads.get(spec.workload, spec.size).global_batch
+    ]
+    swept = any(f"{BATCH}=" in spec.variant for spec in asked)
+    return ("--values" if swept else "--global-batch") if asked else ""
+
+
+def _repeated_samples(plan: Plan, samples: SamplesOf) -> list[str]:
+    """On which workloads a batch holds samples more than once. In trainings none does: a last batch is short."""
+    batches = {(each.workload, each.size, each.global_batch): each for each in plan.runnable() if not each.training}
+    return [
+        f"The global batch {batch:,} is larger than {name}'s {count:,} samples, so a batch holds samples repeatedly."
+        for (name, _, batch), spec in batches.items()
+        if batch > (count := samples(spec))
+    ]
 
 
 def _size_notes(plan: Plan, *, size: str | None) -> list[str]:

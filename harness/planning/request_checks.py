@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -21,6 +21,7 @@ from harness.spec import (
     StrategySpec,
     Track,
     TrainingSpec,
+    registry,
 )
 from harness.spec.errors import UsageError, check_name
 from harness.spec.limits import check_limits
@@ -57,12 +58,19 @@ def precision(value: str) -> Precision:
     return one_of("--precision", value, PRECISIONS)
 
 
-def expand(flag: str, chosen: Sequence[str], known: Iterable[str]) -> list[str]:
-    """The chosen names, each once, with "all" replaced by all known names. Raises UsageError for an unknown name."""
+def expand(flag: str, chosen: Sequence[str], known: Iterable[str], *, also: Mapping[str, str] = {}) -> list[str]:
+    """The chosen names, each once, with "all" replaced by all known names. Raises UsageError for an unknown name.
+    `also`: as in check_name."""
     names = list(known)
     for name in chosen:
-        check_name(flag, name, [*names, "all"])
+        check_name(flag, name, [*names, "all"], also=also)
     return names if "all" in chosen else list(dict.fromkeys(chosen))
+
+
+def chosen_frameworks(chosen: Sequence[str]) -> list[str]:
+    """As `expand`, of --framework. For the name of a package that a framework needs, the error names the framework."""
+    also = {module: name for name in registry.packages() for module in registry.framework(name).modules}
+    return expand("--framework", chosen, registry.packages(), also=also)
 
 
 def resolve_platform(request: Request, machine: Machine) -> Platform:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.planning.request_checks import check_strategies, chosen_strategies, expand
+from harness.planning.request_checks import check_strategies, chosen_frameworks, chosen_strategies
 from harness.planning.run_request import Request
-from harness.spec import Platform, StrategySpec, registry
+from harness.spec import FrameworkSpec, Platform, StrategySpec, registry
 from harness.spec.errors import UsageError, did_you_mean
 
 BATCH = "global_batch"
@@ -59,11 +59,14 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     Raises UsageError if no chosen strategy has the option, if the option takes any text (it then has no values to
     compare), if --option gives it as well, or if there are no values.
     """
-    names = expand("--framework", request.frameworks, registry.packages())
+    names = chosen_frameworks(request.frameworks)
     frameworks = [registry.framework(name) for name in names]
     check_strategies(request, frameworks)
     chosen = chosen_strategies(request, frameworks)
-    _check_option(option, chosen, by_name=request.strategies != Request.strategies)
+    by_name = request.strategies != Request.strategies
+    if not by_name:
+        _check_frameworks(option, frameworks)
+    _check_option(option, chosen, by_name=by_name)
     if option in request.options:
         raise UsageError(f"sweep {option!r}: is also given by --option; give its values only by --values")
     if not values:
@@ -81,6 +84,21 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
         options={**request.options, option: tuple(dict.fromkeys(values))},
         twin=False,
     )
+
+
+def _check_frameworks(option: str, chosen: Sequence[FrameworkSpec]) -> None:
+    """Raises UsageError for an option that only strategies of other frameworks have."""
+
+    def has(spec: FrameworkSpec) -> bool:
+        return any(option in strategy.defaults for strategy in spec.strategies)
+
+    others = [name for name in registry.packages() if has(registry.framework(name))]
+    if others and not any(map(has, chosen)):
+        names = ", ".join(spec.name for spec in chosen)
+        raise UsageError(
+            f"sweep {option!r}: no strategy of --framework {names} has this option; choose --framework "
+            f"{' or '.join(others)}, or another option (`list options` names them)"
+        )
 
 
 def _check_option(option: str, chosen: Sequence[StrategySpec], *, by_name: bool) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.reporting import descriptions
+from harness.reporting.formatting import conjunction, number
 from harness.reporting.model import Definition, DefinitionList
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
@@ -12,12 +13,11 @@ from harness.spec import optimizers
 
 def conditions(cells: Sequence[Cell]) -> DefinitionList:
     """Data, batch, optimizer and precision of all cells."""
-    rules = dict.fromkeys(optimizers.words(cell.spec.optimizer) for cell in cells)
     return DefinitionList(
         (
             Definition("Data", f"{descriptions.data(cells)}."),
             Definition("Global batch", f"{_batches(cells)}."),
-            Definition("Optimizer", f"{'; '.join(rules)}."),
+            Definition("Optimizer", f"{_optimizers_by_workload(cells)}."),
             Definition("Precision", f"{descriptions.precisions(cells)}{_without_tf32(cells)}."),
         )
     )
@@ -27,16 +27,32 @@ def _batches(cells: Sequence[Cell]) -> str:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.spec.workload, cell.spec.size), []).append(cell)
-    several_sizes = len(groups) > len({workload for workload, _ in groups})
-    sizes = ", ".join(
-        f"{descriptions.batches(group)} ({' '.join(name[: 1 + several_sizes])})" for name, group in groups.items()
-    )
+    titles = _titles(groups)
+    sizes = ", ".join(f"{descriptions.batches(group)} ({titles[name]})" for name, group in groups.items())
     fixed = [{c.spec.global_batch for c in group if c.spec.batch_growth == "fixed"} for group in groups.values()]
     if any(len(batches) > 1 for batches in fixed):
         return f"{sizes}, as the commands asked for"
     if any(cell.spec.batch_growth == "per_device" for cell in cells):
         return f"{sizes}; it grows with the devices of data-parallel strategies"
     return f"{sizes}, for any number of devices"
+
+
+def _titles(workloads: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """What workloads are called, by name and size: with the size if one of them has several."""
+    known = list(dict.fromkeys(workloads))
+    several_sizes = len(known) > len({workload for workload, _ in known})
+    return {name: " ".join(name[: 1 + several_sizes]) for name in known}
+
+
+def _optimizers_by_workload(cells: Sequence[Cell]) -> str:
+    """The update rules; with several of both, each with its workloads."""
+    titles = _titles((cell.spec.workload, cell.spec.size) for cell in cells)
+    rules: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        rules.setdefault(optimizers.words(cell.spec.optimizer), {})[titles[cell.spec.workload, cell.spec.size]] = None
+    if len(rules) == 1 or len(titles) == 1:
+        return "; ".join(rules)
+    return "; ".join(f"{rule} for {conjunction(list(names))}" for rule, names in rules.items())
 
 
 def _without_tf32(cells: Sequence[Cell]) -> str:
@@ -129,7 +145,7 @@ def training_conditions(cells: Sequence[Cell]) -> DefinitionList:
     shares = sorted({cell.spec.training.validation_share for cell in cells if cell.spec.training})
     percent = " or ".join(f"{share:.0%}" for share in shares)
     held_out = f", {percent} of them held out for validation" if any(shares) else ""
-    sizes = ", ".join(dict.fromkeys(f"{cell.spec.global_batch} ({cell.spec.workload})" for cell in cells))
+    sizes = ", ".join(dict.fromkeys(f"{number(cell.spec.global_batch)} ({cell.spec.workload})" for cell in cells))
     return DefinitionList(
         (
             Definition(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.reporting.formatting import conjunction
+from harness.reporting.formatting import conjunction, number
 from harness.reporting.summary import Cell
 from harness.spec import TrialResult
 
@@ -33,8 +33,8 @@ def batches(cells: Sequence[Cell]) -> str:
     sizes = sorted({cell.spec.global_batch for cell in cells})
     shares = {cell.spec.global_batch / cell.spec.devices for cell in cells}
     if len(sizes) > 1 and len(shares) == 1:
-        return f"{shares.pop():.0f} per device"
-    return " and ".join(", ".join(map(str, part)) for part in (sizes[:-1], sizes[-1:]) if part)
+        return f"{number(shares.pop())} per device"
+    return conjunction([number(size) for size in sizes])
 
 
 def precisions(cells: Sequence[Cell]) -> str:

@@ -129,16 +129,21 @@ def throughputs(file: str, cells: Sequence[Cell]) -> Figure:
         )
         for cell, label in zip(cells, labels(cells), strict=True)
     )
-    caption = (
-        f"Throughput of {cells[0].spec.workload}. The dot is the mean of the launches, the line its 95% interval, and "
-        "each tick a launch."
-    )
+    caption = f"Throughput of {cells[0].spec.workload}. {_dot(shown)}"
     if any(each.ideal for each in shown):
         caption += " A diamond is the ideal: the speed of single in the same framework, times the devices."
     if len({cell.spec.track for cell in cells}) > 1:
         caption += " Hollow dots are untuned, filled dots are tuned."
     data = Throughputs(title=title(cells), unit=cells[0].first.unit, cells=shown)
     return Figure(file=file, caption=caption, data=data)
+
+
+def _dot(cells: Sequence[Throughput]) -> str:
+    """What dot, line and ticks of the picture are, as far as a cell has them."""
+    if all(len(each.launches) <= 1 for each in cells):
+        return "The dot is a cell's only launch."
+    line = ", the line its 95% interval" if any(each.interval for each in cells) else ""
+    return f"The dot is the mean of the launches{line}, and each tick a launch."
 
 
 def _ideal(cell: Cell) -> float | None:

@@ -91,8 +91,8 @@ def at_most(error: float) -> str:
 
 
 def from_to(numbers: Sequence[int]) -> str:
-    """The smallest and the largest number: "3 to 10"; "3" if they are equal; "" if there are none."""
-    return " to ".join(str(value) for value in sorted({min(numbers), max(numbers)})) if numbers else ""
+    """The smallest and the largest number: "3 to 1,000"; "3" if they are equal; "" if there are none."""
+    return " to ".join(f"{value:,}" for value in sorted({min(numbers), max(numbers)})) if numbers else ""
 
 
 def count(number_of: int, noun: str, plural: str = "") -> str:

@@ -43,17 +43,19 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
 
 def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
     """What is missing of the planned trials."""
+    idle = sum(result.status in ("skipped", "unavailable") for result in results)  # planned, but never launched
     planned = descriptions.planned(results)
+    launches = max(planned, len(results)) - idle
     pending = [cell for cell in cells if any(result.status == "pending" for result in cell.launches)]
     lines = []
     if pending:
         missing = sum(result.status == "pending" for cell in pending for result in cell.launches)
         lines.append(
-            f"The run is not finished: {missing} of {planned} trials have not run yet "
+            f"The run is not finished: {missing} of {count(launches, 'launch', 'launches')} have not run yet "
             f"(in {count(len(pending), 'cell')})."
         )
     if len(results) < planned:
-        lines.append(f"The run stopped early: {len(results)} of {planned} planned trials have a result.")
+        lines.append(f"The run stopped early: {len(results) - idle} of {launches} planned launches have a result.")
     return lines
 
 
@@ -135,8 +137,9 @@ def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     listed = [check for check in checks if check]
     trained = [bool(cell.spec.training) for cell in cells]
     what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
+    were = "It was" if len(cells) == 1 else "They were"
     return (
-        f"They were then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
+        f"{were} then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
         f"runs, so their first losses were checked: {conjunction(listed)}.{_inspected(cells)}"
     )
 

@@ -123,15 +123,18 @@ def resume_run(
     display: Display,
     budget_minutes: float | None = None,
     device_guard: GuardMode | None = None,
+    trainings: bool = False,
 ) -> Finished:
     """Go on with a run: measure what has no result yet, and continue trainings from their last checkpoint.
 
     `interpreters`: by framework, a Python to use instead of the one that the run had. `compile_cache`: the run's own
-    folder of compiled code, which the user must name again.
+    folder of compiled code, which the user must name again. `trainings`: a run that trains nothing is refused.
     """
     check_interpreter_names(interpreters)
     with store.held(folder):
         intent, finished = store.read_intent(folder, interpreters)
+        if trainings and not any(trial.spec.training for trial in intent.plan.trials):
+            raise UsageError(f"--resume {folder}: times steps and trains nothing; go on with `run --resume {folder}`")
         check_consent(intent.plan, interpreters=interpreters, compile_cache=compile_cache)
         if intent.plan.platform == "gpu":
             require_healthy(machine())

@@ -95,7 +95,7 @@ class PhaseLaunches:
                 self._peers[key] = output
                 return output
         title = registry.framework(judge.framework).title
-        return replace(outcome, reason=f"its judge, {title} on one device: {outcome.reason}", answers=())
+        return replace(outcome, reason=f"its judge, {title} on one device, failed: {outcome.reason}", answers=())
 
     def run_reference(self, spec: TrialSpec, output: Path, *, rounding: Precision) -> Outcome:
         """Train a float64 cell on its device, and write the reference of the timed cells of a precision to a file."""

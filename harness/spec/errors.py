@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UsageError(ValueError):
@@ -45,11 +45,14 @@ def did_you_mean(typed: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
-def check_name(option: str, value: str, allowed: Iterable[str], *, extra: str = "") -> None:
-    """Raise UsageError unless `value` is allowed, naming the nearest allowed value."""
+def check_name(
+    option: str, value: str, allowed: Iterable[str], *, extra: str = "", also: Mapping[str, str] = {}
+) -> None:
+    """Raise UsageError unless `value` is allowed, naming the nearest allowed value. `also`: allowed values, by other
+    names, in small letters, that people may use for them."""
     allowed = list(allowed)
     if value not in allowed:
-        guess = did_you_mean(value, allowed)
+        guess = did_you_mean(also.get(value.lower(), value), allowed)
         if "," in value and set(value.split(",")) <= set(allowed):
             guess = "it takes one of them"
         raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess and f'; {guess}'}")

@@ -28,6 +28,7 @@ from harness.workloads import Split, Workload
 
 EXPANSION = 4  # output channels of a bottleneck / its inner channels
 DATA_SEED = 0
+CIFAR10 = f"CIFAR-10, as .bin or .png files; it is at {cifar10.SOURCE}"
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
 
 
@@ -124,7 +125,7 @@ SIZES = {
         "cifar10", "CIFAR-10's 32 x 32 from --data, batch 128, cross-entropy, SGD with momentum and weight decay",
         image=32, classes=10, width=64, depths=(3, 4, 6, 3), loss="cross_entropy", global_batch=128, parity_batch=32,
         parity_steps=3, optimizer=OptimizerSpec(name="sgd", learning_rate=0.02, momentum=0.9, weight_decay=5e-4),
-        load=load_cifar10, transform=normalize_cifar10, takes_data=True, needs_data="CIFAR-10, as .bin or .png files",
+        load=load_cifar10, transform=normalize_cifar10, takes_data=True, needs_data=CIFAR10,
         target_accuracy=0.6, epochs=20,
     ),
     "tiny": _sized(

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from harness import workloads
 from harness.cli.argument_values import split
 from harness.cli.output import write, write_json
-from harness.planning.request_checks import expand
+from harness.planning.request_checks import chosen_frameworks
 from harness.spec import FrameworkSpec, registry, workload_packages
 from harness.spec.errors import UsageError, check_name
 
@@ -58,7 +58,7 @@ def list_choices(
         return _write_names(as_json=as_json)
     rows = LISTINGS[what]()
     if framework is not None:
-        chosen = expand("--framework", split([framework]), registry.packages())
+        chosen = chosen_frameworks(split([framework]))
         rows = [row for row in rows if row["framework"] in chosen]
     if as_json:
         write_json(rows)

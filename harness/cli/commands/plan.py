@@ -140,7 +140,7 @@ def _row(cell: Planned, launches: int) -> list[str]:
 
 def _timing(spec: TrialSpec) -> str:
     """How a cell is timed, if that is not the usual way."""
-    return "" if spec.protocol == "resident" else spec.protocol_name
+    return "" if spec.protocol == "resident" else f"protocol={spec.protocol}"
 
 
 def summary_rows(made: Plan) -> list[list[str]]:

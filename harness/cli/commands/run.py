@@ -95,7 +95,7 @@ def train(
     if resume is not None:
         others = named(out=out, data=data, telemetry=telemetry, **{"dry-run": dry_run or None})
         check_alone([*given(replace(arguments, compile_cache="")), *given(training), *others])
-        return resume_and_show(resume, arguments, budget_minutes, device_guard)
+        return resume_and_show(resume, arguments, budget_minutes, device_guard, trainings=True)
     plan = make_plan(request_of(arguments, training), machine())
     command = ["train", *given(arguments), *given(training)]
     return start_and_show(
