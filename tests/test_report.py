@@ -6,7 +6,7 @@ import dataclasses
 import io
 import math
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from conftest import TESTS, make_result, make_spec
@@ -352,7 +352,7 @@ def test_one_failed_launch_is_the_cells_status_and_the_others_still_count():
 
 
 def test_one_cell_is_not_spoken_of_as_several():
-    proved = {"parity": parity(1e-14)}
+    proved: dict[str, Any] = {"parity": parity(1e-14)}
     for results, several in (([cell(**proved)], False), ([cell(**proved), cell("ddp", devices=2, **proved)], True)):
         (said, *_) = verdict.sentences(summary.summarize(results), results)
         assert ("cells" in said, "They" in said) == (several, several)
