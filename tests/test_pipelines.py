@@ -191,9 +191,9 @@ def launched(seconds, number=0, **known):
     ]
 
 
-def pipeline_cells(times, batch=12, single=1.0, protocol="resident"):
+def pipeline_cells(times, batch=12, single=1.0, protocol="resident", platform="gpu"):
     """A single cell of `single` seconds a step, and pipelines on 2 devices: {split size: seconds a step}."""
-    known = {"workload": "resnet50", "size": "tiny", "global_batch": batch, "protocol": protocol}
+    known = {"workload": "resnet50", "size": "tiny", "platform": platform, "global_batch": batch, "protocol": protocol}
     results = launched(single, spec=make_spec(**known))
     for number, (split, seconds) in enumerate(times.items(), 1):
         options = {"split_size": split, "cut": "layer2"}
@@ -221,10 +221,11 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
 
 
 def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
-    results = launched(1.0, spec=make_spec(global_batch=12))
+    results = launched(1.0, spec=make_spec(global_batch=12, platform="gpu"))
     for number, (schedule, seconds) in enumerate({"gpipe": 1.2, "1f1b": 0.7}.items()):
         options = {"schedule": schedule, "micro_batches": 4, "cut": "parameters"}
         known = {"options": options, "variant": f"schedule={schedule}", "devices": 2, "global_batch": 12}
+        known |= {"platform": "gpu"}
         spec = make_spec(strategy="pipeline_schedules", **known)
         results += launched(seconds, number, spec=spec)
     cells = summarize(results)
@@ -235,6 +236,13 @@ def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):
     names(sweep.sentences(found)[0], "schedule 1f1b", "700 ms")
     plots.draw(tmp_path, document.build(cells, results))
     assert (tmp_path / "sweep-1-schedule.png").is_file()
+
+
+def test_on_cpu_devices_a_sweep_claims_no_order():
+    (found,) = sweep.find(pipeline_cells({12: 1.1, 6: 0.8}, platform="cpu"))
+    (said,) = sweep.sentences(found)
+    names(said, "split_size", "2", "CPU")
+    assert "ms" not in said
 
 
 def test_one_value_is_no_sweep_and_protocols_are_apart():
