@@ -30,6 +30,7 @@ from harness.launch.local import LocalLauncher, end_orphans
 from harness.launch.place import Place
 from harness.launch.supervisors import ForkedSupervisor, Zygote
 from harness.planning.plan import HostsRequest
+from harness.reporting.summary import summarize
 from harness.results import store
 from harness.session.references import References
 from harness.spec import registry
@@ -431,5 +432,6 @@ def test_a_forked_launch_and_a_started_one_record_the_same_variables_and_how_the
     assert forked.conditions.environment["JAX_SET_BY_ITS_IMPORT"] == "1"
     assert [row.conditions.environment for row in started] == 2 * [forked.conditions.environment]
     assert (forked.conditions.start_method, {row.conditions.start_method for row in started}) == ("fork", {"spawn"})
+    assert [len(cell.launches) for cell in summarize([forked, *started])] == [1, 2]  # never one row
     assert "| fork " in (tmp_path / "1" / "report.md").read_text()
     assert "| fork " not in (tmp_path / "2" / "report.md").read_text()
