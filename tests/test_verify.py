@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, harness
-from refusals import refused, refused_command
+from refusals import names, refused, refused_command
 from scenes import SCENES, cell, launches
 
 from harness.reporting import document, markdown, summary
@@ -72,6 +72,19 @@ def test_reports_of_all_kinds_say_what_their_records_give(name, scene):
     found, _ = verify(scene(name))
     assert not found.differences
     assert not found.not_verified
+
+
+def test_sweeps_of_one_option_are_told_apart(tmp_path):
+    results = [
+        cell(framework, "pipeline", 2, spec={"options": {"split_size": n}, "variant": f"split_size={n}"})
+        for framework in ("torch", "jax")
+        for n in (2, 5)
+    ]
+    folder = write(tmp_path, results)
+    headings = re.findall(r"^## (Sweep of .*)", (folder / "report.md").read_text(), re.MULTILINE)
+    assert len(set(headings)) == len(headings) == 2
+    names(" ".join(headings), "PyTorch", "JAX")
+    assert not verify(folder)[0].differences
 
 
 def places(text: str) -> list[tuple[str, re.Match]]:

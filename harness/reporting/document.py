@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from harness.reporting import (
@@ -127,13 +128,15 @@ def _trainings(trained: Sequence[Cell]) -> list[Node]:
 
 
 def _sweeps(cells: Sequence[Cell]) -> list[Node]:
-    return [
-        Section(
-            f"Sweep of {found.option} ({found.cells[0].spec.protocol})",
-            (List(tuple(sweep.sentences(found))), sweep_table.table(found)),
-        )
-        for found in sweep.find(cells)
-    ]
+    sweeps = sweep.find(cells)
+    alike = Counter((found.option, found.cells[0].spec.protocol) for found in sweeps)
+    sections: list[Node] = []
+    for found in sweeps:
+        protocol = found.cells[0].spec.protocol
+        which = f": {found.cells[0].named(options=False)}" if alike[found.option, protocol] > 1 else ""
+        body = (List(tuple(sweep.sentences(found))), sweep_table.table(found))
+        sections.append(Section(f"Sweep of {found.option} ({protocol}){which}", body))
+    return sections
 
 
 def _fits(cells: Sequence[Cell]) -> list[Node]:

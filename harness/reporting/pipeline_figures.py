@@ -36,6 +36,7 @@ def tutorial_bars(file: str, cells: Sequence[Cell]) -> Figure:
 def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
     """The step times of a sweep."""
     spec = found.cells[0].spec
+    name = found.cells[0].named(options=False, workload=False)
     points = tuple(
         SweepPoint(
             value=point.value,
@@ -47,15 +48,14 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
         for point in found.points
     )
     data = SweepCurve(
-        title=title(found.cells, of=f"{spec.strategy} by {found.option}, {spec.protocol}: "),
+        title=title(found.cells, of=f"{name} by {found.option}, {spec.protocol}: "),
         option=found.option,
         framework=spec.framework,
         points=points,
         single=found.single.step_seconds if found.single else None,
     )
-    caption = (
-        f"Step time of {spec.strategy} by {found.option} ({spec.protocol}): mean over launches and its 95% interval."
-    )
+    name = found.cells[0].named(options=False)
+    caption = f"Step time of {name} by {found.option} ({spec.protocol}): mean over launches and its 95% interval."
     return Figure(file=file, caption=caption, data=data)
 
 

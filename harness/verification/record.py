@@ -132,8 +132,13 @@ class Cell:
         """What it is called where the workload has just been said."""
         return self._named("")
 
-    def _named(self, workload: str) -> str:
-        options = f" ({self.options})" if self.options else ""
+    @property
+    def title_without_options(self) -> str:
+        """What it is called together with others that differ in their options."""
+        return self._named(self.workload, options=False)
+
+    def _named(self, workload: str, *, options: bool = True) -> str:
+        chosen = f" ({self.options})" if options and self.options else ""
         found, training = [workload] if workload else [], self.spec.get("training")
         found += ["tuned"] if self.spec["track"] == "tuned" else []
         if training and self.mixed:
@@ -141,7 +146,7 @@ class Cell:
             found.append(f"trained{workers}")
         qualifiers = f" ({', '.join(found)})" if found else ""
         over = f" over {self.hosts} hosts" if self.hosts > 1 else ""
-        text = f"{self.framework} {self.spec['strategy']}{options} ×{self.spec['devices']}{over}{qualifiers}"
+        text = f"{self.framework} {self.spec['strategy']}{chosen} ×{self.spec['devices']}{over}{qualifiers}"
         return visible(" ".join(text.split()))
 
     def alike(self, other: Cell, *names: str) -> bool:

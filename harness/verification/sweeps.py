@@ -71,7 +71,11 @@ def sweeps(found: Findings, record: Record, sections: Sequence[Section]) -> None
     """Hold the tables of sweeps against the record."""
     own = list(_sweeps(record))
     shown = [each for each in sections if each.title.startswith("Sweep of ")]
-    titles = [f"Sweep of {option} ({cells[0].spec['protocol']})" for option, cells in own]
+    plain = [f"Sweep of {option} ({cells[0].spec['protocol']})" for option, cells in own]
+    titles = [
+        f"{title}: {cells[0].title_without_options}" if plain.count(title) > 1 else title
+        for title, (_, cells) in zip(plain, own, strict=True)
+    ]
     if [each.title for each in shown] != titles:
         found.differences.append(f"sweeps: the report has {[e.title for e in shown]}, the record gives {titles}")
         return
