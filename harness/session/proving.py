@@ -14,6 +14,7 @@ from harness.launch.launcher import Outcome
 from harness.machine.devices import Machine
 from harness.planning.plan import Plan, first_of_each_computation
 from harness.planning.side_by_side import at_once
+from harness.reporting.formatting import at_most
 from harness.results.judge import judge, judged_by
 from harness.session.budget import Budget
 from harness.session.phase_launches import PhaseLaunches
@@ -90,7 +91,7 @@ class Proving:
             assert proof.parity is not None
             worst = max(check.error for check in proof.parity.checks)
             again = f"proved again, because {', '.join(changed)} changed since an earlier session; " if changed else ""
-            self._display.done(f"parity of {spec.computation}: {again}worst relative error {worst:.1e}", "ok")
+            self._display.done(f"parity of {spec.computation}: {again}worst relative error {at_most(worst)}", "ok")
             return
         with signals_held():  # of all launches: none may be left for --resume to try again
             for other in self._plan.runnable():
