@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.arguments import RunArguments, typed
-from harness.cli.commands.plan import print_plan
+from harness.cli.commands.plan import check_files, print_plan
 from harness.cli.output import fail, write
 from harness.machine.devices import machine
 from harness.planning import outlook
-from harness.planning.matrix import check_data
 from harness.planning.plan import Plan
 from harness.spec import GuardMode, TelemetryMode
 
@@ -67,11 +66,8 @@ def start_and_show(
 def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Path | None, data: Path | None) -> None:
     """Show what `command` would do: its cells, or what it would start on the hosts of its plan."""
     from harness.launch import launchers
-    from harness.results import run_folders
 
-    check_data(data, plan)
-    if out is not None:
-        run_folders.check_out(out)
+    check_files(plan, out=out, data=data)
     if plan.where.hosts:
         write(launchers.dry_run(plan.where, shlex.join([sys.executable, "-m", "harness", *command])))
     else:

@@ -124,7 +124,7 @@ class HostsRun:
         outcomes = [part.outcome for part in parts.values() if part.outcome]
         answers = sorted((a for outcome in outcomes for a in outcome.answers), key=lambda a: a.rank)
         cores = max((outcome.cores for outcome in outcomes), default=0)
-        started = " and ".join(sorted({outcome.start_method for outcome in outcomes}))
+        started = max((outcome.start_method for outcome in outcomes), default="")  # nothing is forked over hosts
         return replace(self._ending(parts), answers=tuple(answers), cores=cores, start_method=started)
 
     def _ending(self, parts: dict[Host, Part]) -> Outcome:

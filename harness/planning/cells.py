@@ -180,17 +180,17 @@ def _trial(
 def _settings(
     combination: Combination, scope: Scope, cell: SettingCell, normalization: Normalization
 ) -> tuple[dict[str, bool], dict[str, bool]]:
-    """As track_settings.of_cell."""
+    """As track_settings.of_cell. Raises UsageError for a setting that the cell cannot have."""
     known = {"strategy": combination.strategy, "workload": combination.workload}
-    return track_settings.of_cell(
+    resolved = partial(
+        track_settings.resolve,
         combination.framework,
         combination.strategy,
         combination.track,
-        scope.request,
-        partial(track_settings.not_applicable, cell=cell, normalization=normalization, **known),
+        not_applicable=partial(track_settings.not_applicable, cell=cell, normalization=normalization, **known),
         platform=scope.platform,
-        held_off=combination.held_off,
     )
+    return track_settings.of_cell(resolved, scope.request, held_off=combination.held_off)
 
 
 def _limits(scope: Scope, compile_seconds: float) -> dict[str, float]:

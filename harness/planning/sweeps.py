@@ -77,23 +77,22 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     swept = [strategy.name for strategy in chosen if option in strategy.defaults]
     return replace(
         request,
-        frameworks=tuple(
-            spec.name for spec in frameworks if any(option in strategy.defaults for strategy in spec.strategies)
-        ),
+        frameworks=tuple(spec.name for spec in frameworks if _has(spec, option)),
         strategies=tuple(dict.fromkeys((*bases, *swept))),
         options={**request.options, option: tuple(dict.fromkeys(values))},
         twin=False,
     )
 
 
+def _has(framework: FrameworkSpec, option: str) -> bool:
+    """Whether a strategy of the framework has the option."""
+    return any(option in strategy.defaults for strategy in framework.strategies)
+
+
 def _check_frameworks(option: str, chosen: Sequence[FrameworkSpec]) -> None:
     """Raises UsageError for an option that only strategies of other frameworks have."""
-
-    def has(spec: FrameworkSpec) -> bool:
-        return any(option in strategy.defaults for strategy in spec.strategies)
-
-    others = [name for name in registry.packages() if has(registry.framework(name))]
-    if others and not any(map(has, chosen)):
+    others = [name for name in registry.packages() if _has(registry.framework(name), option)]
+    if others and not any(_has(spec, option) for spec in chosen):
         names = ", ".join(spec.name for spec in chosen)
         raise UsageError(
             f"sweep {option!r}: no strategy of --framework {names} has this option; choose --framework "

@@ -32,22 +32,15 @@ def rungs(framework: FrameworkSpec, platform: Platform) -> list[tuple[str, ...]]
 
 
 def of_cell(
-    framework: FrameworkSpec,
-    strategy: StrategySpec,
-    track: Track,
-    request: Request,
-    not_applicable: Callable[[Setting], str],
-    *,
-    platform: Platform,
-    held_off: tuple[str, ...],
+    resolved: Callable[[Request], dict[str, bool]], request: Request, *, held_off: tuple[str, ...]
 ) -> tuple[dict[str, bool], dict[str, bool]]:
     """All settings of a cell, and those of them that the request or a rung of the ladder makes other than the track.
 
-    `held_off`: those that the rung turns off, unless the request names them. Raises as `resolve`.
+    `resolved`: `resolve`, for the cell. `held_off`: those that the rung turns off, unless the request names them.
     """
-    settings = resolve(framework, strategy, track, request, not_applicable, platform=platform)
+    settings = resolved(request)
     settings |= dict.fromkeys((name for name in held_off if name not in request.settings), False)
-    own = resolve(framework, strategy, track, replace(request, settings={}), not_applicable, platform=platform)
+    own = resolved(replace(request, settings={}))
     asked = (*held_off, *request.settings)
     return settings, {name: on for name, on in settings.items() if name in asked and on != own[name]}
 

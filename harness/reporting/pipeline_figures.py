@@ -35,8 +35,8 @@ def tutorial_bars(file: str, cells: Sequence[Cell]) -> Figure:
 
 def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
     """The step times of a sweep."""
-    spec = found.cells[0].spec
-    name = found.cells[0].named(options=False, workload=False)
+    first = found.cells[0]
+    spec = first.spec
     points = tuple(
         SweepPoint(
             value=point.value,
@@ -48,13 +48,15 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
         for point in found.points
     )
     data = SweepCurve(
-        title=title(found.cells, of=f"{name} by {found.option}, {spec.protocol}: "),
+        title=title(
+            found.cells, of=f"{first.named(options=False, workload=False)} by {found.option}, {spec.protocol}: "
+        ),
         option=found.option,
         framework=spec.framework,
         points=points,
         single=found.single.step_seconds if found.single else None,
     )
-    name = found.cells[0].named(options=False)
+    name = first.named(options=False)
     caption = f"Step time of {name} by {found.option} ({spec.protocol}): mean over launches and its 95% interval."
     return Figure(file=file, caption=caption, data=data)
 

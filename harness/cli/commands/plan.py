@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -18,6 +19,7 @@ from harness.planning import outlook
 from harness.planning.launch_order import order, seed_of
 from harness.planning.matrix import check_data, plan_cells
 from harness.planning.plan import Plan, Planned
+from harness.results import run_folders
 from harness.spec import TrialSpec
 
 HEADER = [
@@ -58,16 +60,19 @@ def plan(
         Print one JSON document.
     """
     made = plan_cells(request_of(arguments), machine())
-    check_data(data, made)
-    if out is not None:
-        from harness.results import run_folders
-
-        run_folders.check_out(out)
+    check_files(made, out=out, data=data)
     if as_json:
         write_parts(document(made))
     else:
         print_plan(made, size=arguments.size)
     return 0
+
+
+def check_files(made: Plan, *, out: Path | None, data: Path | None) -> None:
+    """Raises UsageError for files and folders that would be refused when the plan is run."""
+    check_data(data, made)
+    if out is not None:
+        run_folders.check_out(out)
 
 
 def print_plan(made: Plan, *, size: str | None) -> None:
