@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch_impl.program import Program, initial_model
 from torch_impl.timeline import Timeline
 
 TIMED_RUNS = 3  # of each block; its time is the shortest
+EAGER_VISITS = 3  # of a block before it is captured
 
 
 def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn.Sequential], str]:
@@ -59,38 +61,70 @@ def of_rank_0(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
-    """Seconds of forward and backward of each block on its own, on the first device, for a whole batch of zeros.
+    """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of zeros.
 
-    Each runs as it will in a stage: in the job's precision and memory format, and compiled if the track compiles.
+    Each runs as it will in a stage: in the job's precision and memory format, compiled and captured as a CUDA graph if
+    the track says so. Nobody needs the gradient of the images, so the first block does not compute it.
     """
     device = runtime.device(job.world)
-    shape = (job.global_batch, *job.workload.input_shape)
+    shape = (partition.micro_batch_size(job.global_batch, job.options), *job.workload.input_shape)
     formats = runtime.DTYPES[job.precision], tuning.memory_format(job)
     x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, *formats)
     x = x.to(device)
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []
-    for module in modules:
+    for index, module in enumerate(modules):
         placement.model_to_device(module, device, formats[1])
-        runs = [run_block(tuning.compiled(module, job), x, job) for _ in range(1 + TIMED_RUNS)]
-        seconds.append(min(each for each, _ in runs[1:]))  # the first run compiles and chooses kernels
+        with keeping_input(module):
+            run, x = runner(tuning.compiled(module, job), x.detach().requires_grad_(index > 0), job)
+            seconds.append(min(seconds_of(run, job) for _ in range(TIMED_RUNS)))
         module.zero_grad(set_to_none=True)
-        x = runs[0][1]
     for buffer, before in statistics:
         buffer.copy_(before)  # measuring must not change the running statistics
     return seconds
 
 
-def run_block(block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, job: Job) -> tuple[float, torch.Tensor]:
-    """Seconds of forward and backward of a block, and its outputs."""
-    given = x.detach().clone().requires_grad_()
+@contextmanager
+def keeping_input(module: nn.Module) -> Iterator[None]:
+    """Inside, a module that overwrites its input does not."""
+    overwrites = getattr(module, "inplace", False)
+    if overwrites:
+        module.inplace = False
+    yield
+    if overwrites:
+        module.inplace = True
+
+
+def runner(
+    block: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, job: Job
+) -> tuple[Callable[[], object], torch.Tensor]:
+    """What makes a block's forward and backward once, as the job's step makes them; and the block's outputs."""
+
+    def visit() -> torch.Tensor:
+        x.grad = None
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=job.precision == "bf16"):
+            output = block(x)
+        if output.requires_grad:
+            output.backward(torch.ones_like(output))
+        return output.detach()
+
+    if not job.settings.get("cuda_graphs", False):
+        return visit, visit()  # the first time, the compiler compiles, and cuDNN chooses kernels
+    with tuning.on_capture_stream(x.device):
+        for _ in range(EAGER_VISITS):
+            visit()
+    graph, output = tuning.captured(visit, devices=[x.device])
+    graph.replay()
+    return graph.replay, output.clone()
+
+
+def seconds_of(run: Callable[[], object], job: Job) -> float:
+    """Seconds of a call, to the end of what it starts on the devices."""
     runtime.sync(job.world)
     start = time.perf_counter()
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=job.precision == "bf16"):
-        output = block(given * 1)  # * 1: an in-place block must not overwrite a leaf
-    output.sum().backward()
+    run()
     runtime.sync(job.world)
-    return time.perf_counter() - start, output.detach()
+    return time.perf_counter() - start
 
 
 class StagedProgram(Program):

@@ -98,7 +98,8 @@ class Graphed:
         `copy_streams`: all streams that a step uses besides one for each of the module's devices.
         """
         self.step, self.module, self.optimizer, self.rates = step, module, optimizer, rates
-        self.devices = list(dict.fromkeys(parameter.device for parameter in module.parameters()))
+        held = [parameter for parameter in module.parameters() if not parameter.is_meta]  # not another rank's
+        self.devices = list(dict.fromkeys(parameter.device for parameter in held))
         self.copy_streams = copy_streams
         self.reads_rate = isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
         self.graphs: dict[tuple, Captured] = {}

@@ -57,6 +57,14 @@ def micro_batches(batch: int, size: int) -> tuple[int, ...]:
     return (size,) * whole + ((rest,) if rest else ())
 
 
+def micro_batch_size(batch: int, options: Mapping[str, Any]) -> int:
+    """How many samples a stage takes at once: those of a micro-batch, or without micro-batches the whole batch.
+
+    Where the batch does not divide, the last micro-batch has fewer.
+    """
+    return options.get("split_size") or max(1, batch // options.get("micro_batches", 1))
+
+
 def bubble(stages: int, micro_batch_count: int) -> float:
     """The share of the devices' time in which a pipeline of equal stages is idle: (p - 1) / (m + p - 1).
 

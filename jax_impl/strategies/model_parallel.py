@@ -8,10 +8,10 @@ device's memory. That is the gain. There is no gain in speed: activations cross 
 gradients cross back in backward, and only one device works at any time. BatchNorm sees the whole batch.
 
 A jitted program lives on one set of devices, so each stage is compiled by itself, and Python moves the arrays between
-stages. A stage's forward returns the pullback of jax.vjp, which is a tree of arrays like any other result of jit.
-Backward therefore needs no second forward. Between the two, the pullback holds a copy of the stage's weights as well as
-the activations. Calls return at once and each device works through its own queue; a copy to the next device orders the
-two queues.
+stages. A stage's forward returns the pullback of jax.vjp, which is a tree of arrays like any other result of jit. It
+holds a copy of the stage's weights, and the results of convolutions and matrix products; backward computes the rest
+again from these (stages.KEPT). Calls return at once and each device works through its own queue; a copy to the next
+device orders the two queues.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ own queue of calls; a copy to the next device orders the two queues. So while de
 busy with F1, although Python has one plain loop. Each call takes the host some tenths of a millisecond: a step of p
 stages and m micro-batches has 2 p m of them, so micro-batches must be large enough to outlast that.
 
-Between F and B a stage keeps the pullback of jax.vjp for each micro-batch. The gradients of the micro-batches are added
-up, each weighted by its share of the samples, so their sum is the gradient of the mean loss over the whole batch.
-BatchNorm sees one micro-batch at a time. All stages wait in the bubble at both ends, else only for the micro-batch.
+Between F and B a stage keeps the pullback of jax.vjp for each micro-batch. It holds the results of convolutions and
+matrix products, and B computes the rest again (stages.KEPT). The gradients of the micro-batches are added up, each
+weighted by its share of the samples, so their sum is the gradient of the mean loss over the whole batch. BatchNorm sees
+one micro-batch at a time. All stages wait in the bubble at both ends, else only for the micro-batch.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import jax
 import numpy as np
 
 from harness.contract import Arrays, Job
+from harness.spec import partition
 from jax_impl import losses, placement
 from jax_impl.staged import StagedProgram
 
@@ -49,7 +51,7 @@ class Pipeline(StagedProgram):
 
     def put(self, batch: Arrays) -> list[MicroBatch]:
         x, y = placement.on_host(batch, self.job)
-        size = self.job.options.get("split_size") or max(1, len(x) // self.job.options["micro_batches"])
+        size = partition.micro_batch_size(len(x), self.job.options)
         parts = [slice(start, start + size) for start in range(0, len(x), size)]
         first, last = self.stages[0].device, self.stages[-1].device
         return [(jax.device_put(x[part], first), jax.device_put(y[part], last)) for part in parts]

@@ -29,6 +29,7 @@ from __future__ import annotations
 import torch
 
 from harness.contract import Job
+from harness.spec import partition
 from torch_impl import optim, transfers
 from torch_impl.placement import Batch
 from torch_impl.stages import StagedProgram
@@ -57,8 +58,7 @@ class Pipeline(StagedProgram):
 
     def forward(self, x: torch.Tensor) -> tuple[dict[Work, torch.Tensor], dict[Work, torch.Tensor]]:
         """What each stage takes and what it makes of it, for each micro-batch."""
-        size = self.job.options.get("split_size") or max(1, len(x) // self.job.options["micro_batches"])
-        micro_batches = x.split(size)
+        micro_batches = x.split(partition.micro_batch_size(len(x), self.job.options))
         taken: dict[Work, torch.Tensor] = {(0, number): part for number, part in enumerate(micro_batches)}
         made: dict[Work, torch.Tensor] = {}
         sent: dict[Work, transfers.Arrival] = {}  # to whom
