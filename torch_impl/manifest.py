@@ -118,12 +118,12 @@ SETTINGS = (
     Setting(
         name="cuda_graphs",
         summary="a whole step, including its all-reduces and its copies between devices, is captured once as a CUDA "
-        "graph and then replayed; only for single, average_gradients, ddp and pipeline",
+        "graph and then replayed; only for single, average_gradients, ddp, pipeline and pipeline_schedules",
         source="docs.pytorch.org/docs/stable/notes/cuda.html",
         needs_gpu=True,
         obstacle=why_not_captured,
         synchronized=False,
-        strategies=("single", "average_gradients", "ddp", "pipeline"),
+        strategies=("single", "average_gradients", "ddp", "pipeline", "pipeline_schedules"),
     ),
 )
 
@@ -149,6 +149,12 @@ def schedule_needs(schedule: str, cell: CellShape) -> str:
     return ""
 
 
+# the rungs of reports/probes/rungs
+TRIED = (
+    "eager", "channels_last", "compile_loss", "compile_step", "graph_4", "cudnn_benchmark", "graph_1",
+    "fused_optimizer", "graph_eager", "graph_16", "coordinate_descent", "max_autotune_graph",
+)  # fmt: skip
+
 FRAMEWORK = FrameworkSpec(
     name="torch",
     title="PyTorch",
@@ -170,20 +176,7 @@ FRAMEWORK = FrameworkSpec(
         date="2026-11-24",
         versions={"torch": "2.11.0", "triton": "3.6.0"},
         probe="reports/probes/rungs",
-        tried=(
-            "eager",
-            "channels_last",
-            "compile_loss",
-            "compile_step",
-            "graph_4",
-            "cudnn_benchmark",
-            "graph_1",
-            "fused_optimizer",
-            "graph_eager",
-            "graph_16",
-            "coordinate_descent",
-            "max_autotune_graph",
-        ),
+        tried=TRIED,
     ),
     strategies=(
         StrategySpec(
@@ -370,7 +363,8 @@ FRAMEWORK = FrameworkSpec(
             name="pipeline_schedules",
             summary="torch.distributed.pipelining, one process per device: GPipe, 1F1B, interleaved 1F1B, zero bubble",
             processes="per_device",
-            one_step_per_call=NO_GRAPH,
+            one_step_per_call="",
+            several_steps_need="cuda_graphs",
             parallelism="pipeline",
             min_devices=2,
             normalization="per_microbatch",

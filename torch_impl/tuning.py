@@ -93,13 +93,12 @@ class Graphed:
         rates: Callable[[int], list[float]],
         copy_streams: Sequence[torch.cuda.Stream] = (),
     ) -> None:
-        """`module` and `optimizer` hold everything that a step changes. `rates`: those of the next so many updates.
+        """`module` and `optimizer` hold all that a step changes; other ranks' parameters are on the meta device.
 
-        `copy_streams`: all streams that a step uses besides one for each of the module's devices.
+        `rates`: of the next so many updates. `copy_streams`: those used besides one for each of the module's devices.
         """
         self.step, self.module, self.optimizer, self.rates = step, module, optimizer, rates
-        held = [parameter for parameter in module.parameters() if not parameter.is_meta]  # not another rank's
-        self.devices = list(dict.fromkeys(parameter.device for parameter in held))
+        self.devices = list(dict.fromkeys(each.device for each in module.parameters() if not each.is_meta))
         self.copy_streams = copy_streams
         self.reads_rate = isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
         self.graphs: dict[tuple, Captured] = {}

@@ -32,7 +32,8 @@ sys.path.insert(0, str(ROOT))
 from harness import workloads
 from harness.contract import Job, World
 from harness.datasets import Batches
-from harness.spec import OptimizerSpec, registry
+from harness.planning import strategy_options, track_settings
+from harness.spec import OptimizerSpec, SettingCell, registry
 
 # NVLink's multicast stays off in every process
 CAREFUL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -136,29 +137,43 @@ def order_of(
     precision: str,
     tiny: bool,
     used: int = 1,
+    scale: int = 1,
+    options: dict[str, Any] | None = None,
     settings: dict[str, bool] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """What a worker builds: a cell of the suite as its planner resolves it, with `settings` in place of the track's."""
+    """What a worker builds: a cell of the suite as its planner resolves it, with `settings` in place of the track's.
+
+    `scale`: how many times its network's usual batch each device gets.
+    """
     spec = registry.framework(framework)
-    known = spec.strategy(strategy)
-    tuned = known.tuned if track == "tuned" else {}
-    held = {}
+    known = track_settings.strategy_on(spec.strategy(strategy), track)
+    size, platform = ("tiny", "cpu") if tiny else ("imagenet", "gpu")
+    workload = workloads.get("resnet50", size)
+    batch = workload.global_batch * used * scale
+    chosen = strategy_options.resolve(known, workload, options or {}, devices=used, batch=batch)
+    cell = SettingCell(
+        workload="resnet50", normalizes=True, platform=platform, optimizer=workload.optimizer, precision=precision,
+        options=chosen,
+    )  # fmt: skip
+    held: dict[str, bool] = {}
     for setting in spec.settings:
-        not_applicable = (setting.needs_gpu and tiny) or (setting.strategies and strategy not in setting.strategies)
-        held[setting.name] = track == "tuned" and tuned.get(setting.name, True) and not not_applicable
-    size = "tiny" if tiny else "imagenet"
+        obstacle = track_settings.not_applicable(
+            setting, strategy=known, workload=workload, cell=cell, normalization=known.normalization
+        )
+        on = track == "tuned" and known.tuned.get(setting.name, platform in setting.tuned_on)
+        held[setting.name] = on and not obstacle and held.get(setting.requires, True)
     return {
         "framework": framework,
         "strategy": strategy,
         "track": track,
         "precision": precision,
-        "platform": "cpu" if tiny else "gpu",
+        "platform": platform,
         "size": size,
         "devices": used,
         "processes": used if known.processes == "per_device" else 1,
-        "batch": workloads.get("resnet50", size).global_batch * used,
-        "options": {name: tuned.get(name, value) for name, value in known.defaults.items()},
+        "batch": batch,
+        "options": chosen,
         "settings": held | (settings or {}),
         "normalization": known.normalization,
     } | more

@@ -191,6 +191,16 @@ def test_one_program_over_all_gpus(tmp_path):
             assert count in found.graphs if captured else "replica_step" in found.compiled, found
 
 
+def test_each_schedule_as_a_graph_of_each_rank(tmp_path):
+    arguments = ("schedule", "--values", "gpipe,1f1b,interleaved_1f1b,zero_bubble", "--framework", "torch")
+    arguments += ("--strategy", "pipeline_schedules", *TUNED_TRACK, "--precision", "tf32", "--preset", "smoke")
+    results = run(tmp_path / "schedules", *arguments, command="sweep")
+    assert len(results) == 4
+    for result in results:
+        assert result.status == "ok", f"{result.spec.cell}: {result.reason}"
+        assert all(rank.execution is not None and "1" in rank.execution.graphs for rank in result.ranks)
+
+
 def test_all_others_in_fp32(tmp_path):
     names = {s.name for name in registry.FRAMEWORKS for s in registry.framework(name).strategies} - set(TUNED)
     results = run(tmp_path / "others", "--strategy", ",".join(sorted(names)), "--preset", "smoke")

@@ -23,6 +23,9 @@ that computes the gradient of the weights, for which no other stage waits.
                                            zero_bubble        near 0 if forward and both parts of backward take
                                                               equally long and m >= 2p - 1: 1 of 25
 
+Python launches a schedule's work piece by piece, and small pieces are over before the next one is launched. With the
+setting `cuda_graphs` each rank's whole step, with what it sends and receives, is one CUDA graph.
+
 Sources: Huang et al. 2019, GPipe, arXiv:1811.06965; Narayanan et al. 2021, arXiv:2104.04473 (1F1B, interleaving); Qi et
 al. 2023, Zero Bubble Pipeline Parallelism, arXiv:2401.10241. zero_bubble pays extra for what torch cannot split in two:
 BatchNorm's backward is one kernel, which runs once for the input and again for the weights.

@@ -1,0 +1,289 @@
+"""How fast is each strategy on two GPUs, beside both GPUs on their own, and where does its time go?
+
+    python probe.py [--out FOLDER] [--only a,b] [--budget 560] [--at-once 5] [--interpreter tf=PYTHON] [--tiny]
+
+Tuned ResNet-50 in bf16, 256 images a GPU (variants.py). Several programs are built and compiled at once, then they are
+timed one after the other while the rest wait: a warm-up, untraced blocks, then traced steps. Every instant of a traced
+step on a GPU belongs to a kernel that runs, to a transfer that no kernel hides, or to nothing. Of a pipeline, each
+stage's forward and backward of one micro-batch is then timed alone, as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import common
+import traces
+from stage_times import stage_milliseconds
+from variants import VARIANTS, Variant
+
+from harness.worker.calls import make_steps
+from harness.worker.rank_agreement import Agreement
+
+RESIDENT = 4
+FIRST_STEPS = 8
+PILOT_STEPS = 8
+BLOCKS = 3
+
+
+# ---- a worker ------------------------------------------------------------------------------------------------------
+
+
+def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
+    """One rank: build, compile, wait for its turn, then blocks without a profiler and some traced steps."""
+    built = common.Built(order, rank)
+    program, batches = built.program, built.batches(0)
+    held = [program.place(batches.batch(step, order["batch"], dtype=built.dtype)) for step in range(order["resident"])]
+    calls = order["steps_per_call"]
+    agree = Agreement(folder, rank, built.barrier)
+    taken = 0
+
+    def run(count: int) -> float:
+        """Seconds of so many steps, to the end."""
+        nonlocal taken
+        program.sync()
+        began = time.perf_counter()
+        for _ in range(count // calls):
+            make_steps(program, [held[(taken + step) % len(held)] for step in range(calls)])
+            taken += calls
+        program.sync()
+        return time.perf_counter() - began
+
+    first = run(FIRST_STEPS)
+    run(PILOT_STEPS)
+    common.write_json(folder / f"ready{rank}.json", round(first, 2))
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    built.barrier()
+    pilot = agree.on("pilot", run(PILOT_STEPS) / PILOT_STEPS)
+
+    def steps_in(seconds: float) -> int:
+        return calls * max(2, round(seconds / pilot / calls))
+
+    run(steps_in(order["warmup"]))
+    count = steps_in(order["block"])
+    answer: dict[str, Any] = {"first_steps_seconds": round(first, 2), "steps_per_block": count}
+    answer["blocks_ms"] = [round(1000 * run(count) / count, 3) for _ in range(BLOCKS)]
+    answer["cut_after"] = getattr(program, "cut_after", "")
+    common.write_json(folder / f"answer{rank}.json", answer | built.facts())
+    if order["trace"]:
+        TRACERS[order["framework"]](folder / f"trace{rank}", lambda: run(order["traced_steps"]))
+        answer["traced_steps"] = order["traced_steps"]
+    if order["stages"]:
+        answer["stage_ms"] = stage_milliseconds(program, order["options"]["micro_batches"], held[0])
+    common.write_json(folder / f"answer{rank}.json", answer | built.facts())
+    built.barrier()
+
+
+def trace_torch(folder: Path, run: Callable[[], Any]) -> None:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    kind = ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU
+    with profile(activities=[kind]) as recorded:  # without the host's operators: they would slow it down
+        run()
+    folder.mkdir()
+    recorded.export_chrome_trace(str(folder / "chrome.json"))
+
+
+def trace_jax(folder: Path, run: Callable[[], Any]) -> None:
+    import jax
+
+    with jax.profiler.trace(str(folder)):
+        run()
+
+
+def trace_tf(folder: Path, run: Callable[[], Any]) -> None:
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(str(folder))
+    run()
+    tf.profiler.experimental.stop()
+
+
+TRACERS = {"torch": trace_torch, "jax": trace_jax, "tf": trace_tf}
+
+
+# ---- the whole -----------------------------------------------------------------------------------------------------
+
+
+def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
+    """What the workers of a variant build."""
+    tiny = options.tiny
+    settings = {"coordinate_descent": False} if variant.framework == "torch" else {}  # minutes of compilation
+    settings |= {name: False for name in ("compile",) if tiny and variant.framework == "torch"}
+    settings |= {name: on for name, on in variant.settings.items() if not tiny}
+    order = common.order_of(
+        variant.framework, variant.strategy, track="tuned", precision="fp32" if tiny else "bf16", tiny=tiny,
+        used=variant.devices, scale=variant.scale, options=variant.options, settings=settings,
+        traced_steps=4 if variant.steps_per_call > 1 else options.steps,
+        steps_per_call=variant.steps_per_call, resident=min(RESIDENT, 8 // variant.scale), trace=variant.trace,
+        stages=variant.stages and not tiny, warmup=options.warmup / (10 if tiny else 1),
+        block=options.block / (10 if tiny else 1),
+    )  # fmt: skip
+    return order
+
+
+class Prepared:
+    """The launches of one variant: of `single` one on each GPU, which are timed at the same time."""
+
+    def __init__(self, variant: Variant, tokens: list[str], options: argparse.Namespace, scratch: Path) -> None:
+        self.variant = variant
+        self.python = common.interpreters(options.interpreter)[variant.framework]
+        groups = [tokens[: variant.devices]] if variant.devices > 1 or variant.first_alone else [[t] for t in tokens]
+        extra = {"TORCHINDUCTOR_CACHE_DIR": str(scratch.parent / "inductor"), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        order, name = order_of(variant, options), variant.name.replace(" ", "-")
+        self.launches = [
+            common.Launch(
+                __file__, f"{name}-{index}", order, python=self.python, tokens=group, scratch=scratch,
+                extra=extra | variant.environment,
+            )
+            for index, group in enumerate(groups)
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        """Whether all ranks wait for their turn, or one has failed."""
+        running = [launch.running() for launch in self.launches]
+        waiting = [
+            (launch.folder / f"ready{rank}.json").exists()
+            for launch in self.launches
+            for rank in range(launch.order["processes"])
+        ]
+        return all(waiting) or not all(running)
+
+    def measure(self, deadline: float) -> dict[str, Any]:
+        """What it finds, in its turn."""
+        for launch in self.launches:
+            (launch.folder / "go").touch()
+        for launch in self.launches:
+            launch.wait(deadline)
+        order = self.launches[0].order
+        known = {key: order[key] for key in ("framework", "strategy", "devices", "processes", "batch", "options")}
+        known |= {"settings": [name for name, on in order["settings"].items() if on]}
+        known |= {"steps_per_call": order["steps_per_call"], "environment": self.variant.environment}
+        answers = [launch.answer(rank) for launch in self.launches for rank in range(launch.order["processes"])]
+        known["ranks"] = answers
+        known["error"] = next((launch.error for launch in self.launches if launch.error), "")
+        times = [statistics.mean(found["blocks_ms"]) for found in answers if found.get("blocks_ms")]
+        if len(times) == len(answers):
+            each = [order["batch"] / ms * 1000 for ms in times]
+            known["images_per_second"] = round(sum(each) if len(self.launches) > 1 else min(each), 1)
+            known["images_per_second_of_each"] = [round(rate, 1) for rate in each]
+        return known
+
+    def read_traces(self, options: argparse.Namespace) -> list[dict[str, Any]]:
+        """The kinds on each GPU, in a process with jax, which reads all the formats."""
+        found = []
+        for launch in self.launches:
+            for rank in range(launch.order["processes"]):
+                folder = launch.folder / f"trace{rank}"
+                if not folder.exists():
+                    continue
+                steps = launch.answer(rank).get("traced_steps", 1)
+                command = [sys.executable, str(Path(traces.__file__)), str(folder), str(steps)]
+                command += ["cpu" if options.tiny else "gpu"]
+                ran = subprocess.run(
+                    command, capture_output=True, text=True, check=False, env=os.environ | {"JAX_PLATFORMS": "cpu"}
+                )
+                found += json.loads(ran.stdout) if ran.returncode == 0 else [{"error": ran.stderr.strip()[-800:]}]
+        return found
+
+    def end(self) -> None:
+        for launch in self.launches:
+            launch.end()
+
+
+def main() -> None:
+    options = arguments()
+    if options.worker:
+        common.work(options, worker)
+    began = time.monotonic()
+    used = common.devices(options)
+    pythons = common.interpreters(options.interpreter)
+    names = options.only.split(",") if options.only else [variant.name for variant in VARIANTS]
+    out = options.out or Path(__file__).parent
+    found = json.loads((out / "results.json").read_text()) if options.more else {}
+    done = {name for name, known in found.get("programs", {}).items() if not known["error"]}
+    plan = [variant for variant in VARIANTS if variant.name in names and variant.framework in pythons]
+    plan = [variant for variant in plan if variant.name not in done]
+    scratch = Path(tempfile.mkdtemp(prefix="two-gpus-", dir=options.scratch))
+    content = common.about(options, used) | {"kinds": traces.KINDS, "programs": found.get("programs", {})}
+    content |= {"left_out": [], "seconds": found.get("seconds", 0.0)}
+    results = common.Results(out, content)
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)
+
+    deadline = began + options.budget
+    while plan:
+        batch = [variant for variant in plan if variant.wave == plan[0].wave][: options.at_once]
+        plan = [variant for variant in plan if variant not in batch]
+        if time.monotonic() + 60 > deadline:
+            content["left_out"] += [variant.name for variant in (*batch, *plan)]
+            break
+        say("prepares " + ", ".join(variant.name for variant in batch))
+        waiting = [Prepared(variant, [gpu["token"] for gpu in used], options, scratch) for variant in batch]
+        while not all(each.ready() for each in waiting) and time.monotonic() + 10 * len(batch) < deadline:
+            time.sleep(0.1)
+        for each in waiting:
+            known = content["programs"][each.variant.name] = each.measure(deadline)
+            say(f"{each.variant.name}: {known.get('images_per_second')} {known['error'][-300:]}")
+            results.write()
+        for each in waiting:
+            content["programs"][each.variant.name]["gpus"] = each.read_traces(options)
+            each.end()
+        results.write()
+    content["seconds"] = round(content["seconds"] + time.monotonic() - began, 1)
+    results.write()
+    shutil.rmtree(scratch)
+    show(content)
+    print(f"{content['seconds']} s; {results.path}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--steps", type=int, default=3, help="that are traced")
+    parser.add_argument("--warmup", type=float, default=3.0, help="seconds")
+    parser.add_argument("--block", type=float, default=0.8, help="seconds of a block")
+    parser.add_argument("--budget", type=float, default=560.0, help="seconds for all")
+    parser.add_argument("--at-once", type=int, default=5, help="programs that are prepared at the same time")
+    parser.add_argument("--more", action="store_true", help="go on: what results.json has is not measured again")
+    return parser.parse_args()
+
+
+def show(content: dict[str, Any]) -> None:
+    """Speeds, and ms a step by kind on each GPU."""
+    rows: list[list[Any]] = [["", "images/s", "over single", "ms"]]
+    kinds: list[list[Any]] = [["ms a step", "GPU", *traces.ALL]]
+    base: dict[str, float] = {}
+    for name, known in content["programs"].items():
+        rate = known.get("images_per_second")
+        if rate and known["strategy"] == "single":
+            base.setdefault(known["framework"], statistics.mean(known["images_per_second_of_each"]))
+        over = rate / base[known["framework"]] if rate and known["framework"] in base else "-"
+        rows.append([name, rate or "-", over, known["ranks"][0].get("blocks_ms", known["error"][-60:])])
+        for index, gpu in enumerate(known.get("gpus", [])):
+            parts = [gpu["kinds_ms"].get(kind, 0.0) for kind in traces.ALL] if "kinds_ms" in gpu else [gpu["error"]]
+            kinds.append([name, gpu.get("gpu", index), *parts])
+        if known["ranks"][0].get("stage_ms"):
+            print(name, "stages alone, ms a micro-batch:", known["ranks"][0]["stage_ms"])
+    print(common.table(rows))
+    width = max(len(row) for row in kinds)
+    print(common.table([row + [""] * (width - len(row)) for row in kinds]))
+    print("left out:", content["left_out"])
+
+
+if __name__ == "__main__":
+    main()

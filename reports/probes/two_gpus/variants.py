@@ -1,0 +1,84 @@
+"""What is timed: strategies of the suite as the tuned track runs them, and some with one thing changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One program. `scale`: its batch in units of 256 images a GPU. `wave`: prepared together with others of it."""
+
+    name: str
+    framework: str
+    strategy: str
+    wave: int
+    devices: int = 2
+    scale: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, bool] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    steps_per_call: int = 1
+    first_alone: bool = False  # on the first GPU, and not on both at the same time
+    stages: bool = False  # whether each stage is timed alone, too
+    trace: bool = True
+
+
+def _of(framework: str, wave: int, *strategies: str) -> list[Variant]:
+    return [
+        Variant(
+            name=f"{framework} {strategy}", framework=framework, strategy=strategy, wave=wave,
+            devices=1 if strategy == "single" else 2,
+        )
+        for strategy in strategies
+    ]  # fmt: skip
+
+
+def _deep(framework: str, wave: int, scale: int, *, stages: bool = False) -> list[Variant]:
+    """One GPU, and a pipeline of eight micro-batches, with the same batch of 512 * `scale` images."""
+    micro_batches = {"micro_batches": 8}
+    size = f"8 x {64 * scale}"
+    single = Variant(
+        name=f"{framework} single {size}", framework=framework, strategy="single", wave=wave, devices=1,
+        scale=2 * scale, first_alone=True,
+    )  # fmt: skip
+    pipeline = Variant(
+        name=f"{framework} pipeline {size}", framework=framework, strategy="pipeline", wave=wave, scale=scale,
+        options=micro_batches, stages=stages,
+    )  # fmt: skip
+    return [single, pipeline]
+
+
+_FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
+_ONE_BUCKET = {"bucket_cap_mb": 200.0}
+
+# In the order in which they are timed. Those of one wave fit into the memory of two H200s together.
+VARIANTS = (
+    *_of("torch", 0, "single", "ddp", "fsdp", "pipeline", "pipeline_schedules"),
+    *_of("jax", 1, "single", "shard_map", "jit_sharding", "pmap", "multi_process"),
+    *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
+    Variant(name="tf mirrored with 4 steps a call", framework="tf", strategy="mirrored", wave=2, steps_per_call=4),
+    *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
+    *_deep("torch", 4, 2, stages=True),
+    Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
+    Variant(name="torch ddp with one bucket", framework="torch", strategy="ddp", wave=4, options=_ONE_BUCKET),
+    *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
+    *_deep("jax", 6, 2),
+    Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
+    Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
+    *_of("tf", 7, "model_parallel", "parameter_server"),
+    Variant(
+        name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
+    ),
+    Variant(
+        name="torch pipeline_schedules captured", framework="torch", strategy="pipeline_schedules", wave=8,
+        settings={"cuda_graphs": True},
+    ),
+    Variant(
+        name="torch pipeline_schedules captured 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8,
+        scale=2, settings={"cuda_graphs": True}, options={"micro_batches": 8},
+    ),
+    _deep("torch", 9, 4, stages=True)[0],
+    _deep("torch", 10, 4, stages=True)[1],
+)  # fmt: skip
