@@ -198,6 +198,16 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     assert {trial["spec"]["workload"] for trial in json.loads(done.stdout)["trials"]} == {"toy"}
 
 
+def test_a_bad_value_names_where_it_was_set(tmp_path):
+    (tmp_path / "c.toml").write_text('precision = "half"\n')
+    plan = ("plan", "--platform", "cpu")
+    refused_command(harness(*plan, "-c", "c.toml", cwd=tmp_path), "--precision", "'half'", "bf16", "c.toml")
+    refused_command(harness(*plan, env={"HARNESS_PRECISION": "half"}), "--precision", "'half'", "HARNESS_PRECISION")
+    typed = harness(*plan, "-c", "c.toml", "--precision", "mixed", cwd=tmp_path)
+    refused_command(typed, "--precision", "'mixed'")
+    assert "c.toml" not in typed.stderr
+
+
 def test_command_line_wins_over_environment_wins_over_file(tmp_path):
     (tmp_path / "c.toml").write_text('global-batch = 10\nseed = 10\nworkload = ["toy"]\ndevices = 2\n')
 

@@ -243,6 +243,7 @@ def test_on_cpu_devices_a_sweep_claims_no_order():
     (said,) = sweep.sentences(found)
     names(said, "split_size", "2", "CPU")
     assert "ms" not in said
+    assert found.single is None and {point.ideal for point in found.points} == {None}
 
 
 def test_one_value_is_no_sweep_and_protocols_are_apart():

@@ -125,6 +125,7 @@ OTHER: dict[str, Any] = {
     "conditions.normalization_groups": (9,),
     "conditions.cut": "other",
     "conditions.start_method": "fork",
+    "conditions.samples": 99,
     "conditions.interpreter": "PyPy 7",
     "conditions.versions": {"numpy": "3"},
     "conditions.libraries": {"NCCL": "9"},
@@ -439,10 +440,14 @@ def test_each_row_has_the_digest_of_its_own_frameworks_code(monkeypatch):
         def data_digest(self, spec: TrialSpec) -> str:
             return f"data of {spec.workload}"
 
+        def batches(self, spec: TrialSpec) -> range:
+            return range(99)
+
     monkeypatch.setattr(conditions, "worker_digest", lambda framework, workload: f"code of {framework} on {workload}")
     for framework in ("torch", "jax"):
         found = conditions.before_launch(make_spec(framework=framework), Prepared(), Hardware())  # pyright: ignore[reportArgumentType]
         assert (found.code, found.data) == (f"code of {framework} on toy", "data of toy")
+        assert found.samples == 99
 
 
 # B6: a report says what the record says

@@ -230,6 +230,14 @@ def test_batches_that_grow_with_their_devices_are_said_a_device():
     assert descriptions.batches(of((1, 64), (1, 5000))) == "64 and 5,000"
 
 
+def test_batches_that_are_larger_than_the_data_are_said_to_repeat_samples():
+    def text(samples: int) -> str:
+        row = cell(spec={"global_batch": 4096})
+        return render([dataclasses.replace(row, conditions=dataclasses.replace(row.conditions, samples=samples))])
+
+    assert "3,999" in text(3999) and "9,999" not in text(9999)
+
+
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
     gpu, jax = {"token": "0", "name": "NVIDIA H200", "memory_bytes": 2**37}, {"jax": "0.11"}
     machine = {"gpus": [gpu | {"power_limit_watts": 700.0, "max_clock_mhz": 1980}] * 2}

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from conftest import harness, make_result
 from fake_gpus import FakeGpus, arguments
-from refusals import refused, refused_command
+from refusals import names, refused, refused_command
 
 from harness.machine import devices, nvml, telemetry
 from harness.machine.gpu_errors import ErrorWatch
 from harness.machine.nvml import Sample
-from harness.machine.telemetry import Recorder
+from harness.machine.telemetry import Recorder, busy_host
 from harness.results import store
 from harness.session import device_guard
 from harness.session.device_guard import DeviceGuard
@@ -248,6 +248,14 @@ def test_a_host_that_does_not_tell_its_load_is_no_error(tmp_path, monkeypatch, m
     recorder = Recorder([])
     recorder.end()
     assert recorder.record([]).host == ()
+
+
+def test_a_busy_host_is_told_of_before_cpu_devices_are_timed(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.9, 0.0, 0.0))
+    assert not busy_host()
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.1, 0.0, 0.0))
+    names(busy_host(), "3.1", "4 cores")
 
 
 # When samples are taken

@@ -223,8 +223,11 @@ def test_a_seed_that_never_gets_there_is_shown_and_counts_as_infinite():
 
 def test_where_no_training_gets_there_the_target_and_the_epochs_are_named():
     slow = (epoch(0, 0, 0.1), epoch(1, 4.0, 0.5))
-    line, *_ = training.sentences(summary.summarize([trained(*slow, launch=0), trained(*slow, launch=1)]))
+    cells = summary.summarize([trained(*slow, launch=0), trained(*slow, launch=1)])
+    line, *_ = training.sentences(cells)
     names(line, "classifier", "90%", "3 epochs", "--target-accuracy")
+    row = only_row(training_table.table(cells))
+    assert (row["reached"], row["to target s"], row["interval"]) == ("0/2", "never", "-")
 
 
 def test_a_training_without_a_throughput_says_why():

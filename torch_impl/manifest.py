@@ -411,15 +411,21 @@ FRAMEWORK = FrameworkSpec(
                     role="reshard_after_forward",
                 ),
                 Option(
+                    name="unit",
+                    summary="what is gathered together: each block of a stack, or the whole stack",
+                    default="block",
+                    choices=("block", "stack"),
+                ),
+                Option(
                     name="mixed_precision_policy",
                     summary="in bf16, kernels are gathered as bfloat16; otherwise as float32, which autocast rounds",
                     default=True,
                     role="gathers_rounded",
                 ),
             ),
-            tuned={"reshard_after_forward": False, "mixed_precision_policy": False},
+            tuned={"reshard_after_forward": False, "mixed_precision_policy": False, "unit": "stack"},
             tuned_because="where the whole network fits into memory during a step, gathering it once a step is enough; "
-            "the policy would keep torch.compile from whole blocks",
+            "Python works for each unit, so few are fast; the policy would keep torch.compile from whole blocks",
             tuned_source="docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
             without={"fused_optimizer": why_not_fused_on_shards, "compile": why_not_compiled_under_policy},
             holds="part",

@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env
 
 import harness
-from harness.cli.argument_sources import PREFIX, check_environment, file_source
+from harness.cli.argument_sources import PREFIX, check_environment, file_source, set_elsewhere
 from harness.cli.argument_values import prepare_tokens
 from harness.cli.arguments import FILES
 from harness.cli.commands import check, compare, data, export, listings, plan, report, run, show, verify
@@ -84,7 +84,13 @@ def configured(
     if config is not None:
         sources.append(file_source(config, app))
     app.config = [*sources, prepare_tokens]
-    return app(tokens, exit_on_error=False, print_error=False) or 0
+    try:
+        return app(tokens, exit_on_error=False, print_error=False) or 0
+    except (UsageError, CycloptsError) as error:
+        cause = error if isinstance(error, UsageError) else error.__cause__
+        if isinstance(cause, UsageError) and (where := set_elsewhere(str(cause), tokens, config)):
+            raise UsageError(f"{cause}{where}") from error
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

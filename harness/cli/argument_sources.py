@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,23 @@ def file_source(path: Path, app: App) -> Dict:
     # The flags are repeated for each command. At the top level, cyclopts would take `data` for the command of that
     # name, and skip it without a word.
     return Dict(below(app), source=str(path))
+
+
+def set_elsewhere(said: str, tokens: Sequence[str], config: Path | None) -> str:
+    """Where the flag that an error begins with was set, if not on the command line: " (--precision is set in a.toml)".
+
+    `tokens`: the command line. `config`: the TOML file of this command.
+    """
+    found = re.match(r"--[a-z][a-z-]*", said)
+    if found is None or any(token.partition("=")[0] == found.group() for token in tokens):
+        return ""
+    name = found.group().removeprefix("--").replace("-", "_")
+    variable = f"{PREFIX}{name.upper()}"
+    if variable in os.environ:
+        return f" ({found.group()} is set by the environment variable {variable})"
+    if config is not None and name in read_toml(config):
+        return f" ({found.group()} is set in {config})"
+    return ""
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

@@ -107,6 +107,20 @@ def _rounded(value: float | None) -> float | None:
     return round(value, 1) if isinstance(value, float) else value
 
 
+def busy_host() -> str:
+    """What it means for CPU devices that other work runs on the host, in a sentence; "" for an idle one.
+
+    A host is idle if its load, a mean of one minute, is less than half of its cores.
+    """
+    found, cores = host_load(), os.cpu_count() or 1
+    if found is None or found.load < cores / 2:
+        return ""
+    return (
+        f"In the last minute the load of this host was {found.load:.1f}, on {cores} core{'s' * (cores != 1)}: if other "
+        "work goes on, it will slow these CPU devices down, and some cells more than others."
+    )
+
+
 def host_load() -> HostLoad | None:
     """The load of the host now. None where the system does not tell it."""
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from harness.reporting import descriptions
+from harness.reporting import descriptions, naming
 from harness.reporting.formatting import conjunction, number
 from harness.reporting.model import Definition, DefinitionList
 from harness.reporting.summary import Cell
@@ -27,8 +27,11 @@ def _batches(cells: Sequence[Cell]) -> str:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.spec.workload, cell.spec.size), []).append(cell)
-    titles = _titles(groups)
-    sizes = ", ".join(f"{descriptions.batches(group)} ({titles[name]})" for name, group in groups.items())
+    titles = naming.workloads([cell.spec for cell in cells])
+    sizes = ", ".join(
+        f"{descriptions.batches(group)} ({titles[name] or name[0]}{_repeating(group)})"
+        for name, group in groups.items()
+    )
     fixed = [{c.spec.global_batch for c in group if c.spec.batch_growth == "fixed"} for group in groups.values()]
     if any(len(batches) > 1 for batches in fixed):
         return f"{sizes}, as the commands asked for"
@@ -37,16 +40,19 @@ def _batches(cells: Sequence[Cell]) -> str:
     return f"{sizes}, for any number of devices"
 
 
-def _titles(workloads: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """What workloads are called, by name and size: with the size if one of them has several."""
-    known = list(dict.fromkeys(workloads))
-    several_sizes = len(known) > len({workload for workload, _ in known})
-    return {name: " ".join(name[: 1 + several_sizes]) for name in known}
+def _repeating(cells: Sequence[Cell]) -> str:
+    """What it means that batches are larger than the data, or ""."""
+    few = [
+        cell for cell in cells if 0 < cell.first.conditions.samples < cell.spec.global_batch and not cell.spec.training
+    ]
+    if not few:
+        return ""
+    return f"; batches of more than {number(few[0].first.conditions.samples)} hold samples repeatedly"
 
 
 def _optimizers_by_workload(cells: Sequence[Cell]) -> str:
     """The update rules; with several of both, each with its workloads."""
-    titles = _titles((cell.spec.workload, cell.spec.size) for cell in cells)
+    titles = naming.workloads([cell.spec for cell in cells])
     rules: dict[str, dict[str, None]] = {}
     for cell in cells:
         rules.setdefault(optimizers.words(cell.spec.optimizer), {})[titles[cell.spec.workload, cell.spec.size]] = None

@@ -126,7 +126,9 @@ def step_interval(cell: Cell) -> Interval | None:
 
 
 def _single(cell: Cell, singles: Sequence[Cell], comparisons: Comparisons) -> Cell | None:
-    """The single device that the cell may be divided by, at the same batch."""
+    """The single device that the cell may be divided by, at the same batch. On CPU devices none: they share cores."""
+    if cell.spec.platform == "cpu":
+        return None
     for other in singles:
         same_batch = other.spec.global_batch == cell.spec.global_batch
         if same_batch and not comparisons.differences(cell.first, other.first):

@@ -53,6 +53,7 @@ RULES: dict[str, Rule] = {
     "spec.timeout_seconds": "inform",
     "spec.stall_seconds": "inform",
     # with what it ran
+    "conditions.samples": "inform",  # the digest tells samples apart
     "conditions.normalization_groups": "pool",
     "conditions.cut": "pool",
     "conditions.libraries": "pool",

@@ -35,6 +35,7 @@ def before_launch(spec: TrialSpec, references: References, hardware: Hardware) -
     """What a launch is going to run with, as far as the harness knows it."""
     return Conditions(
         data=references.data_digest(spec),
+        samples=len(references.batches(spec)),
         code=worker_digest(spec.framework, spec.workload),
         normalization_groups=normalization(spec, spec.options)(spec.global_batch),
         hardware=hardware,

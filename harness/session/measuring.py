@@ -13,6 +13,7 @@ from harness.launch.launcher import Launcher, Outcome
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
 from harness.machine.devices import Machine
+from harness.machine.telemetry import busy_host
 from harness.planning.launch_order import in_order
 from harness.planning.outlook import SamplesOf
 from harness.planning.plan import first_of_each_computation
@@ -118,6 +119,7 @@ class Session:
 
     def _prove_and_measure(self, trials: Sequence[TrialSpec]) -> None:
         """All steps of a session in their order. Each step passes on the trials that can still be measured."""
+        busy = busy_host() if self.plan.platform == "cpu" else ""  # before references are computed
         if not trials:
             self.display.done("nothing is left to measure; the report is written again", "note")
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
@@ -128,9 +130,9 @@ class Session:
         self._compute_references(unproved, possible)
         ready = self._drop_without_reference(possible)
         self.rows.add_idle(self.plan)
-        if self._outlook:
-            for sentence in self._outlook(samples=lambda spec: len(self.references.batches(spec))):
-                self.display.done(sentence, "note")
+        outlook = self._outlook(samples=lambda spec: len(self.references.batches(spec))) if self._outlook else ()
+        for sentence in (*outlook, *filter(None, [busy])):
+            self.display.done(sentence, "note")
         first, *later = in_order(first_of_each_computation(ready)) or [[]]
         self.proving.prove(first)
         at_most = self.budget.seconds if unproved else self.budget.left()

@@ -20,6 +20,7 @@ class Conditions:
     """With what and on what a launch ran. None or empty: not recorded, or the launch did not get so far."""
 
     data: str = ""  # a digest of the samples
+    samples: int = 0  # how many there are to train on; 0: not recorded
     code: str = ""  # a digest of the code that the workers ran
     normalization_groups: tuple[int, ...] = ()  # sizes of the groups of samples that share BatchNorm statistics
     cut: str = ""  # the blocks after which the network was cut into stages

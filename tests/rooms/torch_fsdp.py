@@ -26,7 +26,8 @@ world = World(
 
 def trained(workload, policy, accumulation_steps):
     """Losses, parameters and what crossed in a step."""
-    options = {"reshard_after_forward": True, "mixed_precision_policy": policy}
+    unit = "block" if accumulation_steps == 1 else "stack"
+    options = {"reshard_after_forward": True, "unit": unit, "mixed_precision_policy": policy}
     job = Job(
         world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer, precision="bf16",
         global_batch=BATCH, normalization="per_device", accumulation_steps=accumulation_steps, options=options,

@@ -8,7 +8,8 @@ and updates its own shard. A block of the network gathers the missing shards whe
 
 A block of a stack, such as a bottleneck of ResNet-50, is gathered by itself. All other layers, the first and the last
 ones, are gathered together at the beginning of forward: a collective for each small layer would cost more than it
-saves. A network without stacks is gathered as a whole.
+saves. A network without stacks is gathered as a whole. With unit=stack, the blocks of a stack are gathered together.
+Python works for each unit in forward and in backward, and for small blocks that takes longer than the blocks do.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
 collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
@@ -50,6 +51,16 @@ def is_kept(module: nn.Module) -> bool:
     )
 
 
+def units(blocks: dict[str, nn.Module], *, whole_stacks: bool) -> list[list[nn.Module]]:
+    """The blocks in stacks, those of each unit together. A block in a Sequential has a dot in its name: "layer1.0"."""
+    found: dict[str, list[nn.Module]] = {}
+    for name, block in blocks.items():
+        stack, dot, _ = name.rpartition(".")
+        if dot:
+            found.setdefault(stack if whole_stacks else name, []).append(block)
+    return list(found.values())
+
+
 class FSDP(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -64,16 +75,15 @@ class FSDP(Program):
         mesh = init_device_mesh(self.device.type, (job.world.processes,))
         reshard = job.options["reshard_after_forward"]
         blocks = stages.blocks(model)
-        stacked = [block for name, block in blocks.items() if "." in name]  # in a Sequential, such as a bottleneck
-        for block in blocks.values() if stacked else [model]:
+        for block in blocks.values() if any("." in name for name in blocks) else [model]:
             tuning.compile_forward(block, job)  # what is called between the hooks that gather and free parameters
         policy = MixedPrecisionPolicy()  # the parameters' own format
         if job.precision == "bf16" and job.options["mixed_precision_policy"]:
             policy = ROUNDED
             if kept := [module for module in model.modules() if is_kept(module)]:
                 fully_shard(kept, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
-        for block in stacked:
-            fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+        for unit in units(blocks, whole_stacks=job.options["unit"] == "stack"):
+            fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)  # last, with all that is left
         model.to_empty(device=self.device)  # memory for this rank's shards
         weights.reset_statistics(model)

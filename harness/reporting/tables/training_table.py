@@ -67,6 +67,12 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
+def _interval_to_target(cell: Cell) -> Value:
+    """Of the median time; None where no seed in it reached the target, and "never" says it all."""
+    found = median_interval([to_target(result)[0] for result in _tried(cell)])
+    return None if found is None or math.isinf(found.low) else found
+
+
 def _percent(share_of: Callable[[Cell], float | None]) -> Callable[[Cell], float | None]:
     """A share in percent."""
 
@@ -155,7 +161,7 @@ COLUMNS = (
     ColumnOf[Cell](
         name="interval",
         kind=Kind.UNTIL,
-        value=lambda cell: median_interval([to_target(result)[0] for result in _tried(cell)]),
+        value=_interval_to_target,
         unit="s",
         shown_as="interval",
         meaning=(
