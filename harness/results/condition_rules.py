@@ -124,8 +124,8 @@ class Difference:
 @cache
 def conditions() -> tuple[Condition, ...]:
     """All conditions. The batch is one of them, though its rule depends on how it grows: see `differences`."""
-    paths = [f"spec.{item.name}" for item in fields(TrialSpec)]
-    paths += [f"conditions.{item.name}" for item in fields(Conditions) if item.name != "hardware"]
+    of_a_launch = (item.name for item in fields(Conditions) if item.name != "hardware")
+    paths = [f"spec.{item.name}" for item in fields(TrialSpec)] + [f"conditions.{name}" for name in of_a_launch]
     paths += [f"conditions.hardware.{item.name}" for item in fields(Hardware)]
     derived = ("conditions.hardware.uuids", "conditions.hardware.power_limits", "run.variables", "run.telemetry")
     return tuple(_condition(path) for path in (*paths, *derived))
@@ -196,9 +196,8 @@ def _same_batch_per_device(one: TrialResult, other: TrialResult) -> bool:
     The other may be a single device, whose batch has nothing to grow with.
     """
     ours, theirs = one.spec, other.spec
-    return ours.batch_growth == "per_device" and (
-        ours.global_batch * theirs.devices == theirs.global_batch * ours.devices
-    )
+    equal_shares = ours.global_batch * theirs.devices == theirs.global_batch * ours.devices
+    return ours.batch_growth == "per_device" and equal_shares
 
 
 def _only_different(condition: Condition, ours: Any, theirs: Any) -> tuple[Any, Any]:

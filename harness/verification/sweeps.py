@@ -90,7 +90,7 @@ def sweeps(found: Findings, record: Record, sections: Sequence[Section]) -> None
 
 def _columns(record: Record, option: str, cell: Cell) -> Columns:
     """The columns of the sweep that this cell is of."""
-    base = record.base(cell)
+    base = record.base(cell) if cell.spec["platform"] != "cpu" else None  # CPU devices share cores
     single = base if base and cell.alike(base, "global_batch") else None
     columns = {
         "mean step ms": step,
