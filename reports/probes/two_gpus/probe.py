@@ -48,16 +48,17 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     held = [program.place(batches.batch(step, order["batch"], dtype=built.dtype)) for step in range(order["resident"])]
     calls = order["steps_per_call"]
     agree = Agreement(folder, rank, built.barrier)
-    taken = 0
+    taken, issued = 0, 0.0
 
     def run(count: int) -> float:
-        """Seconds of so many steps, to the end."""
-        nonlocal taken
+        """Seconds of so many steps, to the end. `issued`: until the host had called them all."""
+        nonlocal taken, issued
         program.sync()
         began = time.perf_counter()
         for _ in range(count // calls):
             make_steps(program, [held[(taken + step) % len(held)] for step in range(calls)])
             taken += calls
+        issued = time.perf_counter() - began
         program.sync()
         return time.perf_counter() - began
 
@@ -75,7 +76,9 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     run(steps_in(order["warmup"]))
     count = steps_in(order["block"])
     answer: dict[str, Any] = {"first_steps_seconds": round(first, 2), "steps_per_block": count}
-    answer["blocks_ms"] = [round(1000 * run(count) / count, 3) for _ in range(BLOCKS)]
+    blocks = [(run(count), issued) for _ in range(BLOCKS)]
+    answer["blocks_ms"] = [round(1000 * seconds / count, 3) for seconds, _ in blocks]
+    answer["host_ms"] = [round(1000 * seconds / count, 3) for _, seconds in blocks]
     answer["cut_after"] = getattr(program, "cut_after", "")
     common.write_json(folder / f"answer{rank}.json", answer | built.facts())
     if order["trace"]:
