@@ -207,7 +207,7 @@ FRAMEWORK = FrameworkSpec(
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
-            waits="each stage for the next micro-batch from its neighbour; all stages, in the bubble at both ends",
+            waits="each stage for its next micro-batch from a neighbour, and in the bubble",
             use="a network of unlike stages does not fit on one device, and there are many micro-batches",
             traffic="activations",
         ),

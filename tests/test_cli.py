@@ -157,12 +157,18 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path, command):
     refused_command(harness(*command, "--platform", "cpu", "--dry-run", "--out", "/proc", cwd=tmp_path), "--out /proc")
 
 
+def test_a_compile_cache_that_cannot_be_made_is_refused():
+    done = harness("plan", "--platform", "cpu", "--framework", "fake", "--compile-cache", "/proc/new")
+    refused_command(done, "--compile-cache", "/proc")  # whose permissions let root write
+
+
 def test_a_plan_without_a_terminal_is_as_wide_as_columns_says(tmp_path):
     known = ("plan", "--platform", "cpu", "--framework", "fake")
     widths = [
-        max(map(len, harness(*known, env={"COLUMNS": columns}).stdout.splitlines())) for columns in ("60", "", "wide")
+        max(map(len, harness(*known, env={"COLUMNS": columns}).stdout.splitlines()))
+        for columns in ("60", "", "wide", "0")
     ]
-    assert widths[0] <= 60 < widths[1] == widths[2]
+    assert widths[0] <= 60 < widths[1] == widths[2] == widths[3]
 
 
 def test_a_table_of_one_row_says_above_it_what_is_no_result(tmp_path):

@@ -595,6 +595,8 @@ def test_the_dry_run_of_slurm_is_a_job_script_with_the_command(tmp_path):
         ({"launcher": "manual", "hosts": ("2",)}, ("--hosts 2", "--launcher manual")),
         ({"launcher": "slurm", "hosts": ("0",)}, ("--hosts 0",)),
         ({"launcher": "manual", "hosts": ("a; rm",)}, ("'a; rm'",)),
+        ({"launcher": "manual", "hosts": ("a", "b"), "head": "a:99999"}, ("--head a:99999", "65535")),
+        ({"launcher": "manual", "hosts": ("a", "b"), "head": "a:x"}, ("--head a:x", "65535")),
         ({"spread": (1,)}, ("--spread", "--hosts")),
         ({"launcher": "manual", "hosts": ("a", "b"), "spread": (3,)}, ("--spread 3", "2")),
         ({"launcher": "manual", "hosts": ("a", "b"), "spread": (1, 0)}, ("--spread 0",)),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, make_machine, make_result, make_spec
+from conftest import ROOT, harness, make_machine, make_result, make_spec
 from refusals import refused
 
 from harness import checkpoints, messages
@@ -56,6 +56,8 @@ def test_a_torn_last_line_is_passed_over(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
     assert len(store.read(tmp_path)) == 1
+    done = harness("report", str(tmp_path))
+    assert done.returncode == 0 and "results.jsonl" in done.stderr  # which line is missing
 
 
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):

@@ -354,7 +354,7 @@ FRAMEWORK = FrameworkSpec(
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage; the batch, by micro-batch",
             crosses="activations of each micro-batch at the cuts in forward, their gradients in backward",
-            waits="each stage for the next micro-batch from its neighbour; all stages, in the bubble at both ends",
+            waits="each stage for its next micro-batch from a neighbour, and in the bubble",
             use="you want to see how a pipeline works; without a CUDA graph, one Python thread launches for all "
             "devices and sets the pace",
             traffic="activations",

@@ -14,6 +14,10 @@ from harness.spec.errors import did_you_mean
 WANTED = {
     "SWEPT": "name the option to sweep, e.g. sweep split_size --values 2,4; `list options` names all",
     "RECIPE": "name what to reproduce: reproduce tutorial",
+    "--values": "list the values to try, e.g. --values 2,4",
+    "A": "name two runs: A, to compare with, and B, as in compare reports/BEFORE reports/AFTER",
+    "B": "name a second run, B, as in compare reports/BEFORE reports/AFTER",
+    "RUN": "name the folder of a run, or its results.jsonl",
 }
 """By the name of an argument that must not be left out: what to write."""
 OF_ALL = ("--help", "--config")
@@ -28,8 +32,12 @@ def told(error: CycloptsError) -> str:
         return _unknown_command(error.unused_tokens[0], [name for name in error.app if not name.startswith("-")])
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return _no_flag(error.unused_tokens[0])
-    if isinstance(error, MissingArgumentError) and error.argument and error.argument.name in WANTED:
-        return f"{' '.join(error.command_chain or ())}: {WANTED[error.argument.name]}"
+    if isinstance(error, MissingArgumentError) and error.argument:
+        name, command = error.argument.name, " ".join(error.command_chain or ())
+        if name in WANTED:
+            return f"{command}: {WANTED[name]}"
+        if name.startswith("--"):
+            return f"{command}: {name} needs a value; write {name}=VALUE if it begins with -"
     return str(error)
 
 

@@ -42,6 +42,12 @@ def finite(value: Any) -> Any:
     return value
 
 
+def note(text: str) -> None:
+    """Print what a user should know beside the data."""
+    with contextlib.suppress(OSError):
+        print("note:", visible(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
 def fail(error: object, code: int) -> int:
     """Print an error in one line, and return the exit code."""
     with contextlib.suppress(OSError):  # the terminal is gone

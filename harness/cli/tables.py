@@ -108,11 +108,14 @@ def print_sentence(text: str) -> None:
 
 
 def output_width() -> int | None:
-    """How many characters a line of standard output may have; None for a file or a pipe, unless COLUMNS says it."""
+    """How many characters a line of standard output may have; None for a file or a pipe, unless COLUMNS says it.
+
+    COLUMNS=0, which some terminals set, says nothing.
+    """
     if sys.stdout.isatty():
         return Console().width
     columns = os.environ.get("COLUMNS", "")
-    return max(1, int(columns)) if columns.isascii() and columns.isdigit() else None
+    return int(columns) or None if columns.isascii() and columns.isdigit() else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,9 @@ def hosts_of(request: Request) -> HostsRequest:
             raise UsageError(f"--hosts {name!r}: must be a host name, an IPv4 address, or a number of hosts")
         if hosts.count(name) > 1:
             raise UsageError(f"--hosts {name}: is named twice; name each host once")
+    port = request.head.rpartition(":")[2] if ":" in request.head else "0"
+    if not (port.isdecimal() and int(port) < 2**16):
+        raise UsageError(f"--head {request.head}: the port {port!r} must be a number from 0 to 65535; or leave it out")
     if hosts and request.training:
         raise UsageError("--hosts: train runs on this machine alone; use run, or leave out --hosts and --launcher")
     for name in workload_packages.expand(request.workloads) if hosts else ():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -127,9 +128,18 @@ def compile_cache(request: Request) -> str:
         return value
     folder = Path(value).expanduser().absolute()
     existing = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make the rest
-    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK) and takes_files(existing)):
         raise UsageError(f"--compile-cache {value}: {existing} is not a writable folder; name another folder, or none")
     return str(folder)
+
+
+def takes_files(folder: Path) -> bool:
+    """Whether a file can be made in a folder. Its permissions do not tell: /proc lets root write, and takes nothing."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def check_training(asked: TrainingRequest) -> None:

@@ -67,9 +67,16 @@ def read(folder: Path) -> list[TrialResult]:
             break
         results.append(_parsed(line, path, number))
     if not results:
-        raise UsageError(f"{path}: holds no results")
+        raise UsageError(f"{path}: holds no results; go on with run --resume, or name the folder of another run")
     last = {(result.spec.cell, result.spec.launch): result for result in results}
     return list(last.values())
+
+
+def torn(folder: Path) -> Path | None:
+    """The results.jsonl of a run if its last line is incomplete, as a crash leaves it; `read` leaves that out."""
+    path = folder / RESULTS if folder.is_dir() else folder
+    content = path.read_bytes()
+    return path if content and not content.endswith(b"\n") else None
 
 
 def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
@@ -84,7 +91,8 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path} line {number} is not JSON; name the folder of a run, or its {RESULTS}") from error
+        what = "remove this line, and run --resume measures its launch again" if number > 1 else "name a run's folder"
+        raise UsageError(f"{path} line {number} is not JSON; {what}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
@@ -148,8 +156,11 @@ def read_intent(folder: Path, interpreters: Mapping[str, str] = {}) -> tuple[Int
     try:
         intent = _INTENT.validate_json(path.read_bytes())
     except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
         raise UsageError(
-            f"--resume {path}: cannot be read as a run of this version: {error.errors()[0]['msg']}"
+            f"--resume {path}: cannot be read as a run of this version ({where}: {first['msg']}); `report` writes its "
+            "report from what was measured, and a new run can repeat it"
         ) from error
     if intent.schema_version != SCHEMA_VERSION:
         raise UsageError(

@@ -119,7 +119,7 @@ class Session:
 
     def _prove_and_measure(self, trials: Sequence[TrialSpec]) -> None:
         """All steps of a session in their order. Each step passes on the trials that can still be measured."""
-        busy = busy_host() if self.plan.platform == "cpu" else ""  # before references are computed
+        busy = busy_host() if trials and self.plan.platform == "cpu" else ""  # before references are computed
         if not trials:
             self.display.done("nothing is left to measure; the report is written again", "note")
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written

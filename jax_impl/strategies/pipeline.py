@@ -14,12 +14,12 @@ With p equal stages a device works in m of m + p - 1 ticks; the rest is the bubb
 below has no ticks and waits for nothing. A call of a jitted function returns at once, and each device works through its
 own queue of calls; a copy to the next device orders the two queues. So while device 1 computes F0, device 0 is already
 busy with F1, although Python has one plain loop. Each call takes the host some tenths of a millisecond: a step of p
-stages and m micro-batches has 2 p m of them, so micro-batches must be large enough to outlast that.
+stages and m micro-batches has 2 p m of them for F and B alone, so micro-batches must be large enough to outlast that.
 
 Between F and B a stage keeps the pullback of jax.vjp for each micro-batch. It holds the results of convolutions and
 matrix products, and B computes the rest again (stages.KEPT). The gradients of the micro-batches are added up, each
 weighted by its share of the samples, so their sum is the gradient of the mean loss over the whole batch. BatchNorm sees
-one micro-batch at a time. All stages wait in the bubble at both ends, else only for the micro-batch.
+one micro-batch at a time. A stage waits for its next micro-batch, and in the bubble: the empty places in the figure.
 """
 
 from __future__ import annotations

@@ -261,9 +261,10 @@ def whole_on_a_device(strategy, workload):
     module: Any = importlib.import_module(f"torch_impl.strategies.{strategy.name}")
     original, seen = module.fully_shard, set()
 
-    def fully_shard(block, **known):
-        seen.update(parameter.device.type for parameter in block.parameters())
-        return original(block, **known)
+    def fully_shard(unit, **known):
+        modules = unit if isinstance(unit, list) else [unit]
+        seen.update(parameter.device.type for module in modules for parameter in module.parameters())
+        return original(unit, **known)
 
     module.fully_shard = fully_shard
     built(strategy, workload)

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism (FSDP2): one process per device, and no device keeps the whole model.
+"""Fully sharded data parallelism (FSDP2): one process per device, each of which keeps a part of the model.
 
 Every parameter is split along dim 0 over the ranks, and with it its gradient and its optimizer state: each rank holds
 and updates its own shard. A block of the network gathers the missing shards when it needs them:
@@ -44,7 +44,7 @@ ROUNDED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.fl
 """Inputs are left to autocast."""
 
 
-def is_kept(module: nn.Module) -> bool:
+def stays_float32(module: nn.Module) -> bool:
     """Whether a module has parameters that autocast would not round."""
     return not isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d) and any(
         True for _ in module.parameters(recurse=False)
@@ -64,9 +64,9 @@ def units(blocks: dict[str, nn.Module], *, whole_stacks: bool) -> list[list[nn.M
 class FSDP(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        # On the meta device, which has shapes and no memory: no device ever holds the whole model. Parameters stay
-        # contiguous, as fully_shard wants them. Images in NHWC are enough: cuDNN then computes in NHWC, and converts
-        # the kernels in each step.
+        # On the meta device, which has shapes and no memory: no device holds the whole model while it is built.
+        # Parameters stay contiguous, as fully_shard wants them. Images in NHWC are enough: cuDNN then computes in NHWC,
+        # and converts the kernels in each step.
         with torch.device("meta"):
             model = untrained_model(job)
         if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
@@ -80,8 +80,8 @@ class FSDP(Program):
         policy = MixedPrecisionPolicy()  # the parameters' own format
         if job.precision == "bf16" and job.options["mixed_precision_policy"]:
             policy = ROUNDED
-            if kept := [module for module in model.modules() if is_kept(module)]:
-                fully_shard(kept, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
+            if wide := [module for module in model.modules() if stays_float32(module)]:
+                fully_shard(wide, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
         for unit in units(blocks, whole_stacks=job.options["unit"] == "stack"):
             fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)  # last, with all that is left

@@ -72,7 +72,7 @@ def check_files(run: Path, given: Mapping[str, Path]) -> None:
     if "--parquet" in given and importlib.util.find_spec("pyarrow") is None:
         raise UsageError(
             f"--parquet {given['--parquet']}: needs pyarrow, which is not installed here; "
-            "run pip install 'likeforlike[parquet]', or use --csv"
+            "run pip install pyarrow, or use --csv"
         )
     seen: dict[Path, str] = {}
     for flag, path in given.items():

@@ -193,9 +193,11 @@ def setting_rows() -> list[Row]:
             for name, source in strategy.by_default.items():
                 what = "on GPUs also on the defaults track, because the framework turns it on by itself"
                 rows.append(_setting_row(framework, f"{name} ({strategy.name})", what, source))
-            if options := ", ".join(name for name in strategy.tuned if name in strategy.defaults):
-                name = f"{options} ({strategy.name})"
-                rows.append(_setting_row(framework, name, strategy.tuned_because, strategy.tuned_source))
+            if options := {name: value for name, value in strategy.tuned.items() if name in strategy.defaults}:
+                values = ", ".join(f"{name}={str(value).lower()}" for name, value in options.items())
+                what = f"{values}: {strategy.tuned_because}"
+                name = f"{', '.join(options)} ({strategy.name})"
+                rows.append(_setting_row(framework, name, what, strategy.tuned_source))
     return rows
 
 

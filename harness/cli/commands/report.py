@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from harness.cli.output import write_json
+from harness.cli.output import note, write_json
 from harness.spec.errors import UsageError
 
 
@@ -43,6 +43,8 @@ def report(
     if len(folders) > 1 and out is None and not as_json:
         raise UsageError(f"report: {len(folders)} runs need a folder for their common report; name a new one by --out")
     results = merging.merge([store.read(folder) for folder in folders])
+    for path in filter(None, map(store.torn, folders)):
+        note(f"the last line of {path} is incomplete and was left out; run --resume measures its launch again")
     if as_json:
         write_json(store.dump(results))
         return 0
