@@ -441,6 +441,21 @@ def what_fits() -> list[TrialResult]:
     return [*results, failed("jax", "fsdp", 2, "crashed", "rank 0: planted", spec=crashed, **known)]
 
 
+@scene
+def from_which_batch_on() -> list[TrialResult]:
+    """On GPUs: batches of one GPU and of a pipeline, which is faster from a certain batch on."""
+    known: Any = {"run": RUN | {"command": "python -m harness sweep global_batch --values 64:512"}, "machine": GPUS}
+    results = []
+    for batch, single, piped in ((64, 1.0, 1.5), (128, 1.8, 1.9), (256, 3.5, 2.7), (512, 7.0, 4.6)):
+        for strategy, devices, seconds in (("single", 1, single), ("pipeline", 2, piped)):
+            for launch in range(2):
+                spec = {"platform": "gpu", "global_batch": batch, "variant": f"global_batch={batch}", "launch": launch}
+                timed = {"block_seconds": ((seconds + 0.01 * launch, seconds + 0.01, seconds + 0.02),) * devices}
+                timed["peak_bytes"] = (2**28 * batch // 64,) * devices
+                results.append(cell("torch", strategy, devices, spec=spec | {"blocks": 3}, **timed, **known))
+    return results
+
+
 def tutorial(platform: str, protocol: str, *, single: float | None, model: float, pipelines: dict[int, float]):
     """The tutorial's cells with one protocol, from their seconds per step."""
     size = "tutorial" if platform == "gpu" else "tiny"

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 from conftest import harness, make_machine, make_result, make_session, make_spec
-from refusals import refused
+from refusals import names, refused
 from scenes import SCENES
 
 from harness.cli.terminal import PlainDisplay
@@ -257,3 +257,14 @@ def test_the_order_of_a_sweep_is_the_one_that_its_seed_gives():
 
 def order_of(rows):
     return next(row for row in requirements.check(rows, cells_of(rows)) if row.number == 5).answer.figures
+
+
+def test_from_which_batch_on_several_gpus_pay_is_told():
+    sweeps = fits.find(summary.summarize(SCENES["from-which-batch-on"]()))
+    (line,) = fits.over_one_device(sweeps)
+    names(line, "pipeline", "0.669 at 64", "1.52 at 512", "256 on")
+    once = [result for result in SCENES["from-which-batch-on"]() if result.spec.launch == 0]
+    (line,) = fits.over_one_device(fits.find(summary.summarize(once)))
+    assert "256 on" not in line
+    on_cpus = [replace(result, spec=replace(result.spec, platform="cpu")) for result in once]
+    assert not fits.over_one_device(fits.find(summary.summarize(on_cpus)))

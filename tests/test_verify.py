@@ -339,6 +339,14 @@ def test_an_altered_sentence_of_what_fits_is_found(old, new, scene):
     assert "PyTorch ddp ×2" in found
 
 
+@pytest.mark.parametrize(("old", "new"), [("0.669 at 64", "0.869 at 64"), ("1.30 at 256", "1.30 at 255")])
+def test_an_altered_ratio_over_one_device_is_found(old, new, scene):
+    folder = scene("from-which-batch-on")
+    alter(folder / "report.md", old=old, new=new)
+    (found,) = verify(folder)[0].differences
+    assert "What fits" in found and "PyTorch pipeline ×2" in found
+
+
 def test_a_missing_batch_of_what_fits_is_one_line(scene):
     folder = scene("what-fits")
     path = folder / "report.md"

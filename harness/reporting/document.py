@@ -144,7 +144,9 @@ def _fits(cells: Sequence[Cell]) -> list[Node]:
     if not sweeps:
         return []
     table = fits_table.table(sweeps)
-    return [Section("What fits", (paragraph(FITS_NOTE), table, COLUMNS_MEAN, meanings(table)))]
+    over = fits.over_one_device(sweeps)
+    listed = (List(tuple(over)),) if over else ()
+    return [Section("What fits", (paragraph(FITS_NOTE), *listed, table, COLUMNS_MEAN, meanings(table)))]
 
 
 def _ladders(cells: Sequence[Cell]) -> list[Node]:

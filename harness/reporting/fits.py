@@ -5,14 +5,19 @@ They are found in the results themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.reporting.figure_titles import title
+from harness.reporting.formatting import with_interval
 from harness.reporting.model import Figure
 from harness.reporting.picture_data import Fits, FitsCurve, FitsPoint
 from harness.reporting.summary import Cell
+from harness.results.launch_kinds import Comparisons
+from harness.results.rounds import speed_ratio
 from harness.spec import FAILURES
+from harness.statistics.ratios import Ratio
+from harness.statistics.verdicts import judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +110,43 @@ def sentences(sweeps: Sequence[BatchSweep]) -> list[str]:
         names = ", ".join(name for name, largest in fitted if largest == batch)
         found.append(f"Not out of memory at the largest batch timed, {batch}: {names}.")
     return found
+
+
+def over_one_device(sweeps: Sequence[BatchSweep]) -> list[str]:
+    """How fast each program on several GPUs is over one GPU with the same batch, and from which batch on it is faster.
+
+    CPU devices share cores, so nothing is said of them.
+    """
+    comparisons = Comparisons("divide")
+    singles = [cell for swept in sweeps for cell in swept.timed if cell.spec.strategy == "single"]
+    lines = []
+    for swept in sweeps:
+        if swept.cells[0].spec.devices == 1 or swept.cells[0].spec.platform == "cpu":
+            continue
+        ratios = {}
+        for cell in swept.timed:
+            alike = (one for one in singles if one.spec.global_batch == cell.spec.global_batch)
+            base = next((one for one in alike if not comparisons.differences(cell.first, one.first)), None)
+            if base is not None and (ratio := speed_ratio(cell.timed, base.timed)) is not None:
+                ratios[cell.spec.global_batch] = ratio
+        if len(ratios) > 1:
+            listed = ", ".join(
+                f"{with_interval(each.value, each.interval)} at {batch}" for batch, each in ratios.items()
+            )
+            lines.append(f"{swept.name} over one device with the same batch: {listed}. {_faster_from(ratios)}")
+    return lines
+
+
+def _faster_from(ratios: Mapping[int, Ratio]) -> str:
+    """From which batch on a program is faster, where every larger one shows it, too. `ratios`: by batch, ascending."""
+    if not all(ratio.degrees for ratio in ratios.values()):
+        return "One launch of each shows no order."
+    batches, verdicts = list(ratios), judge(list(ratios.values()))
+    slower = [number for number, verdict in enumerate(verdicts) if verdict.outcome != "faster"]
+    first = slower[-1] + 1 if slower else 0
+    if first == len(batches):
+        return f"It is not shown to be faster at {batches[-1]}."
+    return f"It is faster from {batches[first]} on." if first else "It is faster at each of these batches."
 
 
 def peak_bytes(cell: Cell) -> int | None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from harness.spec import FAILURES
 from harness.verification.matching import Columns, compare, table_of
-from harness.verification.record import Cell, Record
+from harness.verification.record import PROGRAM, Cell, Record
 from harness.verification.report_text import Digits, Expected, Findings, Section, fixed, supported
 from harness.verification.sweeps import step
+from harness.verification.tables import over
 
 TITLE, VERDICT = "What fits", "Verdict"
 NOT_OF_A_PROGRAM = ("variant", "chosen_settings", "twin", "launch", "seed")
@@ -33,6 +34,7 @@ def fits(found: Findings, record: Record, sections: Sequence[Section]) -> None:
         found.same(TITLE, "a row", said, f"{_name(cell)} {cell.spec['global_batch']} {_status(cell)}")
     compare(found, TITLE, rows, COLUMNS)
     _sentences(found, [line for each in sections if each.title == VERDICT for line in each.lines], groups)
+    _over_one_device(found, record, [line for each in sections if each.title == TITLE for line in each.lines], groups)
 
 
 def _groups(record: Record) -> list[list[Cell]]:
@@ -72,6 +74,25 @@ COLUMNS: Columns = {
     "step ms": lambda cell: step(cell) if cell.speed else [],
     "peak MiB": _peak,
 }
+
+
+def _over_one_device(found: Findings, record: Record, lines: Sequence[str], groups: Sequence[Sequence[Cell]]) -> None:
+    """Each program on several GPUs over one GPU with the same batch, by batch."""
+    for group in groups:
+        if group[0].spec["devices"] == 1 or group[0].spec["platform"] == "cpu":
+            continue
+        numbers: list[Digits] = []
+        count = 0
+        for cell in group:
+            base = next((each for each in record.singles(cell) if cell.alike(each, *PROGRAM, "global_batch")), None)
+            if cell.timed and base is not None and (expected := over(cell, base)):
+                numbers += [*expected, Digits(cell.spec["global_batch"], 1.0)]
+                count += 1
+        name = f"- {_name(group[0])} over one device with the same batch: "
+        said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
+        listed = re.split(r"\. (?:It|One) ", said)[0]
+        if listed or count > 1:
+            found.compare(TITLE, f"{_name(group[0])} over one device", listed, numbers if count > 1 else [])
 
 
 def _sentences(found: Findings, lines: Sequence[str], groups: Sequence[Sequence[Cell]]) -> None:
