@@ -116,7 +116,7 @@ class DeviceGuard:
 
     def _name(self, device: str) -> str:
         found = [f"GPU {gpu.token} ({gpu.name})" for gpu in self.gpus if gpu.uuid == device]
-        return found[0] if found else "the processor, for CPU devices,"
+        return found[0] if found else "the processor (for CPU devices)"
 
     def _warn(self, text: str) -> None:
         self._display.done(text, "warning")
@@ -128,7 +128,9 @@ class DeviceGuard:
         if attempt.problem:
             self._warn(f"{self._name(device)} cannot be locked, so another run could measure there: {attempt.problem}")
         if attempt.left_by:
-            self._display.done(f"{self._name(device)}: lock taken over from {attempt.left_by}, which has ended", "note")
+            self._display.done(
+                f"the lock of {self._name(device)} is taken over from {attempt.left_by}, which has ended", "note"
+            )
 
     def _add_holders(self, watch: Watch, used: Sequence[str]) -> None:
         """Runs that hold a lock still. One that was given back meanwhile is taken."""

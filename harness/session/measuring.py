@@ -183,11 +183,13 @@ class Session:
         Such a trial is not at fault: --resume tries it again.
         """
         failures = {spec.computation: failure for spec in trials if (failure := self.references.failure(spec))}
+        told: set[str] = set()
         for spec in trials:
             if failure := failures.get(spec.computation):
                 status = "pending" if failure.cause.kind == "not_begun" else "killed"
-                reason, cause = failure.reason, failure.cause
-                self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, cause=cause))
+                row = self.rows.without_launch(spec, status=status, reason=failure.reason, cause=failure.cause)
+                self.rows.add(row, tell=spec.cell not in told)
+                told.add(spec.cell)
         return [spec for spec in trials if spec.computation not in failures]
 
     def _skip_too_large(self, spec: TrialSpec) -> bool:

@@ -93,10 +93,12 @@ class Proving:
             again = f"proved again, because {', '.join(changed)} changed since an earlier session; " if changed else ""
             self._display.done(f"parity of {spec.computation}: {again}worst relative error {at_most(worst)}", "ok")
             return
+        told: set[str] = set()
         with signals_held():  # of all launches: none may be left for --resume to try again
             for other in self._plan.runnable():
                 if other.computation == spec.computation and not self._rows.has(other):
-                    self._rows.add(replace(proof, spec=other))
+                    self._rows.add(replace(proof, spec=other), tell=other.cell not in told)
+                    told.add(other.cell)
 
     def count(self, spec: TrialSpec) -> None:
         """Count a parity phase as done. One that is repeated counts once."""

@@ -35,7 +35,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def as_users_run_it(monkeypatch):
-    """XLA at its full effort, unlike on CPU devices."""
+    """XLA at its full effort, unlike on CPU devices. Tests share GPUs, so JAX must not take most of their memory."""
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for name, value in QUICK.items():
         if os.environ.get(name) == value:
             monkeypatch.delenv(name)
