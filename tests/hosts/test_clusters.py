@@ -284,15 +284,15 @@ def test_a_host_behind_a_slow_link_is_not_lost(cluster):
 
 @pytest.mark.parametrize("cluster", ["manual"], indirect=True)
 def test_a_node_that_stops_at_times_is_proved_and_not_timed(cluster):
-    """All of its processes run for half of the time."""
-    run = Run(cluster, "--framework", "fake", "--strategy", "replicated", "--devices", "4")
+    """All of its processes run for half of the time. A timed step takes longer than the pauses are apart."""
+    run = Run(cluster, "--framework", "fake", "--strategy", "slow_when_timed", "--devices", "4")
     while run.process.poll() is None:
         signal_all(cluster.network, signal.SIGSTOP)
         time.sleep(0.3)
         signal_all(cluster.network, signal.SIGCONT)
         time.sleep(0.3)
     assert run.process.returncode == 1, run.said
-    row = run.rows()["replicated"]
+    row = run.rows()["slow_when_timed"]
     assert row.status == "killed" and row.parity and row.parity.passed
     names(row.reason, "n2", "SIGSTOP")
 

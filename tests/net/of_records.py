@@ -36,8 +36,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/measuring.py",
-                        "self.rows.add(self.rows.without_launch(spec, status=status, reason=reason, cause=cause))",
-                        "assert status",
+                        "self.rows.add(row, tell=spec.cell not in told)",
+                        "assert row",
                     ),
                 ),
                 tests=(
@@ -394,8 +394,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/condition_rules.py",
-                        'return ours.batch_growth == "per_device" and (',
-                        "return bool(ours) or (",
+                        'return ours.batch_growth == "per_device" and equal_shares',
+                        "return bool(equal_shares or ours)",
                     ),
                 ),
                 tests=("test_records::test_a_batch_grows_with_its_devices_only_where_the_workload_says_so",),

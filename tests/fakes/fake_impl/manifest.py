@@ -15,7 +15,6 @@ ONE_PROCESS = (
     "hang_when_timed",
     "noisy",
     "odd_message",
-    "slow_when_timed",
     "tell",
     "leave_early",
     "scribble",
@@ -30,6 +29,7 @@ PER_DEVICE = (
     "abort_after_rank1",
     "wrong_then_killed",
     "slow",
+    "slow_when_timed",
 )
 
 # Options that the harness understands, under names that it does not know.
