@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import harness, make_machine, make_spec
@@ -139,3 +140,17 @@ def test_a_sweep_beyond_the_small_batch_is_refused_with_the_size(tmp_path):
     flags = ("--platform", "cpu", "--framework", "torch", "--workload", "resnet50")
     done = harness("sweep", "split_size", *flags, "--values", "2,20", cwd=tmp_path)
     refused_command(done, "split_size=20", "12", "resnet50 tiny")
+
+
+def sentences_of(**changes: Any) -> str:
+    """What is said of a plan of these cells on CPU devices."""
+    given: dict[str, Any] = {"frameworks": ("torch",), "strategies": ("fsdp", "pipeline"), "workloads": ("mnist_cnn",)}
+    made = plan_cells(Request(**{**given, "platform": "cpu", "tracks": ("tuned",), **changes}), make_machine())
+    return " ".join(outlook.sentences(made, size=None, cores=CORES))
+
+
+def test_a_plan_names_the_options_that_the_tuned_track_sets_and_no_cell_shows():
+    said = sentences_of()
+    assert "unit=stack" in said and "cut=" not in said  # the name of the pipeline's cell has its cut
+    assert "unit" not in sentences_of(tracks=("defaults",))
+    assert "unit" not in sentences_of(options={"unit": ("block",)})

@@ -412,7 +412,7 @@ FRAMEWORK = FrameworkSpec(
                 ),
                 Option(
                     name="unit",
-                    summary="what is gathered together: each block of a stack, or the whole stack",
+                    summary="what is gathered together: each block of a stack, or the whole stack, if there is any",
                     default="block",
                     choices=("block", "stack"),
                 ),

@@ -57,7 +57,8 @@ def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None
 
 def sentences(plan: Plan, *, size: str | None, cores: int, samples: SamplesOf | None = None) -> list[str]:
     """What a plan takes, for the user: sizes, launches, time. `size`: what --size names. `cores`: of this machine."""
-    notes = [*_size_notes(plan, size=size), *(_repeated_samples(plan, samples) if samples else ())]
+    notes = [*_size_notes(plan, size=size), *_tuned_options(plan)]
+    notes += _repeated_samples(plan, samples) if samples else ()
     return [*notes, _outlook(plan, cores=cores, samples=samples)]
 
 
@@ -99,6 +100,20 @@ def _repeated_samples(plan: Plan, samples: SamplesOf) -> list[str]:
         for (name, _, batch), spec in batches.items()
         if batch > (count := samples(spec))
     ]
+
+
+def _tuned_options(plan: Plan) -> list[str]:
+    """Which options of its strategies the tuned track sets, of those that no cell's name says."""
+    found: dict[str, None] = {}
+    for spec in plan.runnable():
+        if spec.track == "tuned":
+            framework = registry.framework(spec.framework)
+            options = {name: spec.options.get(name) for name in framework.strategy(spec.strategy).tuned}
+            said = [f"{name}={value}" for name, value in options.items() if value is not None]
+            hidden = [each for each in said if each not in spec.variant.split(", ")]
+            if hidden:
+                found[f"for {framework.title} {spec.strategy} {', '.join(hidden)}"] = None
+    return [f"The tuned track sets {'; '.join(found)}."] if found else []
 
 
 def _size_notes(plan: Plan, *, size: str | None) -> list[str]:

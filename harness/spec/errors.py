@@ -26,6 +26,7 @@ class Interrupted(BaseException):
 NEAR = 0.65  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1
 BEGINNING = 3  # letters: a shorter beginning of a name may be that of anything
 MOST_MEANT = 3  # so many names are suggested at most
+MOST_ALLOWED = 30  # names that an error lists beside a suggestion
 
 
 def meant(typed: str, known: Iterable[str]) -> list[str]:
@@ -55,4 +56,6 @@ def check_name(
         guess = did_you_mean(also.get(value.lower(), value), allowed)
         if "," in value and set(value.split(",")) <= set(allowed):
             guess = "it takes one of them"
+        elif guess and len(allowed) > MOST_ALLOWED:
+            raise UsageError(f"{option} {value!r}: there is none of this name; {guess}")
         raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess and f'; {guess}'}")
