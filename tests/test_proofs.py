@@ -146,6 +146,15 @@ def test_what_fails_beside_others_is_tried_alone_but_a_wrong_result_counts(sessi
     assert len(logs) == 2  # both say why it failed
 
 
+def test_a_mistake_in_code_is_not_tried_again(session, monkeypatch):
+    """More room does not mend an AttributeError. What other errors mean is not known."""
+    monkeypatch.setattr(pool, "MISTAKES", ("ValueError",))  # which crash_rank1 raises
+    results, launches = session("single", "crash_rank1")
+    assert results["crash_rank1"].status == "crashed"
+    assert [launch for launch in launches if not launch[2]] == [("single", "timing", False)]
+    assert pool.may_have_lacked_room("killed", None)
+
+
 def test_a_wrong_result_counts_though_another_rank_is_killed(session):
     results, launches = session("single", "wrong_then_killed")
     wrong = results["wrong_then_killed"]

@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from harness.launch.launcher import Outcome
-from harness.spec import FrameworkSpec, Status, TrialSpec
+from harness.spec import Cause, FrameworkSpec, Status, TrialSpec
 
 # A launch that ends like this may have lacked room, so it is tried again alone. A wrong result counts at once.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
+# Except for these errors: they are mistakes in code, which more room does not mend.
+MISTAKES = ("AttributeError", "NameError", "NotImplementedError", "SyntaxError", "TypeError")
+
+
+def may_have_lacked_room(status: Status, cause: Cause | None) -> bool:
+    """Whether a launch that ended like this is tried again alone."""
+    return status in TRIED_ALONE and not (cause and cause.data.get("type") in MISTAKES)
 
 
 def may_share(spec: TrialSpec, framework: FrameworkSpec) -> bool:

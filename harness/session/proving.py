@@ -74,7 +74,7 @@ class Proving:
         alone = [spec for spec in specs if spec not in together]
         has_time = partial(self._budget.allows, "parity")
         for spec, outcome in pool.side_by_side(self._launches.run_parity, together, at_once=number, has_time=has_time):
-            if judge(self._row(spec, outcome), outcome).status in pool.TRIED_ALONE:
+            if pool.may_have_lacked_room(judge(self._row(spec, outcome), outcome).status, outcome.cause):
                 self._display.done(f"parity of {spec.computation}: {outcome.reason}; runs again alone later", "again")
                 alone.append(spec)
             else:
