@@ -157,6 +157,14 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path, command):
     refused_command(harness(*command, "--platform", "cpu", "--dry-run", "--out", "/proc", cwd=tmp_path), "--out /proc")
 
 
+def test_a_dry_run_reads_the_data_that_the_run_would_read(tmp_path):
+    """So it refuses a folder without them, and knows how long a training of all epochs takes."""
+    given = ("--platform", "cpu", "--dry-run", "--framework", "torch", "--strategy", "single")
+    refused_command(harness("run", *given, "--data", tmp_path), "--data", "train-images-idx3-ubyte")
+    done = harness("train", *given, "--workload", "classifier", "--epochs", "8")
+    assert done.returncode == 0 and "all epochs" in done.stdout
+
+
 def test_a_compile_cache_that_cannot_be_made_is_refused():
     done = harness("plan", "--platform", "cpu", "--framework", "fake", "--compile-cache", "/proc/new")
     refused_command(done, "--compile-cache", "/proc")  # whose permissions let root write

@@ -266,6 +266,7 @@ def test_a_cell_whose_judge_crashes_says_who_failed(package, tmp_path, monkeypat
     ("known", "facts"),
     [
         ({"frameworks": ("jax",)}, ["mine", "jax", "--framework"]),
+        ({"frameworks": ("torch", "jax"), "strategies": ("ddp",)}, ["mine", "torch", "--strategy", "single"]),
         ({"training": TrainingRequest(epochs=1, target_accuracy=0.5)}, ["mine", "train", "Opaque"]),
         ({"launcher": "manual", "hosts": ("a", "b")}, ["--hosts", "mine"]),
     ],

@@ -499,6 +499,15 @@ def test_unstable_numbers_are_named():
 # B19: the schema
 
 
+def test_what_version_1_did_not_record_of_the_user_is_not_said_to_be_nothing(tmp_path):
+    (tmp_path / "results.jsonl").write_text(VERSION_1.read_text())
+    old = store.read(tmp_path)[0]
+    now = changed(old, "run", replace(old.run, started="later", device_guard="refuse", variables="NCCL_ALGO=Tree"))
+    for one, other in ((old, now), (old, changed(now, "run.variables", ""))):
+        (found,) = [each for each in differences(one, other, purpose="divide") if "user" in each.name]
+        assert found.one == "not recorded" != found.other
+
+
 def test_a_row_of_version_1_is_read_under_todays_names(tmp_path):
     (tmp_path / "results.jsonl").write_text(VERSION_1.read_text())
     found = store.read(tmp_path)

@@ -366,6 +366,14 @@ def test_one_cell_is_not_spoken_of_as_several():
         assert ("cells" in said, "They" in said) == (several, several)
 
 
+def test_a_cell_that_passed_the_gate_and_was_not_launched_yet_is_said_to_have_passed():
+    proved: dict[str, Any] = {"parity": parity(1e-14)}
+    waiting = cell("ddp", devices=2, status="pending", **proved)
+    for results in ([cell(**proved), waiting], [waiting]):
+        said = [line for line in verdict.sentences(summary.summarize(results), results) if "passed the gate" in line]
+        assert len(said) == len(results) and "ddp" in said[-1]
+
+
 def test_what_was_never_to_be_launched_is_no_missing_launch():
     run = {"planned": 5}
     results = [cell(run=run), cell("ddp", devices=2, status="pending", run=run)]

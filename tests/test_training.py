@@ -23,7 +23,7 @@ from scenes import trainings
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import evaluation, loops
-from harness.reporting import document, markdown, summary, training
+from harness.reporting import document, markdown, summary, training, verdict
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import epochs_table, loading_table, result_table, training_table
@@ -228,6 +228,14 @@ def test_where_no_training_gets_there_the_target_and_the_epochs_are_named():
     names(line, "classifier", "90%", "3 epochs", "--target-accuracy")
     row = only_row(training_table.table(cells))
     assert (row["reached"], row["to target s"], row["interval"]) == ("0/2", "never", "-")
+
+
+def test_cells_that_were_only_evaluated_are_not_said_to_have_trained():
+    only = trained(epoch(0, 0, 0.1), training={"epochs": 0})
+    (line,) = training.sentences(summary.summarize([only]))
+    names(line, "classifier", "--epochs 0")
+    assert "target" not in line
+    assert "first losses" not in " ".join(verdict.sentences(summary.summarize([only]), [only]))
 
 
 def test_a_training_without_a_throughput_says_why():

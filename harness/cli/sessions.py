@@ -67,12 +67,12 @@ def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Pat
     """Show what `command` would do: its cells, or what it would start on the hosts of its plan."""
     from harness.launch import launchers
 
-    check_files(plan, out=out, data=data)
+    samples = check_files(plan, out=out, data=data)
     if plan.where.hosts:
         write(launchers.dry_run(plan.where, shlex.join([sys.executable, "-m", "harness", *command])))
     else:
         cells = tuple(trial for trial in plan.trials if trial.spec.launch == 0)
-        print_plan(replace(plan, trials=cells), size=size)
+        print_plan(replace(plan, trials=cells), size=size, samples=samples)
 
 
 def resume_and_show(

@@ -26,8 +26,8 @@ NARROWEST = 6  # characters, of a column that may wrap, where nothing else helps
 WORD = 24  # characters: a word that is no longer than this is not broken
 DISPENSABLE = (
     *("first step s", "launches", "batch", "size", "over bare", "step ms", "BatchNorm over", "epochs"),
-    *("strong scaling", "weak scaling", "waiting %", "interval", "test loss", "reached"),
-    *("training", "options", "input", "to target s", "conditions", "launches needed", "A", "B"),
+    *("strong scaling", "weak scaling", "waiting %", "interval", "test loss"),
+    *("training", "options", "input", "conditions", "launches needed", "A", "B", "parity", "reached", "to target s"),
 )
 """Columns that a table leaves out, in this order, if the terminal is too narrow. The report has them."""
 IDENTIFYING = ("workload", "size", "framework", "strategy", "track", "options", "input", "devices", "hosts")

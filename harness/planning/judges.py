@@ -50,8 +50,8 @@ def _alone(workload: str, framework: str) -> UsageError:
     """The error that nobody can judge a framework's models."""
     return UsageError(
         f"--workload {workload}: it has Opaque layers and so no NumPy reference, its models are judged by each other, "
-        f"and only {framework} can run here; choose another --framework as well, or write its layers "
-        "(docs/own-model.md)"
+        f"and of the cells that were asked for, only those of {framework} can run here; choose another --framework, or "
+        "a --strategy that another one has (all have single), or write its layers (docs/own-model.md)"
     )
 
 

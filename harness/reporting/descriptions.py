@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.reporting.formatting import conjunction, number
 from harness.reporting.summary import Cell
-from harness.spec import TrialResult
+from harness.spec import TrialResult, registry
 
 
 def on_cpu(results: Sequence[TrialResult]) -> bool:
@@ -52,14 +52,16 @@ def has_judge(cell: Cell) -> bool:
     return cell.first.parity is not None and bool(cell.first.parity.judge)
 
 
+def _title(framework: str) -> str:
+    """A framework's title, also if the report has no cell of it: a judge may have failed itself."""
+    return registry.framework(framework).title if framework in registry.packages() else framework
+
+
 def judges(cells: Sequence[Cell]) -> str:
     """What it means that models were judged by each other, as sentences with a space behind them."""
     workloads = conjunction(list(dict.fromkeys(cell.spec.workload for cell in cells)))
-    titles = {cell.spec.framework: cell.first.described.framework for cell in cells}
     pairs = dict.fromkeys(
-        (cell.first.described.framework, titles.get(cell.first.parity.judge, cell.first.parity.judge))
-        for cell in cells
-        if cell.first.parity
+        (cell.first.described.framework, _title(cell.first.parity.judge)) for cell in cells if cell.first.parity
     )
     listed = conjunction([f"{judged}'s by {judge}'s" for judged, judge in pairs])
     return (

@@ -207,8 +207,12 @@ def _problems(cells: Sequence[Cell]) -> list[Node]:
 
 def _reproduction(results: Sequence[TrialResult]) -> Section:
     commands = dict.fromkeys(provenance.command(result.run) for result in results)
-    body = (CodeBlock("\n".join(commands)), paragraph(provenance.procedure(results)))
-    return Section("How to reproduce this", body)
+    body: list[Node] = [CodeBlock("\n".join(commands)), paragraph(provenance.procedure(results))]
+    if any(not result.run.has_variables_recorded for result in results):
+        body.append(
+            paragraph("Which variables the user had set was not recorded yet. Section Software lists the workers'.")
+        )
+    return Section("How to reproduce this", tuple(body))
 
 
 def _software(cells: Sequence[Cell]) -> Section:

@@ -70,17 +70,22 @@ def sentences(cells: Sequence[Cell]) -> list[str]:
         tried = [cell for cell in group if cell.status not in ("skipped", "disagrees")]
         if not tried or not (training := tried[0].spec.training):
             continue
+        name = f"{workload[0]} ({workload[1]})"
+        if not training.epochs:
+            lines.append(f"{name}: nothing was trained (--epochs 0). The models were evaluated as they began.")
+            continue
         target = f"{100 * training.target_accuracy:g}%"
         never = [cell for cell in tried if any(math.isinf(to_target(result)[0]) for result in cell.launches)]
         judged = "validation" if training.validation_share else "test"
-        line = f"{workload[0]} ({workload[1]}): {len(tried) - len(never)} of {len(tried)} cells reached a {judged} "
-        line += f"accuracy of {target} with every seed"
+        listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
+        line = f"{name}: {len(tried) - len(never)} of {len(tried)} cells reached a {judged} accuracy of {target} with "
+        line += "every seed"
         if not any(_reached(cell) for cell in tried):
-            line = f"{workload[0]} ({workload[1]}): no training reached the target, a {judged} accuracy of {target}; "
+            line = f"{name}: no training reached the target, a {judged} accuracy of {target}; "
             line += f"{training.epochs} epoch{'s' * (training.epochs != 1)} at most. --target-accuracy sets another"
         elif never:
-            listed = "; ".join(f"{cell.title}, {_reached(cell)} of {len(cell.launches)}" for cell in never)
-            line += f". In the other cells, fewer seeds did: {listed}"
+            fewer = "Seeds that did" if len(never) == len(tried) else "In the other cells, fewer seeds did"
+            line += f". {fewer}: {listed}"
         lines.append(line + ".")
         lines += _without_throughput(tried) + _resumed(tried) + training_proof.sentences(tried)
     return lines

@@ -34,6 +34,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
         lines += tutorial.verdict(ran)
     if ran:
         lines += _proved(ran)
+    lines += _proved_alone(cells)
     lines += loss_agreement.disagreements(cells) + _not_run(cells) + fits.sentences(fits.find(cells))
     lines += disturbed_launches.sentence(results)
     lines += training.sentences(training.trained(cells))
@@ -122,6 +123,14 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def _proved_alone(cells: Sequence[Cell]) -> list[str]:
+    """Which cells passed the gate, and have not been timed."""
+    waiting = [cell for cell in cells if cell.status == "pending" and cell.first.parity and cell.first.parity.passed]
+    if not waiting:
+        return []
+    return [f"{count(len(waiting), 'cell')} passed the gate, and no launch yet: {descriptions.titles(waiting)}."]
+
+
 def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     """How the timed or trained programs themselves were checked, which have another precision and batch."""
     on_device = [cell for cell in cells if cell.first.golden_by == "device"]
@@ -138,6 +147,8 @@ def _beyond_the_gate(cells: Sequence[Cell]) -> str:
     trained = [bool(cell.spec.training) for cell in cells]
     what = "trained" if all(trained) else "timed or trained" if any(trained) else "timed"
     were = "It was" if len(cells) == 1 else "They were"
+    if all(cell.spec.training and not cell.spec.training.epochs for cell in cells):
+        return f"{were} then evaluated in {descriptions.precisions(cells)}, and not trained."
     return (
         f"{were} then {what} in {descriptions.precisions(cells)} on full batches. The gate does not cover these "
         f"runs, so their first losses were checked: {conjunction(listed)}.{_inspected(cells)}"

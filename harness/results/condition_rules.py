@@ -140,7 +140,7 @@ def _condition(path: str) -> Condition:
             return tuple((gpu.name, gpu.memory_bytes) for gpu in found)
         if path == "conditions.environment":
             return {name: text for name, text in found.items() if name not in PLACES}
-        return found
+        return found if path != "run.variables" or result.run.has_variables_recorded else "not recorded"
 
     name = NAMES.get(path, path.rpartition(".")[2].replace("_", " "))
     return Condition(path=path, name=name, rule=RULES.get(path, "divide"), value=value)

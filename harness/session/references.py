@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from harness import workloads
-from harness.datasets import Batches, DataError, digest, epochs_of, held_out
+from harness.datasets import Batches, digest, epochs_of, held_out
 from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
 from harness.launch.golden_pool import Failure
+from harness.planning import samples
 from harness.spec import CHECKED_LOSSES, TrialSpec, run_options
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
@@ -49,14 +50,8 @@ class References:
             return
         self.display.phase(f"preparing {key}")
         workload = workloads.get(spec.workload, spec.size)
-        source = self.data if workload.takes_data else None
-        arrays: dict[str, Arrays] = {}
-        for split in ("train", "test") if spec.training else ("train",):
-            try:
-                arrays[split] = workload.load(split, source)
-            except DataError as error:
-                raise UsageError(str(error)) from error
-            workloads.check_samples(workload, arrays[split])
+        splits = ("train", "test") if spec.training else ("train",)
+        arrays = {split: samples.load(workload, split, data=self.data) for split in splits}
         if spec.training:
             share = spec.training.validation_share
             arrays["train"], arrays["validation"] = held_out(arrays["train"], share=share)

@@ -83,3 +83,8 @@ class RunFacts:
     commit: str = ""
     variables: str = ""  # the user's own that reach workers and can change a result, as in a shell
     links: tuple[Link, ...] = ()  # between the hosts of the session; (): it had one
+
+    @property
+    def has_variables_recorded(self) -> bool:
+        """Whether no `variables` means that there were none. Version 1 recorded neither them nor the guard."""
+        return bool(self.variables or self.device_guard)

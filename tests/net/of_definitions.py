@@ -84,8 +84,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/references.py",
-                        "arrays[split] = workload.load(split, source)",
-                        'arrays[split] = workload.load("train", source)',
+                        "samples.load(workload, split, data=self.data) for split",
+                        'samples.load(workload, "train", data=self.data) for split',
                     ),
                 ),
                 tests=("test_definitions::test_a_training_gets_its_samples_from_the_parts_that_they_are_named_after",),
@@ -170,8 +170,8 @@ GUARANTEES = (
                 fault="samples are not checked before a run",
                 edits=(
                     (
-                        "harness/session/references.py",
-                        "            workloads.check_samples(workload, arrays[split])\n",
+                        "harness/planning/samples.py",
+                        "    workloads.check_samples(workload, arrays)\n",
                         "",
                     ),
                 ),

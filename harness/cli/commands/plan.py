@@ -18,6 +18,7 @@ from harness.machine.devices import machine
 from harness.planning import outlook
 from harness.planning.launch_order import order, seed_of
 from harness.planning.matrix import check_data, plan_cells
+from harness.planning.outlook import SamplesOf
 from harness.planning.plan import Plan, Planned
 from harness.results import run_folders
 from harness.spec import TrialSpec
@@ -60,24 +61,36 @@ def plan(
         Print one JSON document.
     """
     made = plan_cells(request_of(arguments), machine())
-    check_files(made, out=out, data=data)
+    samples = check_files(made, out=out, data=data)
     if as_json:
         write_parts(document(made))
     else:
-        print_plan(made, size=arguments.size)
+        print_plan(made, size=arguments.size, samples=samples)
     return 0
 
 
-def check_files(made: Plan, *, out: Path | None, data: Path | None) -> None:
-    """Raises UsageError for files and folders that would be refused when the plan is run."""
+def check_files(made: Plan, *, out: Path | None, data: Path | None) -> SamplesOf | None:
+    """Raises UsageError for files and folders that would be refused when the plan is run.
+
+    Returns how many samples its cells train on, or None where only loading them for nothing else would tell.
+    """
+    from harness.planning.samples import counted
+
     check_data(data, made)
     if out is not None:
         run_folders.check_out(out)
+    trials = made.runnable()
+    if data is None and not any(spec.training for spec in trials):
+        return None
+    samples = counted(data)
+    for spec in trials:
+        samples(spec)
+    return samples
 
 
-def print_plan(made: Plan, *, size: str | None) -> None:
+def print_plan(made: Plan, *, size: str | None, samples: SamplesOf | None) -> None:
     """Print the cells of a plan, and roughly how long they take. `made`: with the first launch of each cell alone.
-    `size`: what --size names."""
+    `size`: what --size names. `samples`: what `check_files` has returned."""
     from harness.cli.tables import print_table
 
     title = f"Plan: {made.platform} devices, preset {made.preset}"
@@ -85,24 +98,24 @@ def print_plan(made: Plan, *, size: str | None) -> None:
         header, rows = shown(table_rows(made))
         right = {header.index(name) for name in NUMBERS if name in header}
         print_table(title, header, rows, right=right, below=("reason",), elsewhere="; --json has them")
-        _tell(made, size)
+        _tell(made, size, samples)
         return
     title += f", {made.launches} launches of each cell"
     print_table(title, SUMMARY, summary_rows(made), right=SUMMARY_NUMBERS)
     reasons = reason_rows(made)
     print_table("Cells that will not run", ["cells", "status", "reason"], reasons, right={0}, below=("reason",))
-    _tell(made, size)
+    _tell(made, size, samples)
     write(
         f"{len(made.trials)} cells are too many to list here; --json lists them all. Narrow the request, e.g. by "
         "--framework, --workload, --strategy or --devices, to see each with its reason."
     )
 
 
-def _tell(made: Plan, size: str | None) -> None:
+def _tell(made: Plan, size: str | None, samples: SamplesOf | None) -> None:
     """Say roughly how long the plan will take, and at which sizes."""
     from harness.cli.tables import print_sentence
 
-    for sentence in outlook.sentences(made, size=size, cores=len(machine().cores)):
+    for sentence in outlook.sentences(made, size=size, cores=len(machine().cores), samples=samples):
         print_sentence(sentence)
 
 

@@ -107,6 +107,6 @@ PARITY = ColumnOf[Cell](
     name="parity",
     kind=Kind.PARITY,
     value=parity,
-    meaning="worst relative error against the golden reference, in float64, rounded up.",
+    meaning="worst relative error against the reference that section Parity names, in float64, rounded up.",
 )
 STATUS = ColumnOf[Cell](name="status", kind=Kind.TEXT, value=lambda cell: cell.status)

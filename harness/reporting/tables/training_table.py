@@ -101,6 +101,7 @@ COLUMNS = (
         name="epochs",
         kind=Kind.COUNT,
         value=lambda cell: max((result.epochs[-1].number for result in _seen(cell)), default=None),
+        meaning="how many were made; the most of all seeds, of which one may end when it reaches the target.",
     ),
     ColumnOf[Cell](
         name="accuracy",
