@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from harness import workloads
 from harness.planning import track_settings
@@ -108,12 +108,21 @@ def _tuned_options(plan: Plan) -> list[str]:
     for spec in plan.runnable():
         if spec.track == "tuned":
             framework = registry.framework(spec.framework)
-            options = {name: spec.options.get(name) for name in framework.strategy(spec.strategy).tuned}
-            said = [f"{name}={value}" for name, value in options.items() if value is not None]
-            hidden = [each for each in said if each not in spec.variant.split(", ")]
+            options = {
+                name: spec.options[name] for name in framework.strategy(spec.strategy).tuned if name in spec.options
+            }
+            hidden = {
+                name: value for name, value in options.items() if f"{name}={value}" not in spec.variant.split(", ")
+            }
             if hidden:
-                found[f"for {framework.title} {spec.strategy} {', '.join(hidden)}"] = None
+                listed = ", ".join(f"{name}={_as_typed(value)}" for name, value in hidden.items())
+                found[f"{listed} of {framework.title} {spec.strategy}"] = None
     return [f"The tuned track sets {'; '.join(found)}."] if found else []
+
+
+def _as_typed(value: Any) -> str:
+    """The value of an option as --option takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _size_notes(plan: Plan, *, size: str | None) -> list[str]:
