@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from harness import workloads
 from harness.planning import track_settings
@@ -14,6 +14,7 @@ from harness.planning.plan import Plan, first_of_each_computation
 from harness.planning.side_by_side import at_once
 from harness.planning.sweeps import BATCH
 from harness.spec import Platform, TrialSpec, registry
+from harness.spec.option import as_typed
 
 START_SECONDS: dict[Platform, float] = {"cpu": 10.0, "gpu": 30.0}  # of a launch: processes, imports, compilation
 # the same on CPU devices, where one launch of each cell is forked (harness/launch/supervisors.py), and where parity
@@ -108,21 +109,13 @@ def _tuned_options(plan: Plan) -> list[str]:
     for spec in plan.runnable():
         if spec.track == "tuned":
             framework = registry.framework(spec.framework)
-            options = {
-                name: spec.options[name] for name in framework.strategy(spec.strategy).tuned if name in spec.options
-            }
-            hidden = {
-                name: value for name, value in options.items() if f"{name}={value}" not in spec.variant.split(", ")
-            }
+            shown = spec.variant.split(", ")
+            tuned = framework.strategy(spec.strategy).tuned.keys() & spec.options.keys()
+            hidden = {name: spec.options[name] for name in sorted(tuned) if f"{name}={spec.options[name]}" not in shown}
             if hidden:
-                listed = ", ".join(f"{name}={_as_typed(value)}" for name, value in hidden.items())
+                listed = ", ".join(f"{name}={as_typed(value)}" for name, value in hidden.items())
                 found[f"{listed} of {framework.title} {spec.strategy}"] = None
     return [f"The tuned track sets {'; '.join(found)}."] if found else []
-
-
-def _as_typed(value: Any) -> str:
-    """The value of an option as --option takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _size_notes(plan: Plan, *, size: str | None) -> list[str]:

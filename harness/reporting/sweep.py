@@ -20,6 +20,7 @@ from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.launch_kinds import Comparisons
 from harness.results.rounds import speed_ratio
 from harness.spec import Role
+from harness.spec.option import as_typed
 from harness.spec.partition import bubble, micro_batches
 from harness.statistics.intervals import Interval, scaled
 from harness.statistics.verdicts import judge
@@ -113,7 +114,7 @@ def find(cells: Sequence[Cell]) -> list[Sweep]:
 def _value(cell: Cell, option: str) -> Any:
     """A number, or the name of a choice as on the command line."""
     value = cell.spec.options[option]
-    return str(value).lower() if isinstance(value, bool) else value
+    return as_typed(value) if isinstance(value, bool) else value
 
 
 def step_interval(cell: Cell) -> Interval | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import workloads
-from harness.datasets import Batches, digest, epochs_of, held_out
+from harness.datasets import Batches, digest, epochs_of
 from harness.gate import runs
 from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
@@ -50,11 +50,7 @@ class References:
             return
         self.display.phase(f"preparing {key}")
         workload = workloads.get(spec.workload, spec.size)
-        splits = ("train", "test") if spec.training else ("train",)
-        arrays = {split: samples.load(workload, split, data=self.data) for split in splits}
-        if spec.training:
-            share = spec.training.validation_share
-            arrays["train"], arrays["validation"] = held_out(arrays["train"], share=share)
+        arrays = samples.load(workload, spec.training, data=self.data)
         for split, held in arrays.items():
             np.savez(self.work / f"{key}-{split}.npz", **held)  # pyright: ignore[reportArgumentType]
         train, validation, test = (self.work / f"{key}-{split}.npz" for split in ("train", "validation", "test"))

@@ -26,7 +26,7 @@ class Interrupted(BaseException):
 NEAR = 0.65  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1
 BEGINNING = 3  # letters: a shorter beginning of a name may be that of anything
 MOST_MEANT = 3  # so many names are suggested at most
-MOST_ALLOWED = 30  # names that an error lists beside a suggestion
+MOST_ALLOWED = 30  # an error lists no more allowed names than this beside a suggestion
 
 
 def meant(typed: str, known: Iterable[str]) -> list[str]:

@@ -21,6 +21,11 @@ EXCHANGES_IN_PARITY: dict[Role | None, int] = {
 }
 
 
+def as_typed(value: Any) -> str:
+    """The value of an option as --option takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellShape:
     """The numbers of a cell that decide which values it can have. `micro_batches` is 1 without a pipeline."""

@@ -83,9 +83,9 @@ GUARANTEES = (
                 fault="a training is tested on its training samples",
                 edits=(
                     (
-                        "harness/session/references.py",
-                        "samples.load(workload, split, data=self.data) for split",
-                        'samples.load(workload, "train", data=self.data) for split',
+                        "harness/planning/samples.py",
+                        "arrays[split] = workload.load(split,",
+                        'arrays[split] = workload.load("train",',
                     ),
                 ),
                 tests=("test_definitions::test_a_training_gets_its_samples_from_the_parts_that_they_are_named_after",),
@@ -171,7 +171,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/samples.py",
-                        "    workloads.check_samples(workload, arrays)\n",
+                        "        workloads.check_samples(workload, arrays[split])\n",
                         "",
                     ),
                 ),

@@ -15,6 +15,7 @@ from harness.cli.output import write, write_json
 from harness.planning.request_checks import chosen_frameworks
 from harness.spec import FrameworkSpec, registry, workload_packages
 from harness.spec.errors import UsageError, check_name
+from harness.spec.option import as_typed
 
 Value = str | list[dict[str, Any]]
 Row = dict[str, Value]
@@ -194,7 +195,7 @@ def setting_rows() -> list[Row]:
                 what = "on GPUs also on the defaults track, because the framework turns it on by itself"
                 rows.append(_setting_row(framework, f"{name} ({strategy.name})", what, source))
             if options := {name: value for name, value in strategy.tuned.items() if name in strategy.defaults}:
-                values = ", ".join(f"{name}={str(value).lower()}" for name, value in options.items())
+                values = ", ".join(f"{name}={as_typed(value)}" for name, value in options.items())
                 what = f"{values}: {strategy.tuned_because}"
                 name = f"{', '.join(options)} ({strategy.name})"
                 rows.append(_setting_row(framework, name, what, strategy.tuned_source))

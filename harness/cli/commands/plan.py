@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from harness import workloads
 from harness.cli.arguments import OTHER, RUN_DEFAULTS, Data, Out, RunArguments, request_of
 from harness.cli.output import write, write_parts
 from harness.machine.devices import machine
@@ -72,9 +73,9 @@ def plan(
 def check_files(made: Plan, *, out: Path | None, data: Path | None) -> SamplesOf | None:
     """Raises UsageError for files and folders that would be refused when the plan is run.
 
-    Returns how many samples its cells train on, or None where only loading them for nothing else would tell.
+    Returns what counts the samples of a cell; None for a plan that is shown without, because loading takes long.
     """
-    from harness.planning.samples import counted
+    from harness.planning.samples import counter
 
     check_data(data, made)
     if out is not None:
@@ -82,9 +83,10 @@ def check_files(made: Plan, *, out: Path | None, data: Path | None) -> SamplesOf
     trials = made.runnable()
     if data is None and not any(spec.training for spec in trials):
         return None
-    samples = counted(data)
+    samples = counter(data)
     for spec in trials:
-        samples(spec)
+        if data is not None and workloads.get(spec.workload, spec.size).takes_data:
+            samples(spec)
     return samples
 
 
