@@ -33,7 +33,7 @@ from harness import workloads
 from harness.contract import Job, World
 from harness.datasets import Batches
 from harness.planning import strategy_options, track_settings
-from harness.spec import OptimizerSpec, SettingCell, registry
+from harness.spec import OptimizerSpec, Platform, SettingCell, registry
 
 # NVLink's multicast stays off in every process
 CAREFUL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -60,7 +60,7 @@ def interpreters(given: list[str]) -> dict[str, str]:
     """The Python of each framework that can be used: TensorFlow's only if it is given."""
     named = dict(each.split("=", 1) for each in given)
     return {"torch": sys.executable, "jax": sys.executable} | {
-        framework: str(Path(python).expanduser()) for framework, python in named.items()
+        framework: str(Path(python).expanduser().absolute()) for framework, python in named.items()
     }
 
 
@@ -124,8 +124,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def workload_of(order: dict[str, Any]) -> workloads.Workload:
-    """ResNet-50 as the suite times it, or its smallest size."""
-    workload = workloads.get("resnet50", order["size"])
+    """The network of an order, ResNet-50 where it names none, as the suite times it or in its smallest size."""
+    workload = workloads.get(order.get("workload", "resnet50"), order["size"])
     return replace(workload, optimizer=TINY_OPTIMIZER) if order["size"] == "tiny" else workload
 
 
@@ -136,6 +136,7 @@ def order_of(
     track: str,
     precision: str,
     tiny: bool,
+    workload: str = "resnet50",
     used: int = 1,
     scale: int = 1,
     options: dict[str, Any] | None = None,
@@ -148,18 +149,19 @@ def order_of(
     """
     spec = registry.framework(framework)
     known = track_settings.strategy_on(spec.strategy(strategy), track)
-    size, platform = ("tiny", "cpu") if tiny else ("imagenet", "gpu")
-    workload = workloads.get("resnet50", size)
-    batch = workload.global_batch * used * scale
-    chosen = strategy_options.resolve(known, workload, options or {}, devices=used, batch=batch)
+    platform: Platform = "cpu" if tiny else "gpu"
+    size = "tiny" if tiny else workloads.default_size(workload, platform)
+    network = workloads.get(workload, size)
+    batch = network.global_batch * used * scale
+    chosen = strategy_options.resolve(known, network, options or {}, devices=used, batch=batch)
     cell = SettingCell(
-        workload="resnet50", normalizes=True, platform=platform, optimizer=workload.optimizer, precision=precision,
-        options=chosen,
+        workload=workload, normalizes=network.normalizes, platform=platform, optimizer=network.optimizer,
+        precision=precision, options=chosen,
     )  # fmt: skip
     held: dict[str, bool] = {}
     for setting in spec.settings:
         obstacle = track_settings.not_applicable(
-            setting, strategy=known, workload=workload, cell=cell, normalization=known.normalization
+            setting, strategy=known, workload=network, cell=cell, normalization=known.normalization
         )
         on = track == "tuned" and known.tuned.get(setting.name, platform in setting.tuned_on)
         held[setting.name] = on and not obstacle and held.get(setting.requires, True)
@@ -169,6 +171,7 @@ def order_of(
         "track": track,
         "precision": precision,
         "platform": platform,
+        "workload": workload,
         "size": size,
         "devices": used,
         "processes": used if known.processes == "per_device" else 1,

@@ -70,6 +70,10 @@ TORCH = (
     _rung("first_layers_searched", "first_layers, with coordinate_descent", tier=3, seconds=290, **_LOSS,
           graph_steps=1, layers=_LAYERS, inductor=_SEARCH),
     _rung(
+        "max_autotune_products", "first_layers, and inductor tries Triton for products and convolutions",
+        tier=3, seconds=200, **_LOSS, graph_steps=1, layers=_LAYERS, inductor={"max_autotune": True},
+    ),
+    _rung(
         "max_autotune", 'compile_loss with mode="max-autotune-no-cudagraphs"', tier=3, seconds=240, **_LOSS,
         mode="max-autotune-no-cudagraphs",
     ),

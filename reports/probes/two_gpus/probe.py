@@ -1,11 +1,13 @@
 """How fast is each strategy on two GPUs, beside both GPUs on their own, and where does its time go?
 
-    python probe.py [--out FOLDER] [--only a,b] [--budget 560] [--at-once 5] [--interpreter tf=PYTHON] [--tiny]
+    python probe.py [--out FOLDER] [--workload mnist_cnn] [--only a,b] [--budget 560] [--at-once 5]
+                    [--interpreter tf=PYTHON] [--tiny]
 
-Tuned ResNet-50 in bf16, 256 images a GPU (variants.py). Several programs are built and compiled at once, then they are
-timed one after the other while the rest wait: a warm-up, untraced blocks, then traced steps. Every instant of a traced
-step on a GPU belongs to a kernel that runs, to a transfer that no kernel hides, or to nothing. Of a pipeline, each
-stage's forward and backward of one micro-batch is then timed alone, as a CUDA graph.
+Tuned ResNet-50 in bf16, 256 images a GPU, or tuned mnist_cnn in fp32, 64 images a GPU (variants.py). Several programs
+are built and compiled at once, then they are timed one after the other while the rest wait: a warm-up, untraced blocks,
+then traced steps. Every instant of a traced step on a GPU belongs to a kernel that runs, to a transfer that no kernel
+hides, or to nothing. Of a pipeline, each stage's forward and backward of one micro-batch is then timed alone, as a CUDA
+graph.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import common
 import traces
 from stage_times import stage_milliseconds
-from variants import VARIANTS, Variant
+from variants import SMALL, VARIANTS, Variant
 
 from harness.worker.calls import make_steps
 from harness.worker.rank_agreement import Agreement
@@ -62,13 +64,14 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
         program.sync()
         return time.perf_counter() - began
 
-    first = run(FIRST_STEPS)
-    run(PILOT_STEPS)
+    pilot_steps = max(PILOT_STEPS, calls)
+    first = run(max(FIRST_STEPS, calls))
+    run(pilot_steps)
     common.write_json(folder / f"ready{rank}.json", round(first, 2))
     while not (folder / "go").exists():
         time.sleep(0.02)
     built.barrier()
-    pilot = agree.on("pilot", run(PILOT_STEPS) / PILOT_STEPS)
+    pilot = agree.on("pilot", run(pilot_steps) / pilot_steps)
 
     def steps_in(seconds: float) -> int:
         return calls * max(2, round(seconds / pilot / calls))
@@ -128,10 +131,11 @@ def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
     settings = {"coordinate_descent": False} if variant.framework == "torch" else {}  # minutes of compilation
     settings |= {name: False for name in ("compile",) if tiny and variant.framework == "torch"}
     settings |= {name: on for name, on in variant.settings.items() if not tiny}
+    precision = "fp32" if tiny or options.workload == "mnist_cnn" else "bf16"
     order = common.order_of(
-        variant.framework, variant.strategy, track="tuned", precision="fp32" if tiny else "bf16", tiny=tiny,
+        variant.framework, variant.strategy, track="tuned", precision=precision, tiny=tiny, workload=options.workload,
         used=variant.devices, scale=variant.scale, options=variant.options, settings=settings,
-        traced_steps=4 if variant.steps_per_call > 1 else options.steps,
+        traced_steps=max(options.steps, variant.steps_per_call),
         steps_per_call=variant.steps_per_call, resident=min(RESIDENT, 8 // variant.scale), trace=variant.trace,
         stages=variant.stages and not tiny, warmup=options.warmup / (10 if tiny else 1),
         block=options.block / (10 if tiny else 1),
@@ -215,12 +219,15 @@ def main() -> None:
     began = time.monotonic()
     used = common.devices(options)
     pythons = common.interpreters(options.interpreter)
-    names = options.only.split(",") if options.only else [variant.name for variant in VARIANTS]
+    variants = SMALL if options.workload == "mnist_cnn" else VARIANTS
+    names = options.only.split(",") if options.only else [variant.name for variant in variants]
     out = options.out or Path(__file__).parent
     found = json.loads((out / "results.json").read_text()) if options.more else {}
     done = {name for name, known in found.get("programs", {}).items() if not known["error"]}
-    plan = [variant for variant in VARIANTS if variant.name in names and variant.framework in pythons]
+    plan = [variant for variant in variants if variant.name in names and variant.framework in pythons]
     plan = [variant for variant in plan if variant.name not in done]
+    if options.tiny:  # several steps of PyTorch are one CUDA graph
+        plan = [variant for variant in plan if variant.framework != "torch" or variant.steps_per_call == 1]
     scratch = Path(tempfile.mkdtemp(prefix="two-gpus-", dir=options.scratch))
     content = common.about(options, used) | {"kinds": traces.KINDS, "programs": found.get("programs", {})}
     content |= {"left_out": [], "seconds": found.get("seconds", 0.0)}
@@ -257,7 +264,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = common.arguments(__doc__)
-    parser.add_argument("--steps", type=int, default=3, help="that are traced")
+    parser.add_argument("--workload", choices=["resnet50", "mnist_cnn"], default="resnet50")
+    parser.add_argument("--steps", type=int, default=3, help="that are traced, or as many as one call makes")
     parser.add_argument("--warmup", type=float, default=3.0, help="seconds")
     parser.add_argument("--block", type=float, default=0.8, help="seconds of a block")
     parser.add_argument("--budget", type=float, default=560.0, help="seconds for all")

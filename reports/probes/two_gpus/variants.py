@@ -53,6 +53,25 @@ def _deep(framework: str, wave: int, scale: int, *, stages: bool = False) -> lis
 _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
 
+
+def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> Variant:
+    return Variant(
+        name=f"{framework} {strategy} with 16 steps a call", framework=framework, strategy=strategy, wave=wave,
+        devices=devices, steps_per_call=16,
+    )  # fmt: skip
+
+
+# Of a small network, whose steps are shorter than a call takes.
+SMALL = (
+    *_of("torch", 0, "single", "ddp", "average_gradients", "pipeline"),
+    *_of("jax", 1, "single", "shard_map", "pmap", "multi_process"),
+    *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
+    _in_calls_of_16("torch", 3, "single", 1),
+    _in_calls_of_16("torch", 3, "average_gradients", 2),
+    _in_calls_of_16("jax", 3, "single", 1),
+    _in_calls_of_16("jax", 3, "shard_map", 2),
+)
+
 # In the order in which they are timed. Those of one wave fit into the memory of two H200s together.
 VARIANTS = (
     *_of("torch", 0, "single", "ddp", "fsdp", "pipeline", "pipeline_schedules"),
