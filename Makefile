@@ -8,7 +8,7 @@
 # make test      what most changes need, every strategy of every framework included, on CPU devices: eight minutes
 # make test-cpu  all tests on CPU devices of one host; adds planted faults, kills and all that is slow:
 #              some 35 minutes
-# make test-gpu  the tests that need two GPUs, three at a time: under eight minutes
+# make test-gpu  the tests that need two GPUs, six at a time: under eight minutes
 # make test-hosts  runs over two hosts that are network namespaces, by hand, Slurm and Ray, and ends them in many ways:
 #              about twenty minutes, as root; where Slurm is missing (apt-get install slurm-wlm munge) its tests are
 #              skipped. Ray comes into an environment of its own, .venv-ray; RAY_PYTHON=PATH takes another that has it
@@ -100,7 +100,7 @@ test-cpu: setup
 	$(PYTEST) -m 'not (gpu or hosts)'
 
 test-gpu: setup
-	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -n 3 --dist worksteal -m gpu tests/gpu
+	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -n 6 --dist worksteal -m gpu tests/gpu
 
 RAY_PYTHON ?= .venv-ray/bin/python
 test-hosts: setup $(filter .venv-ray/%,$(RAY_PYTHON))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from harness import workloads
 from harness.contract import Held
 from harness.gate import crossing, placement, replicas
 from harness.spec import Check, DeviceShare, OptimizerSpec, Span, registry
+from harness.worker.context import StepCount
+from harness.worker.placement import order_of_stages
 
 P = 6368  # bytes of mnist_cnn tiny: conv1 312, conv2 1216, fc1 4160, fc2 680
 X, LABEL = 28 * 28 * 4, 8
@@ -260,6 +263,29 @@ def test_stages_on_gpus_must_overlap(together):
     (check,) = crossing.check_order(spans(stages=2, together=together), (), of)
     assert check.passed == together
     assert not crossing.check_order(spans(stages=2, together=together), (), cell("torch", "model_parallel"))
+
+
+class Traced:
+    """A pipeline whose stages seem to take turns, because its host is slow; with a head start it shows what it asks."""
+
+    def trace(self, placed, *, head_start=0.0):
+        return spans(stages=2, together=head_start > LAST)
+
+
+LAST = max(span.end for span in spans(stages=2, together=False))
+
+
+@pytest.mark.parametrize(("platform", "together"), [("gpu", True), ("cpu", False)])
+def test_a_slow_host_is_no_wrong_order_of_stages(platform, together):
+    timing, made = SimpleNamespace(spans=spans(stages=2, together=False)), StepCount()
+    context: Any = SimpleNamespace(
+        draft=SimpleNamespace(timing=timing), spec=SimpleNamespace(platform=platform), program=Traced(), made=made
+    )
+    found = order_of_stages(context, None)
+    assert found == spans(stages=2, together=together)
+    assert made.steps == (platform == "gpu")
+    timing.spans = ()
+    assert order_of_stages(context, None) == ()
 
 
 def test_on_cpu_devices_order_tells_from_three_stages_on():

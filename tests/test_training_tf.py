@@ -71,3 +71,14 @@ def test_the_fused_kernel_computes_keras_batch_norm(tmp_path):
 def test_no_strategy_is_left_out():
     tried = {name for _, strategies in TOGETHER for name in strategies}
     assert tried == {strategy.name for strategy in registry.framework("tf").strategies}
+
+
+def test_a_share_of_a_batch_lies_on_the_device_that_is_named():
+    """On GPUs it would otherwise wait in the worker's host memory, and be copied in every step."""
+    done = subprocess.run(
+        [python("tf"), TESTS / "rooms" / "tf_shares.py"],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for device, lies in json.loads(done.stdout).items():
+        assert lies == [f"/job:worker/replica:0/task:0{device}"] * 2

@@ -110,3 +110,15 @@ for memory_format, stride in ((torch.contiguous_format, 784), (torch.channels_la
 """
     done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.frameworks
+def test_fused_and_captured_optimizers_get_what_they_need():
+    done = subprocess.run(
+        [python("torch"), TESTS / "rooms" / "torch_optim.py"],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["error"] < EXACT < 1e-6 < found["wrong"]
+    assert found["strides"][0] == found["strides"][1]

@@ -27,10 +27,14 @@ def of_workers(world: World) -> tf.distribute.cluster_resolver.ClusterResolver:
     )
 
 
+def device_of_worker(world: World) -> str:
+    """The device of a worker of ParameterServerStrategy, as the worker calls it."""
+    return f"/device:{world.platform.upper()}:0"
+
+
 def worker_devices(world: World) -> list[str]:
-    """The device of each worker of ParameterServerStrategy, one per rank."""
-    kind = world.platform.upper()
-    return [f"/job:worker/replica:0/task:{rank}/device:{kind}:0" for rank in range(world.processes)]
+    """The device of each worker, one per rank."""
+    return [f"/job:worker/replica:0/task:{rank}{device_of_worker(world)}" for rank in range(world.processes)]
 
 
 def gpu_options(world: World) -> tf.compat.v1.GPUOptions:

@@ -30,10 +30,13 @@ from tf_impl import cluster, placement, runtime
 from tf_impl.program import Program
 
 
-@tf.function
-def hold(parts: placement.Parts) -> placement.Parts:
-    """A share on the device of the worker that is asked to hold it."""
-    return tf.nest.map_structure(tf.identity, parts)
+def hold(parts: placement.Parts, device: str) -> placement.Parts:
+    """A share on a device ("/device:GPU:0") of the worker that is asked to hold it.
+
+    Not a tf.function: what that returns is in the worker's host memory.
+    """
+    with tf.device(device):
+        return tf.nest.map_structure(tf.identity, parts)
 
 
 class Share(tuple[placement.Parts, ...]):
@@ -45,9 +48,11 @@ class Share(tuple[placement.Parts, ...]):
     per_worker: Any
 
     @classmethod
-    def put(cls, coordinator: Any, parts: placement.Parts) -> Share:
-        """Copy a share from host memory to all workers, and wait until it is there."""
-        per_worker = coordinator._create_per_worker_resources(hold, args=(parts,))
+    def put(cls, coordinator: Any, parts: placement.Parts, device: str) -> Share:
+        """Copy a share from host memory to this device of all workers, and wait until it is there."""
+        per_worker = coordinator._create_per_worker_resources(hold, args=(parts, device))
+        for held in per_worker._values:  # as create_per_worker_dataset tells what its iterators are
+            held._type_spec = tf.nest.map_structure(tf.TensorSpec.from_tensor, parts)
         share = cls(held._get_values() for held in per_worker._values)
         share.per_worker = per_worker
         return share
@@ -65,7 +70,8 @@ class Coordinator(Program):
 
     def to_devices(self, own: Sequence[placement.Parts]) -> list[Share]:
         """Each share on every worker's device."""
-        return [Share.put(self.coordinator, parts) for parts in own]
+        device = cluster.device_of_worker(self.job.world)
+        return [Share.put(self.coordinator, parts, device) for parts in own]
 
     def step(self, placed: list[Share]) -> list[Any]:
         """Schedule one push for each share. Returns their losses as RemoteValues."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import nn
@@ -20,6 +20,16 @@ def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.de
     for index, stage in enumerate(stages):
         where = device if index in own else torch.device("meta")
         placement.model_to_device(stage, where, tuning.memory_format(job))
+
+
+def lay_out_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Gradients in the memory format of their parameters, as fused optimizers want them and autograd otherwise does it.
+
+    A backward in two parts assigns what a kernel returned (stage_backward_weight in torch).
+    """
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
+            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
 
 
 class Stage(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -22,6 +22,7 @@ from torch_impl.timeline import Timeline
 
 TIMED_RUNS = 3  # of each block; its time is the shortest
 EAGER_VISITS = 3  # of a block before it is captured
+MOST_CYCLES_PER_SECOND = 2.5e9  # of a GPU
 
 
 def cut(model: nn.Sequential, job: Job, *, per_device: int = 1) -> tuple[list[nn.Sequential], str]:
@@ -127,6 +128,14 @@ def seconds_of(run: Callable[[], object], job: Job) -> float:
     return time.perf_counter() - start
 
 
+def wait_on_devices(devices: Iterable[torch.device], seconds: float) -> None:
+    """Let the queue of each GPU wait for so long at least. Returns at once."""
+    for device in devices:
+        if seconds and device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda._sleep(int(seconds * MOST_CYCLES_PER_SECOND))
+
+
 class StagedProgram(Program):
     """A program whose process holds all stages, one on each of its devices.
 
@@ -154,10 +163,15 @@ class StagedProgram(Program):
             return self.networks[index](x)
         return self.timeline.run(self.networks[index], x, stage=index, micro_batch=micro_batch)
 
-    def trace(self, placed: list[Batch]) -> list[Span]:
-        """One step, with the times at which each stage worked."""
+    def trace(self, placed: list[Batch], *, head_start: float = 0.0) -> list[Span]:
+        """One step, with the times at which each stage worked.
+
+        `head_start`: seconds for which GPUs wait first. If Python launches the whole step meanwhile, they then work as
+        they would in a CUDA graph, and never wait for Python.
+        """
         self.sync()
         self.timeline = Timeline(self.devices)
+        wait_on_devices(self.devices, head_start)
         self.uncaptured_step(placed)  # no Python makes marks while a graph is replayed
         self.sync()
         spans, self.timeline = self.timeline.spans(), None

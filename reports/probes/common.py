@@ -150,7 +150,7 @@ def order_of(
     spec = registry.framework(framework)
     known = track_settings.strategy_on(spec.strategy(strategy), track)
     platform: Platform = "cpu" if tiny else "gpu"
-    size = "tiny" if tiny else workloads.default_size(workload, platform)
+    size = "tiny" if tiny else "imagenet" if workload == "resnet50" else "base"
     network = workloads.get(workload, size)
     batch = network.global_batch * used * scale
     chosen = strategy_options.resolve(known, network, options or {}, devices=used, batch=batch)

@@ -104,6 +104,8 @@ class PipelineSchedules(Program):
         # targets. At the end it divides the gradients by the number of micro-batches (scale_grads, on by default).
         inputs, targets = (x,) if self.first else (), y if self.last else None
         self.pipeline.step(*inputs, target=targets, losses=losses, return_outputs=False)
+        if self.job.options["schedule"] == "zero_bubble":
+            pipelining.lay_out_gradients(self.model.parameters())
         self.optimizer.step()
         return torch.stack(losses).detach().mean() if self.last else torch.zeros(())
 
