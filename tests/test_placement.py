@@ -258,7 +258,7 @@ def spans(*, stages: int, together: bool) -> tuple[Span, ...]:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_stages_on_gpus_must_overlap(together):
+def test_the_first_stage_goes_on_before_the_last_has_ended_its_first_micro_batch(together):
     of = cell("torch", "pipeline", platform="gpu")
     (check,) = crossing.check_order(spans(stages=2, together=together), (), of)
     assert check.passed == together
@@ -281,11 +281,13 @@ def test_a_slow_host_is_no_wrong_order_of_stages(platform, together):
     context: Any = SimpleNamespace(
         draft=SimpleNamespace(timing=timing), spec=SimpleNamespace(platform=platform), program=Traced(), made=made
     )
-    found = order_of_stages(context, None)
+    found = order_of_stages(context, None, cell("torch", "pipeline"))
     assert found == spans(stages=2, together=together)
     assert made.steps == (platform == "gpu")
+    assert order_of_stages(context, None, cell("torch", "model_parallel")) == timing.spans
     timing.spans = ()
-    assert order_of_stages(context, None) == ()
+    assert order_of_stages(context, None, cell("torch", "pipeline")) == ()
+    assert made.steps == (platform == "gpu")
 
 
 def test_on_cpu_devices_order_tells_from_three_stages_on():

@@ -108,7 +108,7 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
         steps += 1
         took = Counter()
         for push, samples in zip(pushes, rows, strict=False):
-            took[push._get_values().device] += samples
+            took[worker_of(push._get_values().device)] += samples
     held, slots = program.variables.values(), [slot for slots in program.optimizer.slots for slot in slots]
     shares = [
         DeviceShare(
@@ -116,7 +116,7 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
             parameters=sum(size_of(variable) for variable in held if variable.device == name),
             optimizer_state=sum(size_of(slot) for slot in slots if slot.device == name),
             batch=sum(size_of(tensor) for tensor in tf.nest.flatten(placed) if tensor.device == name),
-            samples=took[name],
+            samples=took[worker_of(name)],
         )
         for name in program.devices
     ]
@@ -129,6 +129,11 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
         server=True,
     )
     return steps, (*shares, server)
+
+
+def worker_of(device: str) -> str:
+    """The worker that has a device. A push's loss is in its worker's host memory, whatever device computed it."""
+    return device.partition("/device:")[0]
 
 
 def blocks_on(program: Program, device: str) -> tuple[str, ...]:

@@ -48,17 +48,17 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
     cell = cell_of(context)
     yield from placement.check(observed.devices, cell)
     yield from crossing.check(observed.crossed, observed.devices, cell)
-    yield from crossing.check_order(order_of_stages(context, resident[0]), observed.devices, cell)
+    yield from crossing.check_order(order_of_stages(context, resident[0], cell), observed.devices, cell)
 
 
-def order_of_stages(context: Context, placed: Any) -> Sequence[Span]:
-    """When the stages of a pipeline in one process worked, in a step that a GPU never had to wait for.
+def order_of_stages(context: Context, placed: Any, cell: placement.Cell) -> Sequence[Span]:
+    """When the stages of a pipeline in one process worked, in a step in which no GPU waits for the host.
 
     Empty in launches that trace nothing. A small network's kernels are over before Python has launched those of the
     next stage. So GPUs get another traced step, with a head start for Python that is longer than the first one took.
     """
     spans = context.draft.timing.spans
-    if not spans or context.spec.platform == "cpu":
+    if not spans or context.spec.platform == "cpu" or cell.strategy.parallelism != "pipeline":
         return spans
     context.made(1)
     program: Any = context.program

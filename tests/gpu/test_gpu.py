@@ -24,7 +24,12 @@ from harness.results import store
 from harness.spec import TrialResult, registry
 
 FRAMEWORKS = tuple(registry.FRAMEWORKS)
-TUNED_TRACK = ("--track", "tuned", "--setting", "coordinate_descent=false")  # which takes minutes, and has its own test
+
+
+def tuned(framework: str) -> tuple[str, ...]:
+    """The tuned track without PyTorch's coordinate_descent, which takes minutes and has its own test."""
+    return ("--track", "tuned", *(("--setting", "coordinate_descent=false") if framework == "torch" else ()))
+
 
 pytestmark = [
     pytest.mark.gpu,
@@ -107,7 +112,7 @@ def test_tuned_in_tf32(tmp_path, framework):
     """Proved in float64 in their tuned forms (compiled, NHWC, replayed as CUDA graphs), then timed in TF32 where that
     is asked for."""
     names = known(framework, TUNED)
-    arguments = ("--strategy", ",".join(names), *TUNED_TRACK, "--precision", "tf32", "--framework", framework)
+    arguments = ("--strategy", ",".join(names), *tuned(framework), "--precision", "tf32", "--framework", framework)
     results = run(tmp_path / "tuned", *arguments, "--preset", "smoke")
     check(results, names)
     for result in results:
@@ -133,7 +138,7 @@ def test_tuned_trainings_are_the_same(tmp_path):
     """Two shapes of batch, each a CUDA graph of its own (an epoch's last is short), in two accumulation steps; the
     first shape's graph is replayed again when the second's has been captured, and evaluations come between."""
     names = ("single", "average_gradients", "ddp")
-    arguments = ("--framework", "torch", "--strategy", ",".join(names), *TUNED_TRACK, "--precision", "fp32")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), *tuned("torch"), "--precision", "fp32")
     arguments += ("--epochs", "2", "--accumulation-steps", "2", "--seeds", "1")
     results = {result.spec.strategy: result for result in run(tmp_path / "trained", *arguments, command="train")}
     assert results.keys() == set(names)
@@ -164,7 +169,7 @@ def test_a_graph_of_several_steps_is_those_steps():
 def test_several_steps_in_a_call(tmp_path, framework):
     """Proved in float64 and timed, tuned: CUDA graphs of three steps, scans, and tf.functions of three steps."""
     names = known(framework, [name for name in TUNED if name != "data_parallel"])  # its steps are not captured
-    arguments = ("--strategy", ",".join(names), *TUNED_TRACK, "--precision", "tf32", "--preset", "smoke")
+    arguments = ("--strategy", ",".join(names), *tuned(framework), "--precision", "tf32", "--preset", "smoke")
     results = run(tmp_path / "several", *arguments, "--framework", framework, "--steps-per-call", "3")
     check(results, names)
     for result in results:
@@ -175,7 +180,7 @@ def test_several_steps_in_a_call(tmp_path, framework):
 def test_trainings_with_several_steps_in_a_call_are_the_same(tmp_path):
     """What is left of an epoch, and its short last batch, are replays of other graphs than the calls of two steps."""
     names = ("single", "average_gradients", "ddp")
-    arguments = ("--framework", "torch", "--strategy", ",".join(names), *TUNED_TRACK, "--precision", "fp32")
+    arguments = ("--framework", "torch", "--strategy", ",".join(names), *tuned("torch"), "--precision", "fp32")
     arguments += ("--epochs", "2", "--seeds", "1")
     found = {}
     for count in ("1", "2"):
@@ -195,7 +200,7 @@ def test_trainings_with_several_steps_in_a_call_are_the_same(tmp_path):
 def test_one_program_over_all_gpus(tmp_path, framework, names, count):
     """A pipeline's step over both GPUs as one CUDA graph, and each replica's step as one program of XLA; with several
     steps in a call, too."""
-    arguments = ("--framework", framework, "--strategy", ",".join(names), *TUNED_TRACK, "--preset", "smoke")
+    arguments = ("--framework", framework, "--strategy", ",".join(names), *tuned(framework), "--preset", "smoke")
     results = run(tmp_path / count, *arguments, "--precision", "tf32", "--steps-per-call", count)
     check(results, names)
     for result in results:
@@ -209,7 +214,7 @@ def test_one_program_over_all_gpus(tmp_path, framework, names, count):
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
 def test_each_schedule_as_a_graph_of_each_rank(tmp_path, schedule):
     arguments = ("--option", f"schedule={schedule}", "--framework", "torch", "--strategy", "pipeline_schedules")
-    (result,) = run(tmp_path / schedule, *arguments, *TUNED_TRACK, "--precision", "tf32", "--preset", "smoke")
+    (result,) = run(tmp_path / schedule, *arguments, *tuned("torch"), "--precision", "tf32", "--preset", "smoke")
     assert result.status == "ok", result.reason
     assert all(rank.execution is not None and "1" in rank.execution.graphs for rank in result.ranks)
 

@@ -238,7 +238,8 @@ def main() -> None:
 
     deadline = began + options.budget
     while plan:
-        batch = [variant for variant in plan if variant.wave == plan[0].wave][: options.at_once]
+        alike = [variant for variant in plan if (variant.wave, variant.alone) == (plan[0].wave, plan[0].alone)]
+        batch = alike[: 1 if plan[0].alone else options.at_once]
         plan = [variant for variant in plan if variant not in batch]
         if time.monotonic() + 60 > deadline:
             content["left_out"] += [variant.name for variant in (*batch, *plan)]

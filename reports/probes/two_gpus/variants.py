@@ -24,6 +24,11 @@ class Variant:
     stages: bool = False  # whether each stage is timed alone, too
     trace: bool = True
 
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else may be prepared beside it, because it times its blocks to find a cut."""
+        return self.strategy in ("pipeline", "pipeline_schedules")
+
 
 def _of(framework: str, wave: int, *strategies: str) -> list[Variant]:
     return [
@@ -84,6 +89,10 @@ VARIANTS = (
     Variant(name="torch ddp with one bucket", framework="torch", strategy="ddp", wave=4, options=_ONE_BUCKET),
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
     *_deep("jax", 6, 2),
+    Variant(
+        name="jax pipeline without command buffers", framework="jax", strategy="pipeline", wave=6,
+        environment={"XLA_FLAGS": "--xla_gpu_enable_command_buffer="},
+    ),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
@@ -91,13 +100,8 @@ VARIANTS = (
         name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
     ),
     Variant(
-        name="torch pipeline_schedules captured", framework="torch", strategy="pipeline_schedules", wave=8,
-        settings={"cuda_graphs": True},
+        name="torch pipeline_schedules 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8, scale=2,
+        options={"micro_batches": 8},
     ),
-    Variant(
-        name="torch pipeline_schedules captured 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8,
-        scale=2, settings={"cuda_graphs": True}, options={"micro_batches": 8},
-    ),
-    _deep("torch", 9, 4, stages=True)[0],
-    _deep("torch", 10, 4, stages=True)[1],
+    *_deep("torch", 9, 4, stages=True),
 )  # fmt: skip
