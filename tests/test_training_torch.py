@@ -122,3 +122,25 @@ def test_fused_and_captured_optimizers_get_what_they_need():
     found = json.loads(done.stdout)
     assert found["error"] < EXACT < 1e-6 < found["wrong"]
     assert found["strides"][0] == found["strides"][1]
+
+
+@pytest.mark.frameworks
+def test_fsdp_gathers_blocks_or_stacks():
+    """A custom module is gathered as a whole, whatever it is made of."""
+    code = """
+import torch
+from torch import nn
+from harness import workloads
+from torch_impl import models
+from torch_impl.strategies.fsdp import units
+with torch.device("meta"):
+    resnet = models.build(workloads.get("resnet50", "imagenet"))
+for whole, count in ((False, 16), (True, 4)):
+    found = units(resnet, whole_stacks=whole)
+    assert len(found) == count and sum(len(list(each.parameters())) for each in found) == 161 - 5, found
+own = nn.Module()
+own.add_module("stack", nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+assert units(own, whole_stacks=True) == units(own, whole_stacks=False) == []
+"""
+    done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

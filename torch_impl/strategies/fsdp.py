@@ -8,7 +8,7 @@ and updates its own shard. A block of the network gathers the missing shards whe
 
 A block of a stack, such as a bottleneck of ResNet-50, is gathered by itself. All other layers, the first and the last
 ones, are gathered together at the beginning of forward: a collective for each small layer would cost more than it
-saves. A network without stacks is gathered as a whole. With unit=stack, the blocks of a stack are gathered together.
+saves. A network without stacks is gathered as a whole. With unit=stack, a stack is gathered, and compiled, as a whole.
 Python works for each unit in forward and in backward, and for small blocks that takes longer than the blocks do.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
@@ -36,7 +36,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from harness.contract import Job
-from torch_impl import optim, stages, tuning, weights
+from torch_impl import optim, tuning, weights
 from torch_impl.placement import Batch
 from torch_impl.program import Program, untrained_model
 
@@ -51,14 +51,15 @@ def stays_float32(module: nn.Module) -> bool:
     )
 
 
-def units(blocks: dict[str, nn.Module], *, whole_stacks: bool) -> list[list[nn.Module]]:
-    """The blocks in stacks, those of each unit together. A block in a Sequential has a dot in its name: "layer1.0"."""
-    found: dict[str, list[nn.Module]] = {}
-    for name, block in blocks.items():
-        stack, dot, _ = name.rpartition(".")
-        if dot:
-            found.setdefault(stack if whole_stacks else name, []).append(block)
-    return list(found.values())
+def stacks_of(model: nn.Module) -> list[nn.Sequential]:
+    """The stacks of blocks in a network: the Sequentials among its parts."""
+    return [part for part in model if isinstance(part, nn.Sequential)] if isinstance(model, nn.Sequential) else []
+
+
+def units(model: nn.Module, *, whole_stacks: bool) -> list[nn.Module]:
+    """What is gathered by itself: whole stacks, or each block of a stack."""
+    stacks = stacks_of(model)
+    return [*stacks] if whole_stacks else [block for stack in stacks for block in stack]
 
 
 class FSDP(Program):
@@ -74,15 +75,16 @@ class FSDP(Program):
         # An explicit mesh: by default fully_shard makes one of GPUs whenever torch was built with GPU support.
         mesh = init_device_mesh(self.device.type, (job.world.processes,))
         reshard = job.options["reshard_after_forward"]
-        blocks = stages.blocks(model)
-        for block in blocks.values() if any("." in name for name in blocks) else [model]:
-            tuning.compile_forward(block, job)  # what is called between the hooks that gather and free parameters
+        own = units(model, whole_stacks=job.options["unit"] == "stack")
+        others = [part for part in model.children() if part not in stacks_of(model)] if own else [model]
+        for part in (*own, *others):
+            tuning.compile_forward(part, job)  # what is called between the hooks that gather and free parameters
         policy = MixedPrecisionPolicy()  # the parameters' own format
         if job.precision == "bf16" and job.options["mixed_precision_policy"]:
             policy = ROUNDED
             if wide := [module for module in model.modules() if stays_float32(module)]:
                 fully_shard(wide, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
-        for unit in units(blocks, whole_stacks=job.options["unit"] == "stack"):
+        for unit in own:
             fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)  # last, with all that is left
         model.to_empty(device=self.device)  # memory for this rank's shards
