@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -66,6 +66,17 @@ def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> V
     )  # fmt: skip
 
 
+def _without_command_buffers(wave: int, *strategies: str) -> list[Variant]:
+    """XLA updates all of a command buffer's kernels in every call whose arrays lie elsewhere than in the last one."""
+    return [
+        replace(
+            each, name=f"{each.name} without command buffers",
+            environment={"XLA_FLAGS": "--xla_gpu_enable_command_buffer="},
+        )
+        for each in _of("jax", wave, *strategies)
+    ]  # fmt: skip
+
+
 # Of a small network, whose steps are shorter than a call takes.
 SMALL = (
     *_of("torch", 0, "single", "ddp", "average_gradients", "pipeline"),
@@ -75,6 +86,7 @@ SMALL = (
     _in_calls_of_16("torch", 3, "average_gradients", 2),
     _in_calls_of_16("jax", 3, "single", 1),
     _in_calls_of_16("jax", 3, "shard_map", 2),
+    *_without_command_buffers(4, "single", "shard_map"),
 )
 
 # In the order in which they are timed. Those of one wave fit into the memory of two H200s together.
@@ -89,10 +101,7 @@ VARIANTS = (
     Variant(name="torch ddp with one bucket", framework="torch", strategy="ddp", wave=4, options=_ONE_BUCKET),
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
     *_deep("jax", 6, 2),
-    Variant(
-        name="jax pipeline without command buffers", framework="jax", strategy="pipeline", wave=6,
-        environment={"XLA_FLAGS": "--xla_gpu_enable_command_buffer="},
-    ),
+    *_without_command_buffers(6, "pipeline", "shard_map"),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
