@@ -381,3 +381,14 @@ def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
     assert [result.conditions.cut for result in again] == [first.conditions.cut] * 2  # another session cuts there, too
     (cell,) = summarize(merging.merge([again]))
     assert len(cell.throughputs) == 2
+
+
+@pytest.mark.frameworks
+def test_the_order_of_stages_is_read_off_a_traced_step():
+    """Of three stages. Two need the queues of GPUs, which tests/gpu has."""
+    done = subprocess.run(
+        [python("torch"), TESTS / "rooms" / "torch_order.py", "cpu", "3"],
+        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"right": True, "wrong": False}

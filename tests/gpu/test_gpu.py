@@ -211,6 +211,15 @@ def test_one_program_over_all_gpus(tmp_path, framework, names, count):
         assert count in found.graphs if captured else "replica_step" in found.compiled, found
 
 
+def test_a_pipeline_that_waits_for_each_micro_batch_is_told_from_one_with_a_slow_host():
+    done = subprocess.run(
+        [python("torch"), TESTS / "rooms" / "torch_order.py", "gpu", "2"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"right": True, "wrong": False}
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
 def test_each_schedule_as_a_graph_of_each_rank(tmp_path, schedule):
     arguments = ("--option", f"schedule={schedule}", "--framework", "torch", "--strategy", "pipeline_schedules")
