@@ -23,9 +23,9 @@ def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.de
 
 
 def lay_out_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Gradients in the memory format of their parameters, as fused optimizers want them and autograd otherwise does it.
+    """Give gradients the memory format of their parameters, which fused optimizers want. Autograd does so by itself.
 
-    A backward in two parts assigns what a kernel returned (stage_backward_weight in torch).
+    But a backward in two parts assigns what a kernel returned (stage_backward_weight in torch).
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.stride() != parameter.stride():

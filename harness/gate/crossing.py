@@ -159,6 +159,11 @@ def equal_gradients(cell: Cell) -> float:
     return sum(cell.bytes_of(p) for p in cell.workload.parameters() if len(p.shape) == 1 and p.name.endswith("bias"))
 
 
+def has_order(cell: Cell) -> bool:
+    """Whether stages that work at the same time are asked for."""
+    return cell.strategy.parallelism == "pipeline" and cell.spec.devices > 1 and _micro_batches(cell) > 1
+
+
 def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
     """Whether the stages of a pipeline work at the same time, where that can be seen.
 
@@ -167,7 +172,7 @@ def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell)
     ended its first. On CPU devices one process does one thing after another. There the last stage must not even have
     begun, and only from three stages on: with two, work is begun in the same order with and without overlap.
     """
-    if cell.strategy.parallelism != "pipeline" or cell.spec.devices == 1 or _micro_batches(cell) == 1:
+    if not has_order(cell):
         return []
     orders = [share.order for share in found if share.order]
     if orders:

@@ -8,37 +8,43 @@ from pathlib import Path
 from harness import workloads
 from harness.datasets import DataError, held_out
 from harness.planning.outlook import SamplesOf
-from harness.spec import TrainingSpec
+from harness.spec import TrialSpec
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
 
 
-def load(workload: Workload, training: TrainingSpec | None, *, data: Path | None) -> dict[str, Arrays]:
+def load(workload: Workload, *, validation_share: float | None, data: Path | None) -> dict[str, Arrays]:
     """A workload's samples: "train", and for trainings also "validation" and "test".
 
-    `data`: the folder that --data names. Raises UsageError if it does not hold them, or if they cannot be used.
+    `validation_share`: of the training samples, kept back for validation; None without a training. `data`: the folder
+    that --data names. Raises UsageError if it does not hold the samples, or if they cannot be used.
     """
     arrays: dict[str, Arrays] = {}
-    for split in ("train", "test") if training else ("train",):
+    for split in ("train",) if validation_share is None else ("train", "test"):
         try:
             arrays[split] = workload.load(split, data if workload.takes_data else None)
         except DataError as error:
             raise UsageError(str(error)) from error
         workloads.check_samples(workload, arrays[split])
-    if training:
-        arrays["train"], arrays["validation"] = held_out(arrays["train"], share=training.validation_share)
+    if validation_share is not None:
+        arrays["train"], arrays["validation"] = held_out(arrays["train"], share=validation_share)
     return arrays
 
 
+def validation_share(spec: TrialSpec) -> float | None:
+    """Of the training samples of a cell; None if it does not train to an accuracy."""
+    return spec.training.validation_share if spec.training else None
+
+
 def counter(data: Path | None) -> SamplesOf:
-    """Counts the samples that a cell trains on. A workload's are loaded when they are first asked for.
+    """Counts the samples that a cell trains on. A workload's are loaded when they are first asked for, and only then.
 
     What it returns raises UsageError as `load` does.
     """
 
     @cache
-    def count(workload: str, size: str, training: TrainingSpec | None) -> int:
-        return len(load(workloads.get(workload, size), training, data=data)["train"]["y"])
+    def count(workload: str, size: str, share: float | None) -> int:
+        return len(load(workloads.get(workload, size), validation_share=share, data=data)["train"]["y"])
 
-    return lambda spec: count(spec.workload, spec.size, spec.training)
+    return lambda spec: count(spec.workload, spec.size, validation_share(spec))

@@ -50,7 +50,7 @@ class References:
             return
         self.display.phase(f"preparing {key}")
         workload = workloads.get(spec.workload, spec.size)
-        arrays = samples.load(workload, spec.training, data=self.data)
+        arrays = samples.load(workload, validation_share=samples.validation_share(spec), data=self.data)
         for split, held in arrays.items():
             np.savez(self.work / f"{key}-{split}.npz", **held)  # pyright: ignore[reportArgumentType]
         train, validation, test = (self.work / f"{key}-{split}.npz" for split in ("train", "validation", "test"))

@@ -32,7 +32,7 @@ def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[C
 def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Hold what the devices hold, take and send in a step against the manifest. Notes what was found.
 
-    It makes steps: one, or as many as there are between two exchanges, or in one call.
+    It makes steps: one, or as many as there are between two exchanges, or in one call; of a pipeline on GPUs one more.
     """
     holdings = optional_module(context.order.package, "holdings")
     if holdings is None:
@@ -52,13 +52,14 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
 
 
 def order_of_stages(context: Context, placed: Any, cell: placement.Cell) -> Sequence[Span]:
-    """When the stages of a pipeline in one process worked, in a step in which no GPU waits for the host.
+    """When the stages of a pipeline in one process worked, in a step whose first micro-batches were launched early.
 
     Empty in launches that trace nothing. A small network's kernels are over before Python has launched those of the
-    next stage. So GPUs get another traced step, with a head start for Python that is longer than the first one took.
+    next stage. So GPUs get another traced step, with a head start for Python that is longer than the first one took: it
+    launches as much of the step as their queues take.
     """
     spans = context.draft.timing.spans
-    if not spans or context.spec.platform == "cpu" or cell.strategy.parallelism != "pipeline":
+    if not spans or context.spec.platform == "cpu" or not crossing.has_order(cell):
         return spans
     context.made(1)
     program: Any = context.program

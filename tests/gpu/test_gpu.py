@@ -43,7 +43,7 @@ pytestmark = [
 def as_users_run_it(monkeypatch):
     """XLA at its full effort, unlike on CPU devices.
 
-    Tests share GPUs, so JAX must not take most of their memory, and nothing is refused or not for what others use.
+    Tests share GPUs. So JAX must not take most of their memory, and no run is refused because others use them.
     """
     monkeypatch.setenv("HARNESS_DEVICE_GUARD", "warn")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -132,6 +132,13 @@ def test_first_layers_of_resnet_and_a_search_while_compiling(tmp_path, framework
     assert row.status == "ok", row.reason
     assert row.spec.settings["space_to_depth"] and row.spec.settings["gathered_pooling"]
     assert row.spec.settings.get("coordinate_descent", False) == (framework == "torch")
+
+
+def test_fsdp_in_compiled_stacks(tmp_path):
+    arguments = ("--framework", "torch", "--strategy", "fsdp", *tuned("torch"), "--precision", "bf16")
+    (row,) = run(tmp_path / "fsdp", *arguments, "--preset", "smoke", workload="resnet50")
+    assert row.status == "ok", row.reason
+    assert row.spec.settings["compile"] and row.spec.options["unit"] == "stack"
 
 
 def test_tuned_trainings_are_the_same(tmp_path):

@@ -73,7 +73,7 @@ def plan(
 def check_files(made: Plan, *, out: Path | None, data: Path | None) -> SamplesOf | None:
     """Raises UsageError for files and folders that would be refused when the plan is run.
 
-    Returns what counts the samples of a cell; None for a plan that is shown without, because loading takes long.
+    Returns what counts the samples of a cell; None where nothing needs their number, since loading them takes long.
     """
     from harness.planning.samples import counter
 
@@ -85,7 +85,7 @@ def check_files(made: Plan, *, out: Path | None, data: Path | None) -> SamplesOf
         return None
     samples = counter(data)
     for spec in trials:
-        if data is not None and workloads.get(spec.workload, spec.size).takes_data:
+        if spec.training or workloads.get(spec.workload, spec.size).takes_data:
             samples(spec)
     return samples
 

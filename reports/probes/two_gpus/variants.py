@@ -67,7 +67,7 @@ def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> V
 
 
 def _without_command_buffers(wave: int, *strategies: str) -> list[Variant]:
-    """XLA updates all of a command buffer's kernels in every call whose arrays lie elsewhere than in the last one."""
+    """XLA updates the kernels of a command buffer whose arrays lie elsewhere than in the last call."""
     return [
         replace(
             each, name=f"{each.name} without command buffers",
