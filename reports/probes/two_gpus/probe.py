@@ -222,7 +222,8 @@ def main() -> None:
     variants = SMALL if options.workload == "mnist_cnn" else VARIANTS
     names = options.only.split(",") if options.only else [variant.name for variant in variants]
     out = options.out or Path(__file__).parent
-    found = json.loads((out / "results.json").read_text()) if options.more else {}
+    earlier = out / "results.json"
+    found = json.loads(earlier.read_text()) if options.more and earlier.exists() else {}
     done = {name for name, known in found.get("programs", {}).items() if not known["error"]}
     plan = [variant for variant in variants if variant.name in names and variant.framework in pythons]
     plan = [variant for variant in plan if variant.name not in done]
