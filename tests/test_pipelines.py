@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 import pytest
 from conftest import TESTS, harness, interpreters, make_machine, make_result, make_spec, python
 from refusals import names, refused_command
+from visits import visit
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
@@ -35,12 +35,7 @@ from harness.worker.phases import PHASES
 @pytest.mark.slow
 @pytest.mark.frameworks
 def test_updates_at_every_split_size_and_number_of_stages():
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "pipelines.py"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = visit("torch", "pipelines.py", OMP_NUM_THREADS="1")
     assert len(rows) == 12 * 5 + 4 + 5
     for row in rows:
         assert row["update"] < 1e-10, row
@@ -386,9 +381,4 @@ def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
 @pytest.mark.frameworks
 def test_the_order_of_stages_is_read_off_a_traced_step():
     """Of three stages. Two need the queues of GPUs, which tests/gpu has."""
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "torch_order.py", "cpu", "3"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"right": True, "wrong": False}
+    assert visit("torch", "torch_order.py", "cpu", "3") == [{"right": True, "wrong": False}]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-
 import pytest
-from conftest import TESTS, python
+from visits import visit
 
 from harness.spec import partition
 
@@ -15,12 +11,7 @@ pytestmark = pytest.mark.frameworks
 
 
 def told(framework: str) -> dict:
-    done = subprocess.run(
-        [python(framework), TESTS / "rooms" / f"{framework}_stages.py"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout.splitlines()[-1])
+    return visit(framework, f"{framework}_stages.py")[-1]
 
 
 def test_the_size_of_a_micro_batch():

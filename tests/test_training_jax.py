@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-
 import pytest
-from conftest import TESTS, python
+from visits import visit
 
 from harness.spec import registry
 
@@ -18,13 +14,7 @@ STRATEGIES = {strategy.name for strategy in registry.framework("jax").strategies
 
 def rows(precision):
     """What the room found, by cell; every strategy is among them."""
-    done = subprocess.run(
-        [python("jax"), TESTS / "rooms" / "jax_training.py", precision],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "JAX_PLATFORMS": "cpu"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = visit("jax", "jax_training.py", precision)
     assert {row["cell"].split()[0] for row in found} == STRATEGIES
     return found
 

@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import visits
 from conftest import TESTS, python
 
 from harness.spec import registry
@@ -75,10 +76,6 @@ def test_no_strategy_is_left_out():
 
 def test_a_share_of_a_batch_lies_on_the_device_that_is_named():
     """On GPUs it would otherwise wait in the worker's host memory, and be copied in every step."""
-    done = subprocess.run(
-        [python("tf"), TESTS / "rooms" / "tf_shares.py"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for device, lies in json.loads(done.stdout).items():
+    (found,) = visits.visit("tf", "tf_shares.py")
+    for device, lies in found.items():
         assert lies == [f"/job:worker/replica:0/task:0{device}"] * 2

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import TESTS, python
+from visits import visit
 
 from harness.spec import registry
 
@@ -48,11 +49,7 @@ def test_short_batches_evaluation_states_and_loaders(tmp_path, ranks):
 @pytest.mark.frameworks
 def test_steps_that_are_undone_leave_no_trace():
     """Those before a CUDA graph is captured: not a bit of the weights, of BatchNorm's statistics or of momentum."""
-    command = [python("torch"), TESTS / "rooms" / "torch_undone.py"]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(TESTS.parent)}, capture_output=True, text=True, check=True
-    )
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = visit("torch", "torch_undone.py")
     assert len(rows) == 4
     for row in rows:
         assert row["equal"] == {"0": True, "2": True}, row
@@ -61,12 +58,7 @@ def test_steps_that_are_undone_leave_no_trace():
 @pytest.mark.frameworks
 def test_several_steps_in_one_graph_are_the_same_steps():
     """Everything around the graph, with a stand-in for it; tests/gpu has the graph itself."""
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "torch_steps.py", "cpu"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = visit("torch", "torch_steps.py", "cpu")
     assert {(row["precision"], row["optimizer"]) for row in rows} == {
         (precision, optimizer) for precision in ("fp64", "fp32") for optimizer in ("sgd", "scheduled", "adamw")
     }
@@ -114,12 +106,7 @@ for memory_format, stride in ((torch.contiguous_format, 784), (torch.channels_la
 
 @pytest.mark.frameworks
 def test_fused_and_captured_optimizers_get_what_they_need():
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "torch_optim.py"],
-        env=os.environ | {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    (found,) = visit("torch", "torch_optim.py")
     assert found["error"] < EXACT < 1e-6 < found["wrong"]
     assert found["strides"][0] == found["strides"][1]
 

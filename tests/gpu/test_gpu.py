@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, TESTS, command_of, python
+from conftest import QUICK, ROOT, command_of
+from visits import visit
 
 from harness.machine import devices, nvml
 from harness.machine.gpu_errors import ErrorWatch
@@ -161,12 +161,7 @@ def test_a_graph_of_several_steps_is_those_steps():
 
     A call that takes its first batch twice, or a rate that stands still, would be seen.
     """
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "torch_steps.py", "gpu"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = visit("torch", "torch_steps.py", "gpu", gpus=True)
     assert len(rows) == 6
     for row in rows:  # kernels round differently each time
         assert row["error"] < (1e-8 if row["precision"] == "fp64" else 2e-2) < 1e-1 < row["planted"], row
@@ -219,12 +214,7 @@ def test_one_program_over_all_gpus(tmp_path, framework, names, count):
 
 
 def test_a_pipeline_that_waits_for_each_micro_batch_is_told_from_one_with_a_slow_host():
-    done = subprocess.run(
-        [python("torch"), TESTS / "rooms" / "torch_order.py", "gpu", "2"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"right": True, "wrong": False}
+    assert visit("torch", "torch_order.py", "gpu", "2", gpus=True) == [{"right": True, "wrong": False}]
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
