@@ -66,6 +66,17 @@ def count_in_float64(adam: torch.optim.Optimizer) -> None:
             }
 
 
+def laid_out(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A gradient that lies in memory as its parameter does, copied if it does not.
+
+    Fused optimizers walk through both in the order of memory. On GPUs they refuse another order, on the CPU they do not
+    check.
+    """
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
 def build_schedule(spec: OptimizerSpec, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
     """The scheduler that sets the learning rate after each update; None if the rate is constant."""
     if spec.schedule == "constant" and not spec.warmup_steps:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from harness.contract import Job
-from torch_impl import placement, tuning
+from torch_impl import optim, placement, tuning
 
 
 def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.device, job: Job) -> None:
@@ -23,13 +23,13 @@ def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.de
 
 
 def lay_out_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Give gradients the memory format of their parameters, which fused optimizers want. Autograd does so by itself.
+    """Let gradients lie in memory as their parameters do. Autograd does so by itself.
 
     But a backward in two parts assigns what a kernel returned (stage_backward_weight in torch).
     """
     for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
-            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        if parameter.grad is not None:
+            parameter.grad = optim.laid_out(parameter.grad, parameter)
 
 
 class Stage(nn.Module):

@@ -82,12 +82,7 @@ def set_gradients(bucket: list[nn.Parameter], gradients: torch.Tensor) -> None:
     """Make the parts of a vector the gradients of a bucket's parameters, without a copy where possible."""
     parts = gradients.split([p.numel() for p in bucket])
     for parameter, part in zip(bucket, parts, strict=True):
-        gradient = part.view(parameter.shape)
-        # A part of the vector lies as NCHW, but a gradient must lie in memory as its parameter does: torch's fused
-        # optimizers on the CPU walk through both in the order of memory, without a check.
-        if gradient.stride() != parameter.stride():
-            gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-        parameter.grad = gradient
+        parameter.grad = optim.laid_out(part.view(parameter.shape), parameter)  # a part of the vector lies as NCHW
 
 
 def build(job: Job) -> AverageGradients:
