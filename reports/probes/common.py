@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from harness import workloads
 from harness.contract import Job, World
 from harness.datasets import Batches
 from harness.planning import strategy_options, track_settings
-from harness.spec import OptimizerSpec, Platform, SettingCell, registry
+from harness.planning.run_request import Request
+from harness.spec import OptimizerSpec, Platform, SettingCell, Track, registry
 
 # NVLink's multicast stays off in every process
 CAREFUL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -133,7 +135,7 @@ def order_of(
     framework: str,
     strategy: str,
     *,
-    track: str,
+    track: Track,
     precision: str,
     tiny: bool,
     workload: str = "resnet50",
@@ -158,13 +160,10 @@ def order_of(
         workload=workload, normalizes=network.normalizes, platform=platform, optimizer=network.optimizer,
         precision=precision, options=chosen,
     )  # fmt: skip
-    held: dict[str, bool] = {}
-    for setting in spec.settings:
-        obstacle = track_settings.not_applicable(
-            setting, strategy=known, workload=network, cell=cell, normalization=known.normalization
-        )
-        on = track == "tuned" and known.tuned.get(setting.name, platform in setting.tuned_on)
-        held[setting.name] = on and not obstacle and held.get(setting.requires, True)
+    obstacle = partial(
+        track_settings.not_applicable, strategy=known, workload=network, cell=cell, normalization=known.normalization
+    )
+    held = track_settings.resolve(spec, known, track, Request(), obstacle, platform=platform)
     return {
         "framework": framework,
         "strategy": strategy,
