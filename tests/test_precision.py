@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_result, make_spec
+from conftest import ROOT, make_result, make_spec
 from refusals import names
 
-from harness.gate import precision_probe
+from harness.gate import precision_probe, xla
 from harness.launch.launcher import Outcome
 from harness.messages import Answer
 from harness.results.judge import judge, off_golden, timed
@@ -70,3 +72,30 @@ def test_a_network_that_loses_its_cast_on_the_way_shows():
     names(off_golden(near, golden, in_bf16), "bf16", "1e-07", "float32")
     assert not off_golden(near, golden, in_fp32)
     assert not off_golden(near[:1], golden[:1], in_bf16)  # one may be near by accident
+
+
+def test_exact_flags_keep_what_the_user_wants():
+    assert xla.exact("--xla_gpu_autotune_level=2").split() == [
+        "--xla_gpu_autotune_level=2",
+        f"--xla_disable_hlo_passes={xla.ROUNDS}",
+    ]
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("framework", ["jax", "tf"])
+def test_xla_reads_its_flags_after_the_import(framework):
+    """A worker sets some before its runtime starts, when the framework has been imported. A flag that XLA does not know
+    ends the process."""
+    code = f"""
+import os
+from harness.contract import World
+from {framework}_impl import runtime
+os.environ["XLA_FLAGS"] = "--xla_not_a_flag"
+runtime.start(World(rank=0, processes=1, devices=1, platform="cpu", cores=1, rendezvous=""), "fp64", {{}})
+"""
+    compute = {
+        "jax": "import jax; jax.jit(lambda x: x + 1)(1.0)",
+        "tf": "import tensorflow as tf; tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))",
+    }
+    done = subprocess.run([sys.executable, "-c", code + compute[framework]], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode != 0 and "xla_not_a_flag" in done.stderr

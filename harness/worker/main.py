@@ -27,6 +27,7 @@ import numpy as np
 from harness import workloads
 from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
+from harness.gate import xla
 from harness.messages import ORDER, TIMED, Order
 from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, partition, run_options
 from harness.spec.processes import die_with_parent
@@ -140,6 +141,9 @@ def start_framework(order: Order, world: World, precision: Precision, draft: Dra
     packages = locks.installed()
     draft.note(versions=versions, packages=packages, lock=locks.matching(packages))
     draft.progress("starting")
+    if precision == "fp64" and world.platform == "gpu":
+        # not noted: a cell's proof must have the variables of its timed launches, which have another precision
+        os.environ["XLA_FLAGS"] = xla.exact(os.environ.get("XLA_FLAGS", ""))
     runtime.start(world, precision, order.spec.settings)
     versions |= {"python": sys.version.split()[0], "numpy": np.__version__} | runtime.versions(world)
     draft.note(versions=versions)
