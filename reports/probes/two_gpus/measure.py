@@ -18,6 +18,7 @@ from harness.worker.rank_agreement import Agreement
 FIRST_STEPS = 8
 PILOT_STEPS = 8
 BLOCKS = 3
+ALONE = 5  # calls that find the devices idle: how long the host takes for a step's calls if it waits for nothing
 
 
 def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
@@ -59,6 +60,7 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     blocks = [(run(count), issued) for _ in range(BLOCKS)]
     answer["blocks_ms"] = [round(1000 * seconds / count, 3) for seconds, _ in blocks]
     answer["host_ms"] = [round(1000 * seconds / count, 3) for _, seconds in blocks]
+    answer["call_ms"] = [round(1000 * issued / calls, 3) for _ in range(ALONE) if run(calls)]
     answer["cut_after"] = getattr(program, "cut_after", "")
     common.write_json(folder / f"answer{rank}.json", answer | built.facts())
     if order["trace"]:

@@ -66,15 +66,22 @@ def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> V
     )  # fmt: skip
 
 
+def _jax_with(what: str, environment: dict[str, str], wave: int, *strategies: str) -> list[Variant]:
+    return [
+        replace(each, name=f"{each.name} {what}", environment=environment) for each in _of("jax", wave, *strategies)
+    ]
+
+
 def _without_command_buffers(wave: int, *strategies: str) -> list[Variant]:
     """XLA updates the kernels of a command buffer whose arrays lie elsewhere than in the last call."""
-    return [
-        replace(
-            each, name=f"{each.name} without command buffers",
-            environment={"XLA_FLAGS": "--xla_gpu_enable_command_buffer="},
-        )
-        for each in _of("jax", wave, *strategies)
-    ]  # fmt: skip
+    off = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
+    return _jax_with("without command buffers", off, wave, *strategies)
+
+
+def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
+    """XLA's other client launches the kernels of each GPU from a thread of its own, and not from the caller's."""
+    client = {"XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT": "1"}
+    return _jax_with("with a thread per GPU", client, wave, *strategies)
 
 
 # Of a small network, whose steps are shorter than a call takes.
@@ -87,6 +94,7 @@ SMALL = (
     _in_calls_of_16("jax", 3, "single", 1),
     _in_calls_of_16("jax", 3, "shard_map", 2),
     *_without_command_buffers(4, "single", "shard_map"),
+    *_with_a_thread_per_gpu(5, "single", "shard_map"),
 )
 
 # In the order in which they are timed. Those of one wave fit into the memory of two H200s together.
@@ -102,6 +110,7 @@ VARIANTS = (
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
     *_deep("jax", 6, 2),
     *_without_command_buffers(6, "pipeline", "shard_map"),
+    *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
