@@ -23,6 +23,7 @@ from jax.flatten_util import ravel_pytree
 
 from harness.contract import Job
 from jax_impl import losses, runtime, stages
+from jax_impl.placement import AXIS
 from jax_impl.train_state import TrainState
 
 Work = Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
@@ -75,7 +76,7 @@ class UniformStages:
     def no_activation(self) -> jax.Array:
         """Zeros in the shape of what crosses devices."""
         longest = max(math.prod(shape) for shape in self.input_shapes[1:])
-        return jnp.zeros(longest, runtime.COMPUTE_DTYPES[self.job.precision])
+        return varying(jnp.zeros(longest, runtime.COMPUTE_DTYPES[self.job.precision]))
 
     def forward(
         self, index: int, params: jax.Array, batch_stats: jax.Array, x: jax.Array, *, inference: bool
@@ -94,12 +95,12 @@ class UniformStages:
         inference mode, loss and accuracy) of this micro-batch, which is 0 for the others.
         """
         measure = (losses.evaluation if inference else losses.get)(self.job.workload.loss)
-        nothing = jnp.zeros((2,) if inference else (), runtime.DTYPES[self.job.precision])
+        nothing = varying(jnp.zeros((2,) if inference else (), runtime.DTYPES[self.job.precision]))
 
         def bubble(
             micro_batch: jax.Array, params: jax.Array, batch_stats: jax.Array, received: jax.Array
         ) -> tuple[jax.Array, jax.Array, jax.Array]:
-            return jnp.zeros_like(received), batch_stats, nothing
+            return self.no_activation(), batch_stats, nothing
 
         def work(
             index: int, micro_batch: jax.Array, params: jax.Array, batch_stats: jax.Array, received: jax.Array
@@ -111,7 +112,7 @@ class UniformStages:
                 batch_stats = padded(ravel_pytree(new_stats)[0], len(batch_stats))
             if index < len(self.cut) - 1:
                 return padded(output.ravel(), len(received)), batch_stats, nothing
-            return jnp.zeros_like(received), batch_stats, measure(output, y[micro_batch])
+            return self.no_activation(), batch_stats, measure(output, y[micro_batch])
 
         branches = [bubble, *(partial(work, index) for index in range(len(self.cut)))]
         return lambda branch, *given: jax.lax.switch(branch, branches, *given)
@@ -125,6 +126,11 @@ def as_rows(trees: list[Any]) -> Rows:
     longest = max(1, *(len(row) for row, _ in flat))
     array = np.stack([np.asarray(padded(row, longest)) for row, _ in flat])
     return Rows(array, [partial(_unflatten, unravel, len(row)) for row, unravel in flat])
+
+
+def varying(array: jax.Array) -> jax.Array:
+    """`array`, inside of shard_map, as one that may differ from device to device, as the other branches' results do."""
+    return jax.lax.pcast(array, AXIS, to="varying")
 
 
 def padded(row: jax.Array, length: int) -> jax.Array:

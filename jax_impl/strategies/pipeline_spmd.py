@@ -44,7 +44,7 @@ from jax_impl import optim, placement, stages
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Step, TrainState
-from jax_impl.uniform_stages import UniformStages
+from jax_impl.uniform_stages import UniformStages, varying
 
 
 class PipelineSpmd(SeveralSteps):
@@ -86,8 +86,6 @@ class PipelineSpmd(SeveralSteps):
             mesh=self.mesh,
             in_specs=(stage, stage, everywhere, everywhere),
             out_specs=(stage, stage),
-            # shard_map.py's trap does not exist here: the parameters, which are differentiated, are not replicated
-            check_vma=False,
         )
         by_device, batch_stats = pipeline(*given)
         return by_device.sum(0), batch_stats  # it is 0 on all devices but the last
@@ -100,7 +98,7 @@ class PipelineSpmd(SeveralSteps):
         Returns this device's share of the loss (in inference mode: of loss and accuracy), and its new statistics' row.
         """
         stage, last, count = jax.lax.axis_index(AXIS), self.mesh.size - 1, len(x)
-        work = self.stages.make_work(x, y, inference=inference)
+        work = self.stages.make_work(varying(x), varying(y), inference=inference)
         work = jax.checkpoint(work, prevent_cse=False)  # the loop already keeps ticks apart
 
         def tick(carried: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, jax.Array]:
