@@ -15,7 +15,7 @@ below has no ticks and waits for nothing. A call of a jitted function returns at
 own queue of calls; a copy to the next device orders the two queues. So while device 1 computes F0, device 0 is already
 busy with F1, although Python has one plain loop. A step of p stages and m micro-batches has 2 p m calls for F and B
 alone, so micro-batches must be large enough to outlast them: a call takes the host some tenths of a millisecond on CPU
-devices, and took 3 to 4 ms on two H200s with ResNet-50, longer than the kernels (reports/probes/two_gpus).
+devices, and took 3 to 4 ms on two H200s with ResNet-50, as long as its kernels (reports/probes/two_gpus).
 
 Between F and B a stage keeps the pullback of jax.vjp for each micro-batch. It holds the results of convolutions and
 matrix products, and B computes the rest again (stages.KEPT). The gradients of the micro-batches are added up, each
@@ -47,7 +47,8 @@ class Pipeline(StagedProgram):
         def weighted_loss(outputs: jax.Array, y: jax.Array, share: float) -> jax.Array:
             return share * mean_loss(outputs, y)
 
-        self.loss_and_gradient: Any = jax.jit(jax.value_and_grad(weighted_loss))
+        # a number that is compiled in: as an argument it would be copied to the device in each call
+        self.loss_and_gradient: Any = jax.jit(jax.value_and_grad(weighted_loss), static_argnums=2)
         self.total = jax.jit(lambda parts: sum(parts[1:], start=parts[0]))
 
     def put(self, batch: Arrays) -> list[MicroBatch]:
