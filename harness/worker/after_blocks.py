@@ -24,6 +24,7 @@ from harness.worker.bounds import bandwidths, speed
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
+from harness.worker.loading import load
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
 from harness.worker.watched_block import WatchedBlock, replayed_block
@@ -109,7 +110,7 @@ def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[
     counted = program.state()
     if counted is not None:
         yield timed_program.updates_counted(counted, spec.updates(context.made.steps), spec.optimizer)
-    program.load_state(initial_state(context))
+    load(context, initial_state(context))
     first = context.draft.timing.losses
     steps = len(first) if golden is None else len(golden.losses)
     losses, seconds = _run_curve(context, steps)

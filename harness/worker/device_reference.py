@@ -13,6 +13,7 @@ from harness.reference.golden import Golden
 from harness.spec.arrays import Arrays
 from harness.worker.after_blocks import initial_state
 from harness.worker.context import Context
+from harness.worker.loading import load
 from harness.worker.loss_curve import place
 
 
@@ -27,7 +28,7 @@ def make_reference(context: Context) -> None:
     exact = _train(context, params)
     bits = SIGNIFICANT_BITS[order.rounding]
     start = {name: rounded(array, bits=bits) for name, array in params.items()}
-    context.program.load_state(initial_state(context) | {f"model/{name}": array for name, array in start.items()})
+    load(context, initial_state(context) | {f"model/{name}": array for name, array in start.items()})
     other = _train(context, start)
     # parameters are judged by how far they moved from where each training began
     moved = {name: params[name] + (other.params[name] - start[name]) for name in params}

@@ -15,6 +15,7 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.worker.after_blocks import initial_state
 from harness.worker.context import Context
+from harness.worker.loading import load
 from harness.worker.prove import copied
 
 
@@ -30,7 +31,7 @@ def make_peer_reference(context: Context) -> None:
 
 def _train(context: Context, start: Arrays) -> Golden:
     program, spec = context.program, context.spec
-    program.load_state(initial_state(context) | {f"model/{name}": array for name, array in start.items()})
+    load(context, initial_state(context) | {f"model/{name}": array for name, array in start.items()})
     epochs = epochs_of(spec, context.batches, batch=spec.parity_batch)
     losses, after_first = [], {}
     for step in parity_steps(spec, epochs, normalizes=context.job.workload.normalizes):

@@ -13,6 +13,7 @@ from harness.datasets import Batches
 from harness.spec import codec
 from harness.worker.context import Context
 from harness.worker.execution import note_execution
+from harness.worker.loading import load
 from harness.worker.training_checks import TrainingChecks
 from harness.worker.training_loop import Position, Trainer
 
@@ -38,16 +39,16 @@ def train(context: Context) -> None:
 
 def resume(context: Context) -> Position:
     """Load the checkpoint or weights that the order names into the program. Returns how far its training has got."""
-    order, program = context.order, context.program
+    order = context.order
     if order.checkpoint is not None:
         state, about = checkpoints.read(order.checkpoint)
         if about["samples"] != context.batches.digest():
             raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
-        program.load_state(state)
+        load(context, state)
         return codec.decode(Position, about["position"])
     if order.init_from is not None:
         shapes = {name: array.shape for name, array in context.job.params.items()}
-        program.load_state(checkpoints.weights(order.init_from, shapes))
+        load(context, checkpoints.weights(order.init_from, shapes))
     return Position()
 
 

@@ -26,6 +26,7 @@ from harness.worker import timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
+from harness.worker.loading import load
 from harness.worker.sample_check import SampleCheck
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
@@ -193,7 +194,7 @@ class TrainingChecks:
         saved = agree.arrays("state", state or {})
         before = self._weights().replicas
         straight = self._after(steps)
-        program.load_state(saved)
+        load(self.context, saved)
         again = self._after(steps)
         self.found += trained.compare_resumed(before, straight, again, precision=self.spec.precision)
         if before and rate(self.spec.optimizer, made) >= LEAST_RATE:

@@ -7,6 +7,7 @@ it is called, is found: harness/gate/replay.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from harness.spec import Check
 from harness.spec.arrays import Arrays
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
+from harness.worker.loading import load
+from harness.worker.loss_curve import place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +47,29 @@ def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[A
     """
     if context.spec.algorithm == "asynchronous":
         return
-    before = context.agree.arrays("watched", watched.before)
-    replays = [_again(context, before, watched.steps, resident)]
+    before, anew = context.agree.arrays("watched", watched.before), placed_anew(context, len(resident))
+    replays = [_again(context, before, watched.steps, anew)]
     equal = context.draft.rank != 0 or replay.replayed(before, watched.after, replays).passed
     if not context.agree.on("replayed", float(equal)):
-        replays.append(_again(context, before, watched.steps, resident))  # how far do two replays differ?
+        replays.append(_again(context, before, watched.steps, anew))  # how far do two replays differ?
     if context.draft.rank == 0:
         yield replay.replayed(before, watched.after, replays)
 
 
-def _again(context: Context, before: Arrays, steps: int, resident: Sequence[Any]) -> Arrays:
+def placed_anew(context: Context, count: int) -> list[Any]:
+    """The `count` batches of the blocks once more, and so often that no call takes one twice.
+
+    A program that knows a batch by where it lies, and does less for one that it has seen, does other steps with these.
+    """
+    rounds = math.ceil(context.spec.steps_per_call / count)
+    return [place(context, context.spec.curve_steps + number % count) for number in range(rounds * count)]
+
+
+def _again(context: Context, before: Arrays, steps: int, placed: Sequence[Any]) -> Arrays:
     """The state after the steps of the block, made one call at a time from the state before it."""
     program, of_call = context.program, context.spec.steps_per_call
-    program.load_state(before)
+    load(context, before)
     for start in range(0, steps, of_call):
-        make_steps(program, [resident[step % len(resident)] for step in range(start, start + of_call)])
+        make_steps(program, [placed[step % len(placed)] for step in range(start, start + of_call)])
         program.sync()
     return program.state() or {}

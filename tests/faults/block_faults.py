@@ -21,6 +21,8 @@ TIMED_CELLS = {
     "jax shard_map in blocks": Cell("shard_map", block=10),
     "tf mirrored in blocks": Cell("mirrored", block=10),
     "tf multi_worker_mirrored in blocks": Cell("multi_worker_mirrored", block=10),
+    "jax single, eight steps a call": Cell("single", block=8, known={"steps_per_call": 8}),
+    "tf single, eight steps a call": Cell("single", block=8, known={"steps_per_call": 8}),
 }
 wrong_block = partial(planted_when_timed, by="replayed block")
 
@@ -228,3 +230,63 @@ def reads_stale_inputs_while_nobody_waits():
 def mirrored_skips_steps_that_run_ahead():
     """A step that nobody waits for is not made."""
     _every_program_of("tf_impl", lambda step, program, placed: program.last_loss)
+
+
+@wrong_block("torch single in blocks")
+def a_known_batch_is_not_computed_again():
+    """The gradients of a batch that was seen before are those of its first time: the blocks have four batches."""
+
+    def remember(program):
+        known, step = {}, program.train_step
+
+        def train_step(placed):
+            if id(placed) not in known:
+                loss = step(placed)
+                gradients = [parameter.grad.clone() for parameter in program.model.parameters()]
+                known[id(placed)] = placed, loss, gradients
+                return loss
+            fired()
+            _, loss, gradients = known[id(placed)]
+            for parameter, gradient in zip(program.model.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            program.optimizer.step()
+            return loss
+
+        program.train_step = train_step
+
+    from torch_impl.strategies.single import SingleDevice
+
+    after_building(SingleDevice, remember)
+
+
+def _without_repetition(program):
+    """A batch that comes twice in a call makes one step."""
+
+    def change(original):
+        def steps(self, batches):
+            distinct = list({id(batch): batch for batch in batches}.values())
+            if len(distinct) == len(batches):
+                return original(self, batches)
+            fired()
+            losses = original(self, distinct)
+            return [losses[number % len(distinct)] for number in range(len(batches))]
+
+        return steps
+
+    replaced(program, "steps", change)
+
+
+@wrong_block("jax single, eight steps a call")
+def a_batch_twice_in_a_call_is_one_step_in_jax():
+    """Half of the updates."""
+    from jax_impl.several_steps import SeveralSteps
+
+    _without_repetition(SeveralSteps)
+
+
+@wrong_block("tf single, eight steps a call")
+def a_batch_twice_in_a_call_is_one_step_in_tf():
+    """Half of the updates."""
+    from tf_impl.several_steps import SeveralSteps
+
+    _without_repetition(SeveralSteps)

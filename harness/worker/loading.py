@@ -1,0 +1,37 @@
+"""Loading a state into a program, and looking whether it is there: what is trained or timed next begins with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.spec.arrays import Arrays
+from harness.worker.context import Context
+
+ULPS = 4
+"""By how many units in the last place a number may differ from what was loaded: the mean of equal float64 numbers over
+three ranks is not always that number."""
+
+
+def load(context: Context, state: Arrays) -> None:
+    """Load a state into the program. All ranks call it together, because each may hold a part.
+
+    Raises RuntimeError on rank 0, which knows the whole state, if the program then has another one. A program that
+    loses momentum or running statistics here would go on with those that it happens to have.
+    """
+    context.program.load_state(state)
+    held = context.program.state()
+    if context.draft.rank or held is None:
+        return
+    lost = [name for name, array in state.items() if name not in held or not _equal(held[name], array)]
+    if lost:
+        raise RuntimeError(f"{len(lost)} arrays are not what was loaded into the program, {lost[0]} among them")
+
+
+def _equal(held: np.ndarray, loaded: np.ndarray) -> bool:
+    if held.size != loaded.size:
+        return False
+    loaded = loaded.reshape(held.shape).astype(held.dtype)  # which may be narrower
+    if held.dtype.kind not in "fV":
+        return np.array_equal(held, loaded)
+    rounding = ULPS * np.finfo(held.dtype).eps if held.dtype.kind == "f" else 0.0
+    return np.allclose(held, loaded, rtol=rounding, atol=0.0, equal_nan=True)
