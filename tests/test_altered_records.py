@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from refusals import names, refused
 from scenes import SCENES
 
@@ -165,6 +166,52 @@ def test_a_value_that_no_launch_records_is_named(tmp_path, place, value, fact):
     said = report_of(tmp_path, [altered(row, place, value)])
     assert isinstance(said, str)
     names(said, fact, "line 1")
+
+
+def published_row() -> dict[str, Any]:
+    """A row that a GPU made."""
+    lines = (ROOT / "reports/resnet50-1xH200/results.jsonl").read_text("utf-8").splitlines()
+    return next(row for row in map(json.loads, lines) if row["status"] == "ok")
+
+
+def twice_the_steps(row: dict[str, Any]) -> None:
+    for rank in row["ranks"]:
+        rank["timing"]["steps_per_block"] *= 2
+
+
+def gate_of_rubber(row: dict[str, Any]) -> None:
+    for check in row["parity"]["checks"]:
+        check |= {"error": 0.5, "tolerance": 1.0}
+
+
+def curve_of_rubber(row: dict[str, Any]) -> None:
+    (check,) = (each for each in row["ranks"][0]["timing"]["checks"] if each["quantity"] == "timed losses")
+    check |= {"error": 5.0, "tolerance": 10.0}
+
+
+def slow_blocks(row: dict[str, Any]) -> None:
+    timing = row["ranks"][0]["timing"]
+    timing["block_seconds"] = [3 * seconds for seconds in timing["block_seconds"]]
+
+
+@pytest.mark.parametrize(
+    ("alter", "fact"),
+    [
+        (twice_the_steps, "matrix rate"),
+        (gate_of_rubber, "tolerance"),
+        (curve_of_rubber, "tolerance"),
+        (slow_blocks, "block_starts"),
+    ],
+)
+def test_checks_that_no_launch_can_have_made_are_refused(tmp_path, alter, fact):
+    row, path = published_row(), tmp_path / store.RESULTS
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert len(store.read(tmp_path)) == 1
+    alter(row)
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        store.read(tmp_path)
+    names(str(error.value), "line 1", fact)
 
 
 def test_a_line_of_nothing_but_brackets_is_refused(tmp_path):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.results import judge
+from harness.results.impossible_checks import impossible_checks
 from harness.spec import FROM_HOST_VERSION, MOST_SAMPLES, Epoch, Telemetry, Timing, TrialResult, TrialSpec
 
 DEEPEST = 30  # lists and objects in each other; a record has some ten
@@ -42,7 +43,7 @@ def _numbers(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def impossible(result: TrialResult) -> str:
     """Why no launch can have recorded this, or "" if one can."""
-    wrong = _spec(result.spec) or _parity(result) or _timings(result) or _training(result)
+    wrong = _spec(result.spec) or _parity(result) or _timings(result) or _training(result) or impossible_checks(result)
     return wrong or (result.telemetry and _telemetry(result.telemetry)) or _contradiction(result)
 
 
