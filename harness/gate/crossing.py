@@ -165,31 +165,53 @@ def has_order(cell: Cell) -> bool:
 
 
 def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
-    """Whether the stages of a pipeline work at the same time, where that can be seen.
-
-    In a process of its own, the first stage must begin its second micro-batch before the backward of its first. In one
-    process the spans of a traced step tell: the first stage must begin its second micro-batch before the last stage has
-    ended its first. On CPU devices one process does one thing after another. There the last stage must not even have
-    begun, and only from three stages on: with two, work is begun in the same order with and without overlap.
-    """
+    """Whether the stages of a pipeline work at the same time, on as many micro-batches as the options say, where that
+    can be seen: in the order of work of a process with its own stage, or in the spans of a traced step."""
     if not has_order(cell):
         return []
-    orders = [share.order for share in found if share.order]
-    if orders:
-        first_stage = cell.rank == 0
-        wrong = first_stage and orders[0].partition("B")[0].count("F") < 2
-        return [
-            finding("order of stages", f"{orders[0]}: each micro-batch returns before the next begins" if wrong else "")
-        ]
+    if orders := [share.order for share in found if share.order]:
+        return [finding("order of stages", _off_schedule(orders[0], cell))]
     if not spans:
         return []
+    count, right = len({span.micro_batch for span in spans}), _micro_batches(cell)
+    if count != right:
+        return [finding("order of stages", f"{count} micro-batches in a step instead of {right}")]
     if cell.spec.platform == "cpu" and cell.spec.devices == 2:
         return []
+    return [finding("order of stages", _late(spans, cell))]
+
+
+def _off_schedule(order: str, cell: Cell) -> str:
+    """What is wrong with the order in which a process worked on its first block, or "".
+
+    The first stage must begin its second micro-batch before the backward of its first. GPipe's stages take all
+    micro-batches forward first; stage k of p stages under 1F1B takes at most p - k of them (Narayanan et al. 2021,
+    arXiv:2104.04473).
+    """
+    count, right, schedule = order.count("F"), _micro_batches(cell), cell.spec.option("schedule")
+    if count != right:
+        return f"{order}: {count} micro-batches in a step instead of {right}"
+    before = order.partition("B")[0].count("F")
+    if cell.rank == 0 and before < 2:
+        return f"{order}: each micro-batch returns before the next begins"
+    if schedule == "gpipe" and before < right:
+        return f"{order}: GPipe takes all micro-batches forward first"
+    if schedule == "1f1b" and before > cell.spec.devices - cell.rank:
+        return f"{order}: 1F1B takes {cell.spec.devices - cell.rank} forward before the first returns"
+    return ""
+
+
+def _late(spans: Sequence[Span], cell: Cell) -> str:
+    """Whether a process that drives all stages lets the first one wait, as a text.
+
+    It must begin its second micro-batch before the last stage has ended its first. On CPU devices one process does one
+    thing after another. There the last stage must not even have begun, and only from three stages on: with two, work is
+    begun in the same order with and without overlap.
+    """
     forward = {(span.stage, span.micro_batch): span for span in spans if span.phase == "forward"}
     through = forward[cell.spec.devices - 1, 0]
     late = forward[0, 1].start >= (through.end if cell.spec.platform == "gpu" else through.start)
-    wrong = "stage 0 waits for its micro-batch to pass through all stages before it begins the next"
-    return [finding("order of stages", wrong if late else "")]
+    return "stage 0 waits for its micro-batch to pass through all stages before it begins the next" if late else ""
 
 
 def _micro_batches(cell: Cell) -> int:

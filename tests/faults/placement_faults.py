@@ -275,6 +275,40 @@ def schedule_of_one_micro_batch_at_a_time():
     replaced(PipelineSchedules, "scheduled", change)
 
 
+@planted_when_timed("torch pipeline_schedules", by="order of stages")
+def one_forward_one_backward_in_name_only():
+    """The schedule 1F1B takes all micro-batches forward first, as GPipe does."""
+    from torch_impl.strategies import pipeline_schedules
+
+    def change(schedules):
+        def gpipe(*given, **known):
+            fired()
+            return schedules["gpipe"](*given, **known)
+
+        return schedules | {"1f1b": gpipe}
+
+    replaced(pipeline_schedules, "ONE_STAGE", change)
+
+
+@planted_when_timed("torch pipeline_schedules", by="order of stages")
+def half_of_the_micro_batches():
+    """Micro-batches of twice the size, and half as many."""
+    from torch_impl.strategies.pipeline_schedules import PipelineSchedules
+
+    def change(original):
+        def scheduled(self, held, **known):
+            fired()
+            job, options = self.job, self.job.options
+            self.job = dataclasses.replace(job, options=options | {"micro_batches": options["micro_batches"] // 2})
+            found = original(self, held, **known)
+            self.job = job
+            return found
+
+        return scheduled
+
+    replaced(PipelineSchedules, "scheduled", change)
+
+
 @planted_when_timed("torch async_sgd", by="samples taken")
 def one_rank_idles():
     """After the compared steps, rank 1 does nothing, and its samples are counted."""

@@ -227,7 +227,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="a training goes on from new weights",
-                edits=(("harness/worker/train.py", "        program.load_state(state)\n", ""),),
+                edits=(("harness/worker/train.py", "        load(context, state)\n", ""),),
                 tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
             ),
             Break(
