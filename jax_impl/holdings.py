@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from harness.contract import Held, Observed
+from harness.gate.read_program import check_runs
 from harness.spec import DeviceShare
 from jax_impl import collectives, weights
 from jax_impl.program import Program
@@ -61,13 +62,16 @@ Batch = tuple[jax.Array, jax.Array]
 def observe(program: Any, batches: Sequence[Batch]) -> Observed:
     """Look at the devices, and at what XLA compiled for as many steps in one call as there are batches.
 
-    Only model_parallel and pipeline make a step here: no program holds a whole step of theirs.
+    It makes these steps, to see that they run what was compiled. Of model_parallel and pipeline no program holds a
+    whole step; they make one that is watched.
     """
     if isinstance(program, StagedProgram):
         rows, sent = of_stages(program, batches[0])
         return Observed(devices=rows, crossed={"send": sent}, steps=1)
+    name = "compiled" if len(batches) == 1 else "compiled_steps"
+    check_runs(program, name, lambda: program.step(*batches) if len(batches) == 1 else program.steps(batches))
     sent = crossed(collectives.text_of(program, batches), program, len(batches))
-    return Observed(devices=of_devices(program, batches[0]), crossed=sent)
+    return Observed(devices=of_devices(program, batches[0]), crossed=sent, steps=len(batches))
 
 
 def crossed(text: str, program: Program, steps: int) -> dict[str, float] | None:

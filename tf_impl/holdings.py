@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contract import Held, Observed
+from harness.gate.read_program import check_runs
 from harness.spec import DeviceShare
 from tf_impl import cluster, collectives
 from tf_impl.coordinator import Coordinator, Share, Worker
@@ -46,24 +47,29 @@ COPIED = ("one_device", "hierarchical_copy")
 def observe(program: Any, batches: Sequence[Any]) -> Observed:
     """Look at the devices, and at the graph of as many steps in one call as there are batches.
 
-    Only parameter_server makes steps here. What crosses between its processes goes through gRPC, and is not counted.
+    It makes these steps, to see that they run this graph. Those of parameter_server are watched; what crosses between
+    its processes goes through gRPC, and is not counted.
     """
     if isinstance(program, Worker):
         return Observed(devices=(), crossed=None)
     if isinstance(program, Coordinator):
         steps, devices = of_workers(program, batches[0])
         return Observed(devices=devices, crossed=None, steps=steps)
-    # These calls trace nothing: the graphs have been made for the same shapes.
     one = len(batches) == 1
+    if one:
+        check_runs(program, "train_step", lambda: program.step(*batches))
+    else:
+        check_runs(program, "train_steps", lambda: program.steps(batches))
+    # These calls trace nothing: the graphs have been made for the same shapes.
     made = program.train_step.get_concrete_function(batches[0]) if one else None
     graph = (made or program.train_steps.get_concrete_function(tuple(batches))).graph
     rows = of_devices(program, batches[0], at_work=collectives.computing(graph))
     if not isinstance(program, ReplicatedProgram):
         sent = collectives.sent(graph) if len(program.devices) > 1 else 0
-        return Observed(devices=rows, crossed={"send": sent / len(batches)} if sent else {})
+        return Observed(devices=rows, crossed={"send": sent / len(batches)} if sent else {}, steps=len(batches))
     if program.job.options.get("cross_device") in COPIED:
-        return Observed(devices=rows, crossed=None)
-    return Observed(devices=rows, crossed={"all_reduce": collectives.reduced(graph) / len(batches)})
+        return Observed(devices=rows, crossed=None, steps=len(batches))
+    return Observed(devices=rows, crossed={"all_reduce": collectives.reduced(graph) / len(batches)}, steps=len(batches))
 
 
 def of_devices(program: Any, placed: Any, *, at_work: set[str]) -> tuple[DeviceShare, ...]:

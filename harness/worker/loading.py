@@ -18,13 +18,18 @@ def load(context: Context, state: Arrays) -> None:
     Raises RuntimeError on rank 0, which knows the whole state, if the program then has another one. A program that
     loses momentum or running statistics here would go on with those that it happens to have.
     """
+    if wrong := load_and_compare(context, state):
+        raise RuntimeError(wrong)
+
+
+def load_and_compare(context: Context, state: Arrays) -> str:
+    """The same. Returns what is wrong, or ""."""
     context.program.load_state(state)
     held = context.program.state()
     if context.draft.rank or held is None:
-        return
+        return ""
     lost = [name for name, array in state.items() if name not in held or not _equal(held[name], array)]
-    if lost:
-        raise RuntimeError(f"{len(lost)} arrays are not what was loaded into the program, {lost[0]} among them")
+    return f"{len(lost)} arrays are not what was loaded into the program, {lost[0]} among them" if lost else ""
 
 
 def _equal(held: np.ndarray, loaded: np.ndarray) -> bool:

@@ -26,7 +26,7 @@ from harness.worker import timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
-from harness.worker.loading import load
+from harness.worker.loading import load_and_compare
 from harness.worker.sample_check import SampleCheck
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
@@ -194,7 +194,8 @@ class TrainingChecks:
         saved = agree.arrays("state", state or {})
         before = self._weights().replicas
         straight = self._after(steps)
-        load(self.context, saved)
+        if wrong := load_and_compare(self.context, saved):
+            self.found.append(finding("resumed training", wrong))
         again = self._after(steps)
         self.found += trained.compare_resumed(before, straight, again, precision=self.spec.precision)
         if before and rate(self.spec.optimizer, made) >= LEAST_RATE:

@@ -1,0 +1,28 @@
+"""Is what a program is read from what its steps run?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def check_runs(program: Any, name: str, make_call: Callable[[], object]) -> None:
+    """Make a call of the program, of one step or several. Raises RuntimeError if it is not one call of the function
+    `program.<name>`, from whose compiled form devices, samples and bytes are read."""
+    function, own, calls = getattr(program, name), name in vars(program), 0
+
+    def counting(*given: Any, **known: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return function(*given, **known)
+
+    setattr(program, name, counting)
+    try:
+        make_call()
+    finally:
+        if own:
+            setattr(program, name, function)
+        else:
+            delattr(program, name)
+    if calls != 1:
+        raise RuntimeError(f"a call of the program runs {name} {calls} times: nothing can be read of what it runs")
