@@ -241,11 +241,27 @@ def test_batch_norm_may_share_its_statistics():
     assert crossed(of, {"all_reduce": of.parameter_bytes + 4 + crossing.statistics_bytes(of) / 2}) is True
 
 
-@pytest.mark.parametrize(("order", "right"), [("FFBFBFBB", True), ("FFFFBBBB", True), ("FBFBFBFB", False)])
-def test_the_first_stage_goes_on_before_its_first_micro_batch_returns(order, right):
-    for rank, expected in ((0, right), (1, True)):
-        (check,) = crossing.check_order((), [share(order=order)], cell("torch", "pipeline_schedules", rank=rank))
-        assert check.passed == expected
+@pytest.mark.parametrize(
+    ("schedule", "rank", "order", "right"),
+    [
+        ("1f1b", 0, "FFBFBFBB", True),
+        ("1f1b", 1, "FBFBFBFB", True),
+        ("1f1b", 0, "FBFBFBFB", False),  # each micro-batch returns before the next begins
+        ("1f1b", 0, "FFFFBBBB", False),  # GPipe
+        ("1f1b", 1, "FFBFBFBB", False),
+        ("gpipe", 0, "FFFFBBBB", True),
+        ("gpipe", 1, "FFFFBBBB", True),
+        ("gpipe", 0, "FFBFBFBB", False),
+        ("gpipe", 0, "FFBB", False),  # half of the micro-batches
+        ("interleaved_1f1b", 0, "FFFFBBBB", True),
+        ("interleaved_1f1b", 0, "FBFBFBFB", False),
+        ("interleaved_1f1b", 1, "FBFBFBFB", True),
+    ],
+)
+def test_a_process_works_in_the_order_of_its_schedule(schedule, rank, order, right):
+    of = cell("torch", "pipeline_schedules", rank=rank, options={"schedule": schedule, "micro_batches": 4})
+    (check,) = crossing.check_order((), [share(order=order)], of)
+    assert check.passed == right
 
 
 def spans(*, stages: int, together: bool) -> tuple[Span, ...]:
@@ -328,3 +344,9 @@ def test_a_stage_without_a_product_computes_all_the_same(tmp_path):
     known = ("--framework", "tf", "--strategy", "model_parallel", "--workload", "toy", "--devices", "3")
     done = harness("run", *known, "--platform", "cpu", "--out", str(tmp_path / "run"), timeout=280)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_traced_step_has_as_many_micro_batches_as_the_option_says():
+    of = cell("torch", "pipeline", options={"micro_batches": 2})
+    (check,) = crossing.check_order(spans(stages=2, together=True), (), of)
+    assert not check.passed
