@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 
+class RunsSomethingElse(RuntimeError):
+    """A call of a program is not what it is read from."""
+
+
 def check_runs(program: Any, name: str, make_call: Callable[[], object]) -> None:
-    """Make a call of the program, of one step or several. Raises RuntimeError if it is not one call of the function
-    `program.<name>`, from whose compiled form devices, samples and bytes are read."""
+    """Make a call of the program, of one step or several. Raises RunsSomethingElse if it is not one call of the
+    function `program.<name>`, from whose compiled form devices, samples and bytes are read."""
     function, own, calls = getattr(program, name), name in vars(program), 0
 
     def counting(*given: Any, **known: Any) -> Any:
@@ -25,4 +29,4 @@ def check_runs(program: Any, name: str, make_call: Callable[[], object]) -> None
         else:
             delattr(program, name)
     if calls != 1:
-        raise RuntimeError(f"a call of the program runs {name} {calls} times: nothing can be read of what it runs")
+        raise RunsSomethingElse(f"a call of the program runs {name} {calls} times: nothing can be read of what it runs")

@@ -8,7 +8,9 @@ from itertools import cycle, islice
 from typing import Any
 
 from harness.gate import crossing, placement, replicas
+from harness.gate.read_program import RunsSomethingElse
 from harness.spec import Check, Span
+from harness.spec.checks import finding
 from harness.worker.context import Context
 from harness.worker.package_modules import optional_module
 
@@ -40,7 +42,14 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
     spec = context.spec
     count = max(spec.exchange_interval, spec.steps_per_call)
     context.agree.barrier()
-    observed = holdings.observe(context.program, list(islice(cycle(resident), count)))
+    try:
+        observed = holdings.observe(context.program, list(islice(cycle(resident), count)))
+    except RunsSomethingElse as error:
+        context.program.sync()
+        context.made(count)
+        context.agree.barrier()
+        yield finding("devices at work", str(error))
+        return
     context.program.sync()
     context.made(observed.steps)
     context.agree.barrier()
