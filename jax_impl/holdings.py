@@ -68,8 +68,7 @@ def observe(program: Any, batches: Sequence[Batch]) -> Observed:
     if isinstance(program, StagedProgram):
         rows, sent = of_stages(program, batches[0])
         return Observed(devices=rows, crossed={"send": sent}, steps=1)
-    name = "compiled" if len(batches) == 1 else "compiled_steps"
-    check_runs(program, name, lambda: program.step(*batches) if len(batches) == 1 else program.steps(batches))
+    check_runs(program, batches, one="compiled", several="compiled_steps")
     sent = crossed(collectives.text_of(program, batches), program, len(batches))
     return Observed(devices=of_devices(program, batches[0]), crossed=sent, steps=len(batches))
 

@@ -9,6 +9,8 @@ from refusals import names
 
 from harness.gate.read_program import check_runs
 
+NAMES = {"one": "train_step", "several": "train_steps"}
+
 
 class Program:
     def train_step(self, batch: int) -> int:
@@ -30,10 +32,11 @@ class OfTwo(Program):
 
 def test_a_step_that_runs_what_is_read_and_leaves_the_program_as_it_was():
     program = Program()
-    check_runs(program, "train_step", lambda: program.step(1))
+    check_runs(program, [1], **NAMES)
     assert not vars(program)
     held = SimpleNamespace(compiled=len)
-    check_runs(held, "compiled", lambda: held.compiled("ab"))
+    held.steps = lambda batches: held.compiled(batches)
+    check_runs(held, [1, 2], one="step", several="compiled")
     assert held.compiled is len
 
 
@@ -41,6 +44,6 @@ def test_a_step_that_runs_what_is_read_and_leaves_the_program_as_it_was():
 def test_a_step_that_runs_something_else_is_not_read(kind):
     program = kind()
     with pytest.raises(RuntimeError) as error:
-        check_runs(program, "train_step", lambda: program.step(1))
+        check_runs(program, [1], **NAMES)
     names(str(error.value), "train_step", "0" if kind is OfAnother else "2")
     assert not vars(program)

@@ -55,12 +55,9 @@ def observe(program: Any, batches: Sequence[Any]) -> Observed:
     if isinstance(program, Coordinator):
         steps, devices = of_workers(program, batches[0])
         return Observed(devices=devices, crossed=None, steps=steps)
-    one = len(batches) == 1
-    if one:
-        check_runs(program, "train_step", lambda: program.step(*batches))
-    else:
-        check_runs(program, "train_steps", lambda: program.steps(batches))
+    check_runs(program, batches, one="train_step", several="train_steps")
     # These calls trace nothing: the graphs have been made for the same shapes.
+    one = len(batches) == 1
     made = program.train_step.get_concrete_function(batches[0]) if one else None
     graph = (made or program.train_steps.get_concrete_function(tuple(batches))).graph
     rows = of_devices(program, batches[0], at_work=collectives.computing(graph))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -10,9 +10,14 @@ class RunsSomethingElse(RuntimeError):
     """A call of a program is not what it is read from."""
 
 
-def check_runs(program: Any, name: str, make_call: Callable[[], object]) -> None:
-    """Make a call of the program, of one step or several. Raises RunsSomethingElse if it is not one call of the
-    function `program.<name>`, from whose compiled form devices, samples and bytes are read."""
+def check_runs(program: Any, batches: Sequence[Any], *, one: str, several: str) -> None:
+    """Make a call of the program with these placed batches, one or several.
+
+    Raises RunsSomethingElse if it is not one call of the function `program.<one>`, or for several batches
+    `program.<several>`, from whose compiled form devices, samples and bytes are read.
+    """
+    alone = len(batches) == 1
+    name = one if alone else several
     function, own, calls = getattr(program, name), name in vars(program), 0
 
     def counting(*given: Any, **known: Any) -> Any:
@@ -22,7 +27,7 @@ def check_runs(program: Any, name: str, make_call: Callable[[], object]) -> None
 
     setattr(program, name, counting)
     try:
-        make_call()
+        program.step(batches[0]) if alone else program.steps(batches)
     finally:
         if own:
             setattr(program, name, function)

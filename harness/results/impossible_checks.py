@@ -7,16 +7,16 @@ from harness import workloads
 from harness.gate import parity, replay, timed_curve, timed_program
 from harness.spec import Check, Quantity, Timing, TrialResult
 
-MOST: dict[Quantity, float] = {
+OF_CURVE: dict[Quantity, float] = {
     "timed losses": timed_curve.MOST.losses,
     "timed parameters": timed_curve.MOST.parameters,
     "timed movement": timed_curve.MOST.movement,
     "timed tensor movement": timed_curve.SIZES,
+}
+MOST: dict[Quantity, float] = {
+    **OF_CURVE,
+    **{timed_program.AFTER_BLOCKS[quantity]: most for quantity, most in OF_CURVE.items()},
     "curve after the blocks": timed_curve.MOST.losses,
-    "losses after the blocks": timed_curve.MOST.losses,
-    "parameters after the blocks": timed_curve.MOST.parameters,
-    "movement after the blocks": timed_curve.MOST.movement,
-    "tensor movement after the blocks": timed_curve.SIZES,
     "replicas": timed_program.REPLICAS,
     "further loss": timed_program.STALE,
     "pace of the blocks": timed_program.PACE,
@@ -67,7 +67,7 @@ def _speed(result: TrialResult) -> str:
     if not shares or not rate or not timing.block_seconds or not timing.steps_per_block:
         return ""
     operations = spec.global_batch * workloads.get(spec.workload, spec.size).flops_per_unit()
-    share = operations / (min(timing.block_seconds) / timing.steps_per_block) / (rate * spec.devices)
+    share = operations / timing.fastest_step_seconds / (rate * spec.devices)
     if share > LIKE * shares[0]:
         return f"its blocks reach {share:.3g} of the matrix rate, and its check says {shares[0]:.3g}"
     return ""

@@ -98,6 +98,21 @@ def mean_loss(logits: jax.Array, y: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
 
+def updated(params: Any, opt: Any, gradients: Any) -> tuple[Any, Any]:
+    updates, opt = SGD.update(gradients, opt, params)
+    return optax.apply_updates(params, updates), opt
+
+
+def calling(step: Callable[..., Any], held: list[Any], x: jax.Array, y: jax.Array) -> Callable[[], Any]:
+    """A call of a pure step, whose results the next one takes."""
+
+    def call() -> Any:
+        held[:] = step(*held, x, y)
+        return held
+
+    return call
+
+
 def linen(x: jax.Array, y: jax.Array) -> Callable[[], Any]:
     """A jitted pure step over trees."""
     model = LinenResNet()
@@ -111,14 +126,10 @@ def linen(x: jax.Array, y: jax.Array) -> Callable[[], Any]:
             return mean_loss(logits, y), changed["batch_stats"]
 
         gradients, stats = jax.grad(objective, has_aux=True)(params)
-        updates, opt = SGD.update(gradients, opt, params)
-        return optax.apply_updates(params, updates), stats, opt
+        params, opt = updated(params, opt, gradients)
+        return params, stats, opt
 
-    def call() -> Any:
-        held[:] = step(*held, x, y)
-        return held
-
-    return call
+    return calling(step, held, x, y)
 
 
 def nnx_pure(x: jax.Array, y: jax.Array) -> Callable[[], Any]:
@@ -133,14 +144,10 @@ def nnx_pure(x: jax.Array, y: jax.Array) -> Callable[[], Any]:
             return mean_loss(model(x), y), nnx.split(model, nnx.Param, ...)[2]
 
         gradients, rest = jax.grad(objective, has_aux=True)(params)
-        updates, opt = SGD.update(gradients, opt, params)
-        return optax.apply_updates(params, updates), rest, opt
+        params, opt = updated(params, opt, gradients)
+        return params, rest, opt
 
-    def call() -> Any:
-        held[:] = step(*held, x, y)
-        return held
-
-    return call
+    return calling(step, held, x, y)
 
 
 def nnx_jit(x: jax.Array, y: jax.Array) -> Callable[[], Any]:

@@ -60,7 +60,8 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     blocks = [(run(count), issued) for _ in range(BLOCKS)]
     answer["blocks_ms"] = [round(1000 * seconds / count, 3) for seconds, _ in blocks]
     answer["host_ms"] = [round(1000 * seconds / count, 3) for _, seconds in blocks]
-    answer["call_ms"] = [round(1000 * issued / calls, 3) for _ in range(ALONE) if run(calls)]
+    alone = [(run(calls), issued) for _ in range(ALONE)]
+    answer["call_ms"] = [round(1000 * seconds / calls, 3) for _, seconds in alone]
     answer["cut_after"] = getattr(program, "cut_after", "")
     common.write_json(folder / f"answer{rank}.json", answer | built.facts())
     if order["trace"]:
