@@ -68,6 +68,7 @@ def test_the_tuned_track_has_what_the_platform_allows():
     assert off_in(spec_of()) == of_resnet  # the workload is another
     assert off_in(spec_of(workloads=("resnet50",))) == set()
     assert off_in(spec_of(gpus=0, workloads=("resnet50",))) == of_resnet | {
+        "max_autotune_pointwise",
         "coordinate_descent",
         "cudnn_benchmark",
         "cuda_graphs",
@@ -141,11 +142,11 @@ def test_a_ladder_climbs_from_no_setting_to_the_tuned_cell():
 
     single = rungs("single")
     on = [{name for name, value in spec.settings.items() if value} for spec in single]
-    assert len(on) == 5 and on[0] == set() and all(low < high for low, high in itertools.pairwise(on))
+    assert len(on) == 6 and on[0] == set() and all(low < high for low, high in itertools.pairwise(on))
     (tuned,) = rungs("single", tracks=("tuned",))
     assert single[-1] == tuned and {spec.precision for spec in single} == {"bf16"}
-    assert len({spec.cell for spec in single}) == 5
-    assert len(rungs("fsdp")) == 4  # its steps are not captured, so the last rung would change nothing
+    assert len({spec.cell for spec in single}) == 6
+    assert len(rungs("fsdp")) == 5  # its steps are not captured, so the last rung would change nothing
     assert rungs("single", tracks=("tuned", "ladder"))[1:] == single[:-1]
     assert all(spec.settings["compile"] for spec in rungs("single", settings={"compile": "true"}))
     *below, top = rungs("single", steps_per_call=4)

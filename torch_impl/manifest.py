@@ -105,9 +105,19 @@ SETTINGS = (
     SPACE_TO_DEPTH,
     gathered_pooling(requires="compile"),
     Setting(
+        name="max_autotune_pointwise",
+        summary="torch.compile times a list of tilings of each pointwise kernel and reduction that it writes and keeps "
+        "the fastest; not in the float64 of the parity phase, whose kernels are not those that are timed",
+        source="docs.pytorch.org/docs/stable/generated/torch.compile.html",
+        needs_gpu=True,
+        requires="compile",
+        obstacle=why_not_searched,
+        synchronized=False,
+    ),
+    Setting(
         name="coordinate_descent",
-        summary="torch.compile times several tilings of each kernel that it writes and keeps the fastest, which takes "
-        "minutes; not in the float64 of the parity phase, whose kernels are not those that are timed",
+        summary="torch.compile changes the tiling of each of these kernels step by step for as long as that makes it "
+        "faster, which takes minutes; not in the float64 of the parity phase either",
         source="docs.pytorch.org/docs/stable/generated/torch.compile.html",
         needs_gpu=True,
         requires="compile",

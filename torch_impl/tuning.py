@@ -45,8 +45,11 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     # eight shapes already; it counts every nn.Sequential as the same function.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    search = job.settings.get("coordinate_descent", False) and job.precision != "fp64"  # see the manifest
-    options: dict = {"coordinate_descent_tuning": search, "max_autotune_pointwise": search}
+    timed = job.precision != "fp64"  # inductor searches among the kernels that are timed only: see the manifest
+    options: dict = {
+        "max_autotune_pointwise": timed and job.settings.get("max_autotune_pointwise", False),
+        "coordinate_descent_tuning": timed and job.settings.get("coordinate_descent", False),
+    }
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]
 

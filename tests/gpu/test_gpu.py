@@ -27,8 +27,9 @@ FRAMEWORKS = tuple(registry.FRAMEWORKS)
 
 
 def tuned(framework: str) -> tuple[str, ...]:
-    """The tuned track without PyTorch's coordinate_descent, which takes minutes and has its own test."""
-    return ("--track", "tuned", *(("--setting", "coordinate_descent=false") if framework == "torch" else ()))
+    """The tuned track without PyTorch's searches for the fastest kernels, which take long and have their own test."""
+    searches = ("max_autotune_pointwise", "coordinate_descent") if framework == "torch" else ()
+    return ("--track", "tuned", *(part for name in searches for part in ("--setting", f"{name}=false")))
 
 
 pytestmark = [

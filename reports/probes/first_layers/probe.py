@@ -30,7 +30,7 @@ from harness.spec import registry
 STEPS = {"warm-up": 80, "block": 50, "blocks": 4}
 OF_LAYERS = ("space_to_depth", "gathered_pooling")
 LADDERS = {
-    "torch": ((), OF_LAYERS[:1], OF_LAYERS, (*OF_LAYERS, "coordinate_descent")),
+    "torch": ((), OF_LAYERS[:1], OF_LAYERS, (*OF_LAYERS, "max_autotune_pointwise", "coordinate_descent")),
     "jax": ((), OF_LAYERS[:1], OF_LAYERS),
     "tf": ((), OF_LAYERS[:1], OF_LAYERS),
 }

@@ -69,6 +69,10 @@ TORCH = (
           graph_steps=1, layers=_LAYERS),
     _rung("first_layers_searched", "first_layers, with coordinate_descent", tier=3, seconds=290, **_LOSS,
           graph_steps=1, layers=_LAYERS, inductor=_SEARCH),
+    _rung("first_layers_tiles", "first_layers, and inductor tries a list of tiles for each of its kernels", tier=2,
+          seconds=120, **_LOSS, graph_steps=1, layers=_LAYERS, inductor={"max_autotune_pointwise": True}),
+    _rung("first_layers_descent", "first_layers, and inductor changes its tiles step by step", tier=3, seconds=280,
+          **_LOSS, graph_steps=1, layers=_LAYERS, inductor={"coordinate_descent_tuning": True}),
     _rung(
         "max_autotune_products", "first_layers, and inductor tries Triton for products and convolutions",
         tier=3, seconds=200, **_LOSS, graph_steps=1, layers=_LAYERS, inductor={"max_autotune": True},

@@ -36,7 +36,8 @@ RESIDENT = 4
 def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
     """What the workers of a variant build."""
     tiny = options.tiny
-    settings = {"coordinate_descent": False} if variant.framework == "torch" else {}  # minutes of compilation
+    searches = ("max_autotune_pointwise", "coordinate_descent") if variant.framework == "torch" else ()
+    settings = dict.fromkeys(searches, False)  # they compile for minutes
     settings |= {name: False for name in ("compile",) if tiny and variant.framework == "torch"}
     settings |= {name: on for name, on in variant.settings.items() if not tiny}
     precision = "fp32" if tiny or options.workload == "mnist_cnn" else "bf16"
