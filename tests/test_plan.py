@@ -516,6 +516,15 @@ def test_the_parity_phase_has_a_gentler_rate_and_a_squeezed_schedule(machine):
     assert rates[0] < rates[1] < rates[2] > rates[3] > rates[4]
 
 
+@pytest.mark.parametrize("text", ["schedule=cosine,total_steps=1000,warmup_steps=100", "schedule=step,step_size=30"])
+def test_a_schedule_is_squeezed_into_two_steps(machine, text):
+    request = Request(strategies=("single",), workloads=("resnet50",), size="resnet101", optimizer=f"sgd:{text}")
+    spec = make_plan(request, machine).trials[0].spec
+    assert spec.parity_steps == 2
+    first, second = (optimizers.rate(spec.parity_optimizer, step) for step in range(2))
+    assert 0 < first != second > 0
+
+
 def test_options_of_a_strategy_are_typed_and_limited(machine):
     def planned(**options):
         given = {name: (value,) for name, value in options.items()}

@@ -160,11 +160,12 @@ class TrialSpec(RunOptions):
         squeezed, so that its warm-up and what follows both take part."""
         optimizer = self.optimizer
         updates = self.updates(self.parity_steps, of=self.parity_options)
+        first = max(1, min(2, updates - 1))  # so many updates come before the rate first changes, or falls
         return replace(
             optimizer,
             learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),
-            warmup_steps=min(optimizer.warmup_steps, 2),
-            step_size=min(optimizer.step_size, 2),
+            warmup_steps=min(optimizer.warmup_steps, first),
+            step_size=min(optimizer.step_size, first),
             total_steps=min(optimizer.total_steps, updates + 1),
         )
 
