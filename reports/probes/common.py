@@ -126,9 +126,13 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def workload_of(order: dict[str, Any]) -> workloads.Workload:
-    """The network of an order, ResNet-50 where it names none, as the suite times it or in its smallest size."""
+    """The network of an order, ResNet-50 where it names none, as the suite times it or in its smallest size.
+
+    The smallest size has an optimizer of the probes', unless the order asks for its `own_optimizer`.
+    """
     workload = workloads.get(order.get("workload", "resnet50"), order["size"])
-    return replace(workload, optimizer=TINY_OPTIMIZER) if order["size"] == "tiny" else workload
+    of_probes = order["size"] == "tiny" and not order.get("own_optimizer", False)
+    return replace(workload, optimizer=TINY_OPTIMIZER) if of_probes else workload
 
 
 def order_of(
