@@ -276,6 +276,34 @@ def test_overlap_of_known_timelines():
     assert timelines.overlap_share(spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0), (1, 0, 2.5, 4.0))) == pytest.approx(1 / 8)
 
 
+def test_the_ideal_of_a_traced_step_waits_for_nothing_but_inputs():
+    def span(phase, stage, number, start, end):
+        return Span(stage=stage, micro_batch=number, phase=phase, start=start, end=end)
+
+    # two stages, two micro-batches: the second stage waits for copies, and the first for the host
+    forward = [span("forward", 0, 0, 0, 2), span("forward", 0, 1, 3, 5), span("forward", 1, 0, 2.5, 3.5)]
+    forward.append(span("forward", 1, 1, 6, 7))
+    backward = [span("backward", 1, 0, 7.5, 9), span("backward", 0, 0, 9.5, 12), span("backward", 1, 1, 9, 10.5)]
+    backward.append(span("backward", 0, 1, 13, 15.5))
+    found = timelines.as_early_as_possible((*forward, *backward))
+    edges = {(each.phase[0], each.stage, each.micro_batch): (each.start, each.end) for each in found}
+    assert edges == {
+        ("f", 0, 0): (0, 2),
+        ("f", 0, 1): (2, 4),
+        ("f", 1, 0): (2, 3),
+        ("f", 1, 1): (4, 5),
+        ("b", 1, 0): (5, 6.5),  # after its stage's forwards, as traced
+        ("b", 0, 0): (6.5, 9),
+        ("b", 1, 1): (6.5, 8),
+        ("b", 0, 1): (9, 11.5),
+    }
+    assert timelines.busy_stages(found) == timelines.busy_stages((*forward, *backward))
+    assert timelines.as_early_as_possible(found) == found
+    overlapping = spans((0, 0, 0.0, 2.0), (0, 1, 1.0, 3.0))
+    assert timelines.traced_seconds(timelines.as_early_as_possible(overlapping)) == 3.0
+    assert timelines.as_early_as_possible(()) == ()
+
+
 def with_spans(result, spans):
     """The launch with another traced step."""
     first, *others = result.ranks

@@ -72,7 +72,7 @@ NODES: dict[type, Callable[[str], Node]] = {
     Note: lambda text: Note(text),
     CodeBlock: lambda text: CodeBlock(text),
     Table: lambda text: Table((Column(name=text, kind=Kind.TEXT), NUMBER), ((text, 1.0), (text, None))),
-    Figure: lambda text: Figure(file="a.png", caption=text, data=Timeline(title=text, spans=())),
+    Figure: lambda text: Figure(file="a.png", caption=text, data=Timeline(title=text, spans=(), ideal=())),
 }
 INLINES: dict[type, Callable[[str], Inline]] = {
     str: lambda text: text,
@@ -132,7 +132,7 @@ def test_no_text_becomes_markup_in_any_node(text):
 
 @pytest.mark.parametrize("target", ["a) b", "a b", "a\nb", "a(b", "<a>", 'a "b"', "a\\"])
 def test_no_file_or_target_ends_its_link(target):
-    picture = Figure(file=target, caption=HARMLESS, data=Timeline(title="", spans=()))
+    picture = Figure(file=target, caption=HARMLESS, data=Timeline(title="", spans=(), ideal=()))
     assert parsed(render(picture)) == parsed(render(NODES[Figure](HARMLESS)))
     assert parsed(render(paragraph(Link(HARMLESS, target)))) == parsed(render(paragraph(Link(HARMLESS, "a.csv"))))
 

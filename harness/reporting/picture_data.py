@@ -189,10 +189,11 @@ class Fits:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """What each stage did in one traced step."""
+    """What each stage did in one traced step. `ideal`: the same work without any waiting."""
 
     title: str
     spans: tuple[Span, ...]
+    ideal: tuple[Span, ...]
 
 
 PictureData = Throughputs | Relatives | LossCurves | LearningCurves | TutorialBars | SweepCurve | Fits | Timeline

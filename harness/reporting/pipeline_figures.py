@@ -62,14 +62,17 @@ def sweep_curve(file: str, found: sweep.Sweep) -> Figure:
 
 
 def timeline(file: str, cell: Cell) -> Figure:
-    """What each stage did in a traced step."""
+    """What each stage did in a traced step, beside the same work without any waiting."""
     spans = cell.first.spans
+    ideal = timelines.as_early_as_possible(spans)
     stages, count = len(timelines.busy_stages(spans)), timelines.micro_batch_count(spans)
     clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
+    took, least = (1e3 * timelines.traced_seconds(each) for each in (spans, ideal))
     caption = (
-        f"One step of {cell.title}, timed by {clock}. F: forward; B: backward (hatched); one colour per micro-batch. "
-        f"The stages are idle for at least {100 * timelines.idle_share(spans):.0f}% of the time; the bubble formula "
-        f"gives {100 * bubble(stages, count):.0f}%."
+        f"Above, one step of {cell.title}, timed by {clock}. F: forward; B: backward (hatched); one colour per "
+        f"micro-batch. The stages are idle for at least {100 * timelines.idle_share(spans):.0f}% of the time; the "
+        f"bubble formula gives {100 * bubble(stages, count):.0f}%. Below, the ideal: the same pieces, each as soon as "
+        f"its stage is free and its input is there. It takes {least:.3g} ms, where the step took {took:.3g} ms."
     )
-    data = Timeline(title=title([cell], of=f"{cell.named(workload=False)}: "), spans=spans)
+    data = Timeline(title=title([cell], of=f"{cell.named(workload=False)}: "), spans=spans, ideal=ideal)
     return Figure(file=file, caption=caption, data=data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.reporting.summary import Cell
 from harness.spec import Span
@@ -50,6 +51,32 @@ def overlap_share(spans: Sequence[Span]) -> float:
         if len({span.stage for span in spans if span.start < end and span.end > start}) > 1:
             together += end - start
     return together / (moments[-1] - moments[0])
+
+
+def as_early_as_possible(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The same work without any waiting: the ideal that a traced step is drawn beside.
+
+    Each stage keeps its order and each span its length; of one that overlaps an earlier one of its stage, only the rest
+    counts. A span starts when its stage is free and its input is there: a forward's comes from the stage before, a
+    backward's from the stage after, and the last stage's backward needs its own forward.
+    """
+    last = max((span.stage for span in spans), default=0)
+    ended: dict[tuple[str, int, int], float] = {}  # by phase, stage and micro-batch
+    free: dict[int, float] = {}  # since when a stage is free here
+    until: dict[int, float] = {}  # up to when it was busy in the traced step
+    found = []
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        stage, number = span.stage, span.micro_batch
+        if span.phase == "forward":
+            source = ("forward", stage - 1, number)
+        else:
+            source = ("forward", stage, number) if stage == last else ("backward", stage + 1, number)
+        start = max(free.get(stage, 0.0), ended.get(source, 0.0))
+        end = start + max(0.0, span.end - max(span.start, until.get(stage, span.start)))
+        until[stage] = max(until.get(stage, span.end), span.end)
+        free[stage] = ended[span.phase, stage, number] = end
+        found.append(replace(span, start=start, end=end))
+    return tuple(found)
 
 
 def traced_seconds(spans: Sequence[Span]) -> float:

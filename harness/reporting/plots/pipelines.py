@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.reporting.picture_data import Bar, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.plots.style import COLOURS, colour_of, finish, plt
+from harness.spec import Span
 
 LOGARITHMIC = 20  # above this ratio of times, a linear axis would show the shorter ones as one
 
@@ -76,11 +77,21 @@ def sweep_curve(path: Path, data: SweepCurve) -> None:
 
 
 def timeline(path: Path, data: Timeline) -> None:
-    """Draw what each stage did in a traced step into `path`."""
-    spans = data.spans
-    stages = sorted({span.stage for span in spans})
+    """Draw what each stage did in a traced step, above the same work without any waiting, into `path`."""
+    stages = sorted({span.stage for span in data.spans})
+    height = 1.6 + 1.2 * len(stages)
+    figure, panels = plt.subplots(2, 1, figsize=(10, height), sharex=True, layout="constrained")
+    for axes, name, spans in zip(panels, ("traced", "ideal"), (data.spans, data.ideal), strict=True):
+        _draw_spans(axes, spans)
+        axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
+        axes.set_ylim(stages[-1] + 0.6, stages[0] - 0.6)
+        axes.set_ylabel(name)
+    panels[-1].set_xlabel("ms")
+    finish(figure, path, data.title)
+
+
+def _draw_spans(axes, spans: Sequence[Span]) -> None:
     count = len({span.micro_batch for span in spans})
-    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.6 * len(stages)))
     palette, paper = plt.get_cmap("viridis"), {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
     for span in spans:
         colour = palette(span.micro_batch / max(1, count - 1) * 0.85)
@@ -91,7 +102,3 @@ def timeline(path: Path, data: Timeline) -> None:
         middle = 1e3 * (span.start + span.end) / 2
         label = f"{'F' if span.phase == 'forward' else 'B'}{span.micro_batch}"
         axes.text(middle, span.stage, label, ha="center", va="center", fontsize=7, bbox=paper)
-    axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
-    axes.invert_yaxis()
-    axes.set_xlabel("ms")
-    finish(figure, path, data.title)
