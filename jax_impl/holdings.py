@@ -134,6 +134,7 @@ def of_stages(program: StagedProgram, placed: Batch) -> tuple[tuple[DeviceShare,
         ran = {device for number, array, _ in calls if number == index for device in array.devices()}
         (device,) = ran if len(ran) == 1 else [None]
         names = [name for held in of_tree(state.params) for name in held.arrays]
+        phases = [phase for number, _, phase in calls if number == index]
         rows.append(
             DeviceShare(
                 device=" and ".join(sorted(map(str, {*ran, *params}))),
@@ -142,6 +143,7 @@ def of_stages(program: StagedProgram, placed: Batch) -> tuple[tuple[DeviceShare,
                 batch=batch[device],
                 samples=sum(len(array) for number, array, phase in calls if (number, phase) == (index, "forward")),
                 blocks=with_parameters(stage.stage.blocks, names),
+                order="".join("F" if phase == "forward" else "B" for phase in phases),
             )
         )
         # its inputs come from the stage before, and the gradients of its outputs from the stage behind

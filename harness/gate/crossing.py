@@ -166,7 +166,8 @@ def has_order(cell: Cell) -> bool:
 
 def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell) -> list[Check]:
     """Whether the stages of a pipeline work at the same time, on as many micro-batches as the options say, where that
-    can be seen: in the order of work of a process with its own stage, or in the spans of a traced step."""
+    can be seen: in the order in which work on the first stage of this process begins, or in the spans of a traced step.
+    """
     if not has_order(cell):
         return []
     if orders := [share.order for share in found if share.order]:
@@ -182,7 +183,7 @@ def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell)
 
 
 def _off_schedule(order: str, cell: Cell) -> str:
-    """What is wrong with the order in which a process worked on its first block, or "".
+    """What is wrong with the order in which a process began work on its first block or stage, or "".
 
     The first stage must begin its second micro-batch before the backward of its first. GPipe's stages take all
     micro-batches forward first; stage k of p stages under 1F1B takes at most p - k of them (Narayanan et al. 2021,

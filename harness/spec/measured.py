@@ -27,8 +27,8 @@ class DeviceShare:
 
     `samples`: rows of one step's batch that pass through the device, padding included.
     `blocks`: the network blocks whose parameters lie on it, for strategies with stages.
-    `order`: in a pipeline with a process for each device, forward (F) and backward (B) of this device's first block,
-    as the host began them in one step.
+    `order`: forward (F) and backward (B) of this device's first block, or of its stage, as the host began them in one
+    step; "" where only a traced step shows it.
     `server`: no device that computes, but the memory of a parameter server.
     """
 

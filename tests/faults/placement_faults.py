@@ -26,6 +26,7 @@ TIMED_CELLS = {
     "jax fsdp": Cell("fsdp"),
     "jax fsdp keeping": Cell("fsdp", options={"reshard_after_forward": "false"}),
     "jax model_parallel": Cell("model_parallel"),
+    "jax pipeline": Cell("pipeline"),
     "jax pipeline_spmd": Cell("pipeline_spmd"),
     "tf mirrored accumulating": Cell("mirrored", known={"accumulation_steps": 4}),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
@@ -458,6 +459,55 @@ def jax_stages_on_one_device():
     from jax_impl import runtime
 
     _one_device_for_all(runtime)
+
+
+@planted_when_timed("jax pipeline", by="order of stages")
+def jax_half_of_the_micro_batches():
+    """Micro-batches of twice the size, and half as many."""
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def step(self, placed):
+            if self.job.precision == "fp64":
+                return original(self, placed)
+            import jax.numpy as jnp
+
+            fired()
+            pairs = zip(placed[::2], placed[1::2], strict=True)
+            joined = [tuple(jnp.concatenate(parts) for parts in zip(*pair, strict=True)) for pair in pairs]
+            return original(self, joined)
+
+        return step
+
+    replaced(Pipeline, "step", change)
+
+
+@planted_when_timed("jax pipeline", by="order of stages")
+def jax_each_micro_batch_returns_before_the_next():
+    """Backward of a micro-batch begins when it has passed through all stages: only one stage works at a time."""
+    from jax_impl.strategies.pipeline import Pipeline
+
+    def change(original):
+        def step(self, placed):
+            if self.job.precision == "fp64":
+                return original(self, placed)
+            fired()
+            samples, weighted, gradients = sum(len(x) for x, _ in placed), [], [None] * len(self.stages)
+            for x, y in placed:
+                outputs, pullbacks = self.forward(x)
+                loss, dy = self.loss_and_gradient(outputs, y, len(x) / samples)
+                weighted.append(loss)
+                self.backward(pullbacks, dy, gradients)
+            for index, stage in enumerate(self.stages):
+                held = self.held[index]
+                params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
+                self.held[index] = held._replace(params=params, opt_state=opt_state)
+            self.last_loss = self.total(weighted)
+            return self.last_loss
+
+        return step
+
+    replaced(Pipeline, "step", change)
 
 
 @planted_when_timed("jax pipeline_spmd", by="bytes that crossed")
