@@ -453,6 +453,35 @@ def _one_device_for_all(runtime):
     replaced(runtime, "devices", change)
 
 
+def _one_call_for_each_step(program_class):
+    def change(original):
+        def steps(self, batches):
+            if self.job.precision == "fp64":
+                return original(self, batches)
+            fired()
+            return [self.step(batch) for batch in batches]
+
+        return steps
+
+    replaced(program_class, "steps", change)
+
+
+@planted_when_timed("jax single several", by="devices at work")
+def jax_several_steps_in_several_calls():
+    """What should be one call of four steps is four calls."""
+    from jax_impl.several_steps import SeveralSteps
+
+    _one_call_for_each_step(SeveralSteps)
+
+
+@planted_when_timed("tf single several", by="devices at work")
+def tf_several_steps_in_several_calls():
+    """What should be one call of four steps is four calls."""
+    from tf_impl.several_steps import SeveralSteps
+
+    _one_call_for_each_step(SeveralSteps)
+
+
 @planted_when_timed("jax model_parallel", by="devices at work")
 def jax_stages_on_one_device():
     """All stages are on the first device."""
