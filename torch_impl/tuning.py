@@ -45,20 +45,16 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     # eight shapes already; it counts every nn.Sequential as the same function.
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    timed = job.precision != "fp64"  # inductor searches among the kernels that are timed only: see the manifest
-    options: dict = {
-        "max_autotune_pointwise": timed and job.settings.get("max_autotune_pointwise", False),
-        "coordinate_descent_tuning": timed and job.settings.get("coordinate_descent", False),
-    }
+    searches = {} if job.precision == "fp64" else job.settings  # see the manifest
+    options: dict = {"max_autotune_pointwise": searches.get("max_autotune_pointwise", False)}
+    options["coordinate_descent_tuning"] = searches.get("coordinate_descent", False)
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]
 
 
 def compile_forward(block: nn.Module, job: Job) -> None:
-    """Compile the forward of a module in place if the track says so, but not the hooks around it.
-
-    FSDP's hooks, which gather and free the parameters, cannot be compiled; nn.Module.compile would include them.
-    """
+    """Compile the forward of a module in place if the track says so, but not the hooks around it: FSDP's, which gather
+    and free the parameters, cannot be compiled. (nn.Module.compile would include them.)"""
     block.forward = compiled(block.forward, job)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from harness.reporting.picture_data import Bar, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.plots.style import COLOURS, colour_of, finish, plt
-from harness.spec import Span
 
 LOGARITHMIC = 20  # above this ratio of times, a linear axis would show the shorter ones as one
 
@@ -81,8 +80,8 @@ def timeline(path: Path, data: Timeline) -> None:
     stages = sorted({span.stage for span in data.spans})
     height = 1.6 + 1.2 * len(stages)
     figure, panels = plt.subplots(2, 1, figsize=(10, height), sharex=True, layout="constrained")
-    for axes, name, spans in zip(panels, ("traced", "ideal"), (data.spans, data.ideal), strict=True):
-        _draw_spans(axes, spans)
+    for axes, name in zip(panels, ("traced", "ideal"), strict=True):
+        _draw_stages(axes, data, ideal=name == "ideal")
         axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
         axes.set_ylim(stages[-1] + 0.6, stages[0] - 0.6)
         axes.set_ylabel(name)
@@ -90,7 +89,8 @@ def timeline(path: Path, data: Timeline) -> None:
     finish(figure, path, data.title)
 
 
-def _draw_spans(axes, spans: Sequence[Span]) -> None:
+def _draw_stages(axes, data: Timeline, *, ideal: bool) -> None:
+    spans = data.ideal if ideal else data.spans
     count = len({span.micro_batch for span in spans})
     palette, paper = plt.get_cmap("viridis"), {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
     for span in spans:
