@@ -176,6 +176,10 @@ def crossed(of: placement.Cell, found: dict[str, float] | None, shares: tuple[De
             {"all_gather": 25888, "reduce_scatter": 12944},
         ),
         (
+            "torch", "fsdp", {"accumulation_steps": 2, "options": {"reshard_after_forward": False}},
+            {"all_gather": 6472, "reduce_scatter": 6472}, {"all_gather": 12944, "reduce_scatter": 6472},
+        ),
+        (
             "torch", "fsdp", {"precision": "bf16", "options": {"mixed_precision_policy": True}},
             {"all_gather": 6472, "reduce_scatter": 6472}, {"all_gather": 12944, "reduce_scatter": 6472},
         ),

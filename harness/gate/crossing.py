@@ -85,9 +85,9 @@ def _gradients(cell: Cell) -> Range:
 def _shards(cell: Cell) -> dict[str, Range]:
     """What crosses where each device has a part of every parameter.
 
-    PyTorch, with a process for each device, gathers in every accumulation step, in parts that it pads to equal length.
-    Where one program drives all devices, XLA gathers a tensor that can be cut evenly at least once. It may gather it
-    again for backward if the option says so.
+    PyTorch, with a process for each device, gathers in parts that it pads to equal length: twice in every accumulation
+    step, or once for all if the option says that parameters stay. Where one program drives all devices, XLA gathers a
+    tensor that can be cut evenly at least once. It may gather it again for backward if the option says so.
     """
     left_out = unused_parameters(cell.workload.layers)
     count, option = cell.spec.devices, cell.spec.option("reshard_after_forward")
@@ -100,10 +100,11 @@ def _shards(cell: Cell) -> dict[str, Range]:
     if cell.strategy.processes == "one":
         gathered = _in_precision(divisible[False], cell)[0], gathers * sum(divisible.values())
         return {"all_gather": gathered, "reduce_scatter": _gradients(cell)}
-    every = sum(padded.values()) * gathers * cell.spec.accumulation_steps
+    parts = 1 if option is False else cell.spec.accumulation_steps
+    every = sum(padded.values()) * gathers * parts
     gathered = every, every
     if cell.spec.precision == "bf16" and cell.spec.option("gathers_rounded"):
-        gathered = every / 2, every / 2 + _normalization_bytes(cell) * cell.spec.accumulation_steps
+        gathered = every / 2, every / 2 + _normalization_bytes(cell) * parts
     return {"all_gather": gathered, "reduce_scatter": (padded[False], sum(padded.values()))}
 
 

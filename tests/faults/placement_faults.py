@@ -18,6 +18,9 @@ TIMED_CELLS = {
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
     "torch fsdp keeping": Cell("fsdp", options={"reshard_after_forward": "false"}),
+    "torch fsdp keeping while accumulating": Cell(
+        "fsdp", options={"reshard_after_forward": "false"}, known={"accumulation_steps": 4}
+    ),
     "torch pipeline of three": Cell("pipeline", known={"devices": (3,)}),
     "torch pipeline_schedules": Cell("pipeline_schedules"),
     "torch pipeline_schedules in a V": Cell("pipeline_schedules", options={"schedule": "zero_bubble"}),
@@ -404,6 +407,14 @@ def jax_fsdp_keeps_whole_optimizer_state():
         return largest_dim
 
     replaced(fsdp, "largest_dim", change)
+
+
+@planted_when_timed("torch fsdp keeping while accumulating", by="bytes that crossed")
+def fsdp_gathers_again_for_each_part():
+    """reshard_after_forward=false, but each accumulation step gathers the parameters again."""
+    from torch.distributed.fsdp import FSDPModule
+
+    replaced(FSDPModule, "set_reshard_after_backward", lambda _: firing(lambda *_: None))
 
 
 @planted_when_timed("jax fsdp keeping", by="bytes that crossed")

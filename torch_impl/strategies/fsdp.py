@@ -14,8 +14,9 @@ Python works for each unit in forward and in backward, and for small blocks that
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
 collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
 all-reduce, and 1/n of the memory that DDP needs for parameters, gradients and optimizer state. With
-reshard_after_forward=false a block keeps its gathered parameters until its backward: the traffic is that of DDP, and
-whole parameters stay in memory between forward and backward, but each rank still holds only 1/n of the optimizer state.
+reshard_after_forward=false a block keeps its gathered parameters until its backward, or, with accumulation, that of the
+last part: the traffic is that of DDP, and whole parameters stay in memory between forward and backward, but each rank
+still holds only 1/n of the optimizer state. Otherwise every part of a batch gathers them again.
 
 dim 0 need not be divisible: the shards are those of torch.chunk, and a rank with an empty shard still takes part in the
 collectives. export() gathers whole tensors too, so all ranks call it together.
@@ -99,8 +100,11 @@ class FSDP(Program):
         losses = []
         self.optimizer.zero_grad(set_to_none=True)
         for number, (x, y) in enumerate(placed, start=1):  # this rank's share; one part per accumulation step
+            last = number == len(placed)
             # Otherwise every accumulation step would reduce-scatter. Until the last, each rank sums whole gradients.
-            self.model.set_requires_gradient_sync(number == len(placed))
+            self.model.set_requires_gradient_sync(last)
+            if not self.job.options["reshard_after_forward"]:  # nor are the parameters gathered again for the next one
+                self.model.set_reshard_after_backward(last)
             with self.autocast():
                 loss = self.loss_fn(self.network(x), y)  # an all-gather before each block
             if len(placed) > 1:
