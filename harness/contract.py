@@ -186,8 +186,9 @@ class Program(Protocol):
     # `steps(batches) -> list`: one update for each of several placed batches of the same shapes, all in ONE call of the
     # framework (Keras calls the number steps_per_execution). Returns their losses in order, each as `step` returns it,
     # without waiting. Absent or None if the framework would make each step in a call of its own.
-    # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when. That of
-    # a pipeline takes `head_start`: for so many seconds GPUs wait first, while the host launches work ahead of them.
+    # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when; of
+    # several ranks, rank 0 returns that of all. That of a pipeline in one process takes `head_start`: for so many
+    # seconds GPUs wait first, while the host launches work ahead of them.
     # `statistics_of: StatisticsOf`, if BatchNorm's running statistics are not the mean over those of all devices.
     # `pushes() -> History`, if it is asynchronous and records the order of its updates, so that the reference can
     # repeat it (harness/reference/asynchronous.py). It records them in every phase.

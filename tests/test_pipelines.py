@@ -89,7 +89,26 @@ def test_a_stage_without_parameters_takes_its_samples(tmp_path, forked):
         "--out", str(tmp_path / "run"), *interpreters(forked, "torch"), fakes=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
+    (row,) = store.read(tmp_path / "run")
+    assert row.status == "ok"
+    in_1f1b_order(row)
+
+
+def in_1f1b_order(row):
+    """Rank 0 has the traced step of all ranks: each stage in its order, and each micro-batch after the stage before."""
+    count = row.spec.option("micro_batches")
+    of_others = [timing.spans for timing in row.timings[1:]]
+    assert len(row.spans) == 2 * row.spec.devices * count and not any(of_others)
+    ended = {(span.phase, span.stage, span.micro_batch): span.end for span in row.spans}
+    for stage in range(row.spec.devices):
+        own = sorted((span for span in row.spans if span.stage == stage), key=lambda span: span.start)
+        ahead = min(row.spec.devices - stage, count)
+        assert "".join(span.phase[0] for span in own) == "f" * ahead + "bf" * (count - ahead) + "b" * ahead
+        for span in own:
+            source = ("forward", stage - 1) if span.phase == "forward" else ("backward", stage + 1)
+            if span.phase == "backward" and stage == row.spec.devices - 1:
+                source = ("forward", stage)
+            assert span.start >= ended.get((source[0], source[1], span.micro_batch), 0.0)
 
 
 @pytest.mark.frameworks

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from harness.contract import Job
 from torch_impl import optim, placement, tuning
+from torch_impl.timeline import Timeline
 
 
 def place(stages: list[nn.Sequential], *, own: Collection[int], device: torch.device, job: Job) -> None:
@@ -47,6 +50,17 @@ class Stage(nn.Module):
         self.bf16 = job.precision == "bf16"
         self.splits_backward = job.options["schedule"] == "zero_bubble"
         self.network = tuning.compiled(blocks, job)
+        self.recording: Callable[[torch.Tensor], torch.Tensor] | None = None  # runs the network while a step is traced
+
+    @contextmanager
+    def recorded(self, timeline: Timeline, stage: int) -> Iterator[None]:
+        """While it is open, a timeline records the stage's work. Micro-batches come in their order."""
+        numbers = itertools.count()
+        self.recording = lambda x: timeline.run(self.network, x, stage=stage, micro_batch=next(numbers))
+        try:
+            yield
+        finally:
+            self.recording = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.requires_grad:
@@ -54,7 +68,7 @@ class Stage(nn.Module):
         if self.takes_nhwc and x.ndim == 4:
             x = x.permute(0, 3, 1, 2)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
-            output = self.network(x)
+            output = (self.recording or self.network)(x)
         if self.sends_nhwc and output.ndim == 4:
             output = output.permute(0, 2, 3, 1)
         output = output.contiguous()

@@ -18,7 +18,7 @@ from torch_impl import placement, runtime, tuning
 from torch_impl.models import blocks
 from torch_impl.placement import Batch
 from torch_impl.program import Program, initial_model
-from torch_impl.timeline import Timeline
+from torch_impl.timeline import Timeline, from_the_first
 
 TIMED_RUNS = 3  # of each block; its time is the shortest
 EAGER_VISITS = 3  # of a block before it is captured
@@ -170,12 +170,12 @@ class StagedProgram(Program):
         thousand kernels each, so that their first micro-batches do not wait for it.
         """
         self.sync()
-        self.timeline = Timeline(self.devices)
+        self.timeline = Timeline(dict(enumerate(self.devices)))
         wait_on_devices(self.devices, head_start)
         self.uncaptured_step(placed)  # no Python makes marks while a graph is replayed
         self.sync()
         spans, self.timeline = self.timeline.spans(), None
-        return spans
+        return from_the_first(spans)
 
     def put(self, parts: list[Batch], *, wait: bool = True) -> list[Batch]:
         # Targets go to the last device, where the loss is computed.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,13 @@ Phase = Literal["forward", "backward"]
 ATTEMPTS = 10  # to set a device's zero
 
 
+def from_the_first(spans: Iterable[Span]) -> list[Span]:
+    """These spans by stage, in seconds after the first one of them. All processes of a host have one clock."""
+    ordered = sorted(spans, key=lambda span: (span.stage, span.micro_batch, span.phase))
+    first = min((span.start for span in ordered), default=0.0)
+    return [replace(span, start=span.start - first, end=span.end - first) for span in ordered]
+
+
 class Timeline:
     """Collects the marks of one step. On GPUs a mark is an event in the device's queue; on CPUs it is the host's clock.
 
@@ -25,12 +33,12 @@ class Timeline:
     attempts counts.
     """
 
-    def __init__(self, devices: list[torch.device]) -> None:
-        """`devices`: of each stage."""
+    def __init__(self, devices: Mapping[int, torch.device]) -> None:
+        """`devices`: of each stage, by its number."""
         self.devices = devices
         self.marks: dict[tuple[int, int, Phase], dict[str, Any]] = {}
         self.zero: dict[torch.device, Sequence[Any]] = {}
-        for device in dict.fromkeys(devices):
+        for device in dict.fromkeys(devices.values()):
             if device.type == "cuda":
                 attempts = [self._attempt(device) for _ in range(ATTEMPTS)]
                 _, *self.zero[device] = min(attempts, key=lambda attempt: attempt[0])
@@ -59,13 +67,12 @@ class Timeline:
         self.marks.setdefault((stage, micro_batch, phase), {})[edge] = (device, now)
 
     def spans(self) -> list[Span]:
-        """All spans with both edges, in seconds after the first one. Call it when the devices are idle."""
+        """All spans with both edges, in seconds of the host's clock. Call it when the devices are idle."""
         found = {key: {edge: self._seconds(*at) for edge, at in edges.items()} for key, edges in self.marks.items()}
-        complete = {key: edges for key, edges in found.items() if edges.keys() == {"start", "end"}}
-        first = min((edges["start"] for edges in complete.values()), default=0.0)
         return [
-            Span(stage=stage, micro_batch=number, phase=phase, start=edges["start"] - first, end=edges["end"] - first)
-            for (stage, number, phase), edges in sorted(complete.items())
+            Span(stage=stage, micro_batch=number, phase=phase, start=edges["start"], end=edges["end"])
+            for (stage, number, phase), edges in sorted(found.items())
+            if edges.keys() == {"start", "end"}
         ]
 
     def _attempt(self, device: torch.device) -> tuple[float, torch.cuda.Event, float]:

@@ -45,9 +45,10 @@ from harness.spec import TrialResult
 
 EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
-    "The table shows one step of each cell that can be traced stage by stage, taken after the timed blocks. A "
-    "single program that runs on all devices cannot be traced, nor can a strategy with several processes, nor JAX's "
-    "pipeline: to time a stage there, the host would have to wait for it, and so end what is to be seen."
+    "The table shows one step of each cell whose stages were traced, taken after the timed blocks. A single program "
+    "that runs on all devices is not traced, nor are schedules with several stages on a device, stages on several "
+    "hosts, whose clocks differ, and JAX's pipeline: to time a stage there, the host would have to wait for it, and "
+    "so end what is to be seen."
 )
 LADDER_NOTE = (
     "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "

@@ -92,7 +92,7 @@ class TrialResult:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Of one traced step, where one process drives all stages."""
+        """Of one traced step, where rank 0 knows when each stage worked."""
         return self.timings[0].spans if self.timings else ()
 
     @property

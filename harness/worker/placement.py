@@ -68,7 +68,7 @@ def order_of_stages(context: Context, placed: Any, cell: placement.Cell) -> Sequ
     launches as much of the step as their queues take.
     """
     spans = context.draft.timing.spans
-    if not spans or context.spec.platform == "cpu" or not crossing.has_order(cell):
+    if not spans or cell.processes > 1 or context.spec.platform == "cpu" or not crossing.has_order(cell):
         return spans
     context.made(1)
     program: Any = context.program

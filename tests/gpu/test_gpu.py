@@ -225,6 +225,7 @@ def test_each_schedule_as_a_graph_of_each_rank(tmp_path, schedule):
     (result,) = run(tmp_path / schedule, *arguments, *tuned("torch"), "--precision", "tf32", "--preset", "smoke")
     assert result.status == "ok", result.reason
     assert all(rank.execution is not None and "1" in rank.execution.graphs for rank in result.ranks)
+    assert len({span.stage for span in result.spans}) == (2 if schedule in ("gpipe", "1f1b") else 0)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
