@@ -131,28 +131,24 @@ def of_stages(program: StagedProgram, placed: Batch) -> tuple[tuple[DeviceShare,
     batch = bytes_on(placed)
     for index, (stage, state) in enumerate(zip(program.stages, program.held, strict=True)):
         params, opt_state = bytes_on(state.params), bytes_on(state.opt_state)
-        ran = {device for number, array, _ in calls if number == index for device in array.devices()}
+        own = [(array, phase) for number, array, phase in calls if number == index]
+        ran = {device for array, _ in own for device in array.devices()}
         (device,) = ran if len(ran) == 1 else [None]
         names = [name for held in of_tree(state.params) for name in held.arrays]
-        phases = [phase for number, _, phase in calls if number == index]
         rows.append(
             DeviceShare(
                 device=" and ".join(sorted(map(str, {*ran, *params}))),
                 parameters=params[device],
                 optimizer_state=opt_state[device],
                 batch=batch[device],
-                samples=sum(len(array) for number, array, phase in calls if (number, phase) == (index, "forward")),
+                samples=sum(len(array) for array, phase in own if phase == "forward"),
                 blocks=with_parameters(stage.stage.blocks, names),
-                order="".join("F" if phase == "forward" else "B" for phase in phases),
+                order="".join("F" if phase == "forward" else "B" for _, phase in own),
             )
         )
         # its inputs come from the stage before, and the gradients of its outputs from the stage behind
-        sent += sum(
-            array.nbytes
-            for number, array, phase in calls
-            if number == index
-            and ((phase == "forward" and index) or (phase == "backward" and index < len(program.stages) - 1))
-        )
+        received = {"forward": index > 0, "backward": index < len(program.stages) - 1}
+        sent += sum(array.nbytes for array, phase in own if received[phase])
     return tuple(rows), float(sent)
 
 

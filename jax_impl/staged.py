@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,6 +33,12 @@ class StagedProgram(Program):
 
     def whole(self) -> TrainState:
         return stages.map_trees(stages.joined, *self.held)
+
+    def update(self, gradients: Sequence[Any]) -> None:
+        """Every stage updates its own parameters, on its device. `gradients`: of each stage."""
+        for index, (stage, held) in enumerate(zip(self.stages, self.held, strict=True)):
+            params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
+            self.held[index] = held._replace(params=params, opt_state=opt_state)
 
     # How a batch lies on the devices is a matter of the strategy: whole, or in micro-batches.
 

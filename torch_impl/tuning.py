@@ -25,6 +25,8 @@ from torch_impl.placement import Batch
 Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
 Result = TypeVar("Result")
 
+SEARCHES = {"max_autotune_pointwise": "max_autotune_pointwise", "coordinate_descent": "coordinate_descent_tuning"}
+"""Inductor's option of each setting."""
 EAGER_STEPS = 11
 """Steps before the capture. In them cuDNN chooses kernels, the compiler compiles, the optimizer creates its state, and
 DistributedDataParallel times itself in ten of them. None of that can be captured. docs.pytorch.org, "CUDA semantics",
@@ -46,8 +48,7 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     torch._dynamo.config.recompile_limit = 256
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     searches = {} if job.precision == "fp64" else job.settings  # see the manifest
-    options: dict = {"max_autotune_pointwise": searches.get("max_autotune_pointwise", False)}
-    options["coordinate_descent_tuning"] = searches.get("coordinate_descent", False)
+    options: dict = {option: searches.get(setting, False) for setting, option in SEARCHES.items()}
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]
 

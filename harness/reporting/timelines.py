@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.reporting.summary import Cell
@@ -21,13 +21,18 @@ def idle_share(spans: Sequence[Span]) -> float:
     return 1 - sum(busy) / (len(busy) * traced_seconds(spans))
 
 
+def counted_once(spans: Sequence[Span]) -> Iterator[tuple[Span, float]]:
+    """The spans as they start, each with its seconds that no earlier span of its stage covers."""
+    until: dict[int, float] = {}
+    for span in sorted(spans, key=lambda span: span.start):
+        covered = until.get(span.stage, float("-inf"))
+        yield span, max(0.0, span.end - max(span.start, covered))
+        until[span.stage] = max(covered, span.end)
+
+
 def busy_seconds(spans: Sequence[Span], stage: int) -> float:
     """Seconds in which the stage worked. Overlapping spans count once."""
-    total, until = 0.0, float("-inf")
-    for span in sorted((span for span in spans if span.stage == stage), key=lambda span: span.start):
-        total += max(0.0, span.end - max(span.start, until))
-        until = max(until, span.end)
-    return total
+    return sum(seconds for span, seconds in counted_once(spans) if span.stage == stage)
 
 
 def busy_stages(spans: Sequence[Span]) -> list[float]:
@@ -63,19 +68,16 @@ def as_early_as_possible(spans: Sequence[Span]) -> tuple[Span, ...]:
     last = max((span.stage for span in spans), default=0)
     ended: dict[tuple[str, int, int], float] = {}  # by phase, stage and micro-batch
     free: dict[int, float] = {}  # since when a stage is free here
-    until: dict[int, float] = {}  # up to when it was busy in the traced step
     found = []
-    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+    for span, seconds in counted_once(spans):
         stage, number = span.stage, span.micro_batch
         if span.phase == "forward":
             source = ("forward", stage - 1, number)
         else:
             source = ("forward", stage, number) if stage == last else ("backward", stage + 1, number)
         start = max(free.get(stage, 0.0), ended.get(source, 0.0))
-        end = start + max(0.0, span.end - max(span.start, until.get(stage, span.start)))
-        until[stage] = max(until.get(stage, span.end), span.end)
-        free[stage] = ended[span.phase, stage, number] = end
-        found.append(replace(span, start=start, end=end))
+        free[stage] = ended[span.phase, stage, number] = start + seconds
+        found.append(replace(span, start=start, end=start + seconds))
     return tuple(found)
 
 

@@ -56,11 +56,7 @@ class ModelParallel(StagedProgram):
             gradients.insert(0, own)
             dy = dx[0] if dx else None  # the first stage has no gradient to pass on
 
-        for index, stage in enumerate(self.stages):
-            held = self.held[index]
-            params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
-            self.held[index] = held._replace(params=params, opt_state=opt_state)
-
+        self.update(gradients)  # each stage its own
         self.last_loss = loss
         return loss
 

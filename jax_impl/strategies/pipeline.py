@@ -72,11 +72,7 @@ class Pipeline(StagedProgram):
             pullbacks, dy = waiting.pop()
             self.backward(pullbacks, dy, gradients)
 
-        for index, stage in enumerate(self.stages):
-            held = self.held[index]
-            params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
-            self.held[index] = held._replace(params=params, opt_state=opt_state)
-
+        self.update(gradients)  # each stage its own
         self.last_loss = self.total(weighted)
         return self.last_loss
 

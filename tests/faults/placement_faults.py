@@ -10,7 +10,7 @@ import dataclasses
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from planted import Cell, fired, firing, planted_when_timed, replaced
+from planted import Cell, fired, firing, planted_when_timed, replaced, when_timed
 from timed_faults import after_building
 
 TIMED_CELLS = {
@@ -465,16 +465,7 @@ def _one_device_for_all(runtime):
 
 
 def _one_call_for_each_step(program_class):
-    def change(original):
-        def steps(self, batches):
-            if self.job.precision == "fp64":
-                return original(self, batches)
-            fired()
-            return [self.step(batch) for batch in batches]
-
-        return steps
-
-    replaced(program_class, "steps", change)
+    replaced(program_class, "steps", when_timed(lambda _, self, batches: [self.step(batch) for batch in batches]))
 
 
 @planted_when_timed("jax single several", by="devices at work")
@@ -506,20 +497,13 @@ def jax_half_of_the_micro_batches():
     """Micro-batches of twice the size, and half as many."""
     from jax_impl.strategies.pipeline import Pipeline
 
-    def change(original):
-        def step(self, placed):
-            if self.job.precision == "fp64":
-                return original(self, placed)
-            import jax.numpy as jnp
+    def step(original, self, placed):
+        import jax.numpy as jnp
 
-            fired()
-            pairs = zip(placed[::2], placed[1::2], strict=True)
-            joined = [tuple(jnp.concatenate(parts) for parts in zip(*pair, strict=True)) for pair in pairs]
-            return original(self, joined)
+        pairs = zip(placed[::2], placed[1::2], strict=True)
+        return original(self, [tuple(jnp.concatenate(parts) for parts in zip(*pair, strict=True)) for pair in pairs])
 
-        return step
-
-    replaced(Pipeline, "step", change)
+    replaced(Pipeline, "step", when_timed(step))
 
 
 @planted_when_timed("jax pipeline", by="order of stages")
@@ -527,27 +511,18 @@ def jax_each_micro_batch_returns_before_the_next():
     """Backward of a micro-batch begins when it has passed through all stages: only one stage works at a time."""
     from jax_impl.strategies.pipeline import Pipeline
 
-    def change(original):
-        def step(self, placed):
-            if self.job.precision == "fp64":
-                return original(self, placed)
-            fired()
-            samples, weighted, gradients = sum(len(x) for x, _ in placed), [], [None] * len(self.stages)
-            for x, y in placed:
-                outputs, pullbacks = self.forward(x)
-                loss, dy = self.loss_and_gradient(outputs, y, len(x) / samples)
-                weighted.append(loss)
-                self.backward(pullbacks, dy, gradients)
-            for index, stage in enumerate(self.stages):
-                held = self.held[index]
-                params, opt_state = stage.update(held.params, held.opt_state, gradients[index])
-                self.held[index] = held._replace(params=params, opt_state=opt_state)
-            self.last_loss = self.total(weighted)
-            return self.last_loss
+    def step(_, self, placed):
+        samples, weighted, gradients = sum(len(x) for x, _ in placed), [], [None] * len(self.stages)
+        for x, y in placed:
+            outputs, pullbacks = self.forward(x)
+            loss, dy = self.loss_and_gradient(outputs, y, len(x) / samples)
+            weighted.append(loss)
+            self.backward(pullbacks, dy, gradients)
+        self.update(gradients)
+        self.last_loss = self.total(weighted)
+        return self.last_loss
 
-        return step
-
-    replaced(Pipeline, "step", change)
+    replaced(Pipeline, "step", when_timed(step))
 
 
 @planted_when_timed("jax pipeline_spmd", by="bytes that crossed")
@@ -555,31 +530,25 @@ def jax_micro_batches_one_by_one():
     """A micro-batch enters the pipeline when the one before has left it: no two stages work at once."""
     from jax_impl.strategies.pipeline_spmd import PipelineSpmd
 
-    def change(original):
-        def on_one_device(self, params, batch_stats, x, y, *, inference):
-            import jax
-            import jax.numpy as jnp
+    def on_one_device(_, self, params, batch_stats, x, y, *, inference):
+        import jax
+        import jax.numpy as jnp
 
-            if self.job.precision == "fp64":
-                return original(self, params, batch_stats, x, y, inference=inference)
-            fired()
-            stage, stages, count = jax.lax.axis_index("devices"), self.mesh.size, len(x)
-            work = jax.checkpoint(self.stages.make_work(x, y, inference=inference), prevent_cse=False)
+        stage, stages, count = jax.lax.axis_index("devices"), self.mesh.size, len(x)
+        work = jax.checkpoint(self.stages.make_work(x, y, inference=inference), prevent_cse=False)
 
-            def tick(carried, number):
-                received, batch_stats = carried
-                branch = jnp.where(number % stages == stage, stage + 1, 0)
-                output, batch_stats, measured = work(branch, number // stages, params[0], batch_stats, received)
-                sent = jax.lax.ppermute(output, "devices", [(i, i + 1) for i in range(stages - 1)])
-                return (sent, batch_stats), measured
+        def tick(carried, number):
+            received, batch_stats = carried
+            branch = jnp.where(number % stages == stage, stage + 1, 0)
+            output, batch_stats, measured = work(branch, number // stages, params[0], batch_stats, received)
+            sent = jax.lax.ppermute(output, "devices", [(i, i + 1) for i in range(stages - 1)])
+            return (sent, batch_stats), measured
 
-            start = self.stages.no_activation(), batch_stats[0]
-            (_, batch_stats), measured = jax.lax.scan(tick, start, jnp.arange(count * stages))
-            return measured.sum(0)[None] / count, batch_stats[None]
+        start = self.stages.no_activation(), batch_stats[0]
+        (_, batch_stats), measured = jax.lax.scan(tick, start, jnp.arange(count * stages))
+        return measured.sum(0)[None] / count, batch_stats[None]
 
-        return on_one_device
-
-    replaced(PipelineSpmd, "on_one_device", change)
+    replaced(PipelineSpmd, "on_one_device", when_timed(on_one_device))
 
 
 @planted_when_timed("tf multi_worker_mirrored", by="samples taken")
@@ -646,21 +615,15 @@ def tf_computes_on_one_device():
     """Each device holds its stage, and the first one computes them all."""
     from tf_impl.strategies.model_parallel import ModelParallel
 
-    def change(original):
-        def elsewhere(self, *given):
-            if self.job.precision == "fp64":
-                return original(self, *given)
-            fired()
-            devices, self.devices = self.devices, [self.devices[0]] * len(self.devices)
-            try:
-                return original(self, *given)
-            finally:
-                self.devices = devices
+    def elsewhere(original, self, *given):
+        devices, self.devices = self.devices, [self.devices[0]] * len(self.devices)
+        try:
+            return original(self, *given)
+        finally:
+            self.devices = devices
 
-        return elsewhere
-
-    replaced(ModelParallel, "forward", change)
-    replaced(ModelParallel, "backward", change)
+    replaced(ModelParallel, "forward", when_timed(elsewhere))
+    replaced(ModelParallel, "backward", when_timed(elsewhere))
 
 
 @planted_when_timed("tf parameter_server", by="samples taken")

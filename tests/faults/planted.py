@@ -96,6 +96,21 @@ def replaced(owner, name, change):
     setattr(owner, name, change(getattr(owner, name)))
 
 
+def when_timed(wrong):
+    """For `replaced`: a method that is right in the parity phase, and else wrong(original, self, ...)."""
+
+    def change(original):
+        def method(self, *arguments, **known):
+            if self.job.precision == "fp64":
+                return original(self, *arguments, **known)
+            fired()
+            return wrong(original, self, *arguments, **known)
+
+        return method
+
+    return change
+
+
 def plant(fault: str, folder: Path) -> None:
     """In a worker: plant a fault that leaves its mark in `folder`, the trial's, when it fires."""
     global _mark

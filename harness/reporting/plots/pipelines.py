@@ -80,8 +80,8 @@ def timeline(path: Path, data: Timeline) -> None:
     stages = sorted({span.stage for span in data.spans})
     height = 1.6 + 1.2 * len(stages)
     figure, panels = plt.subplots(2, 1, figsize=(10, height), sharex=True, layout="constrained")
-    for axes, name in zip(panels, ("traced", "ideal"), strict=True):
-        _draw_stages(axes, data, ideal=name == "ideal")
+    for axes, name, spans in zip(panels, ("traced", "ideal"), (data.spans, data.ideal), strict=True):
+        _draw_stages(axes, spans)
         axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
         axes.set_ylim(stages[-1] + 0.6, stages[0] - 0.6)
         axes.set_ylabel(name)
@@ -89,8 +89,7 @@ def timeline(path: Path, data: Timeline) -> None:
     finish(figure, path, data.title)
 
 
-def _draw_stages(axes, data: Timeline, *, ideal: bool) -> None:
-    spans = data.ideal if ideal else data.spans
+def _draw_stages(axes, spans) -> None:
     count = len({span.micro_batch for span in spans})
     palette, paper = plt.get_cmap("viridis"), {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1}
     for span in spans:
