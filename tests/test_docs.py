@@ -132,10 +132,10 @@ def test_the_headline_of_the_readme_is_what_was_measured():
 
 
 def test_the_table_of_one_gpu_in_the_readme_is_that_of_the_report():
-    report = (ROOT / "reports/resnet50-1xH200/report.md").read_text()
+    report = (ROOT / "reports/resnet50-1xH100/report.md").read_text()
     clocks = re.findall(r"^\| (\S+).* single ×1 \(tuned\) +\| +([\d,]+) \([\d,]+\) ", report, re.MULTILINE)
     expected = {}
-    for cell in published("resnet50-1xH200"):
+    for cell in published("resnet50-1xH100"):
         if not cell.spec.twin:
             new = [result for result in cell.good if result.compile_cache != "warm"]
             first = statistics.median(result.first_step_seconds or 0 for result in new)
@@ -192,6 +192,11 @@ def test_the_numbers_in_the_readmes_sentences_are_those_of_the_records():
     report = (ROOT / "reports/resnet50-1xH200/report.md").read_text().replace("\\", "")
     faster = re.findall(r"([0-9.]+% \[[0-9.]+%, [0-9.]+%\])", report.partition("## Machine")[0])
     assert len(faster) == 2 and all(amount in answer for amount in faster)
+    report = (ROOT / "reports/resnet50-1xH100/report.md").read_text().replace("\\", "")
+    over = re.findall(r"^\| (?:JAX|TensorFlow).* (0\.[0-9]+ \[[0-9., ]+\]) \| +[0-9.]+ \| ", report, re.MULTILINE)
+    assert len(over) == 3 and all(ratio in answer for ratio in (over[0], over[2]))
+    (pair,) = contrasts.twins(published("resnet50-1xH100"))
+    assert f"has {written(pair.ratio)} of its own speed" in answer
 
     cells = published("tutorial-2xH200")
     for protocol in tutorial.PROTOCOLS:
