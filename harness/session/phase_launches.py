@@ -71,7 +71,7 @@ class PhaseLaunches:
         if spec.is_cut_by_time:
             cut = self._run_unless_lost(self._launch(spec, "cut"), stop)
             if cut.status != "ok":
-                return cut
+                return replace(cut, reason=f"while its blocks were timed to cut it into stages: {cut.reason}")
             spec = spec.cut_at(cut.answers[0].cut)
         parity = self._launch(spec, "parity", reference=reference, groups=len(groups), shares=stop is not None)
         return self._run_unless_lost(parity, stop)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import importlib
 import importlib.metadata
 import json
@@ -230,14 +231,26 @@ class Launch:
         codes = [rank.poll() for rank in self.ranks]
         failed = [rank for rank, code in enumerate(codes) if code]
         if failed and not self.error:
-            lines = (self.folder / f"rank{failed[0]}.log").read_text(errors="replace").strip().splitlines()
-            self.error = f"rank {failed[0]} ended with {codes[failed[0]]}: " + "\n".join(lines[-12:])[-2000:]
+            self.error = f"rank {failed[0]} ended with {codes[failed[0]]}: {self.last_lines(failed[0])}"
             self.end()
             return False
         if None in codes:
             return True
         self.seconds = self.seconds or time.monotonic() - self.started
         return False
+
+    def last_lines(self, rank: int) -> str:
+        """Of a rank's log."""
+        text = (self.folder / f"rank{rank}.log").read_text(errors="replace")
+        return "\n".join(text.strip().splitlines()[-12:])[-2000:]
+
+    def where(self) -> str:
+        """Where rank 0 is in its code, if it still runs."""
+        if self.ranks[0].poll() is not None:
+            return ""
+        self.ranks[0].send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+        return self.last_lines(0)
 
     def end(self, why: str = "") -> None:
         """Ends what is left of it."""
@@ -252,7 +265,7 @@ class Launch:
         """To its end, or to `deadline` (time.monotonic)."""
         while self.running():
             if time.monotonic() > deadline:
-                self.end("out of time")
+                self.end(f"out of time: {self.where()}")
             time.sleep(0.1)
 
     def answer(self, rank: int = 0) -> dict[str, Any]:
@@ -332,6 +345,7 @@ def die_with_parent() -> None:
 def work(options: argparse.Namespace, do: Callable[[dict[str, Any], Path, int], None]) -> None:
     """One rank: `do(order, folder, rank)`, then the end of the process, whatever threads the frameworks have left."""
     die_with_parent()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # Launch.where
     code = 0
     try:
         do(json.loads((options.worker / "order.json").read_text()), options.worker, options.rank)

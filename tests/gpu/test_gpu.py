@@ -61,7 +61,10 @@ def run(folder: Path, *arguments: str, command: str = "run", workload: str = "mn
     common = ("--workload", workload, "--size", "tiny", "--devices", "2", "--out", str(folder))
     done = subprocess.run(harness(command, *common, *arguments), cwd=ROOT)
     assert done.returncode in (0, 1)  # a failed cell is a row, and is found there
-    return store.read(folder)
+    results = store.read(folder)
+    for result in results:
+        print(result.traceback)  # pytest shows it if the test fails
+    return results
 
 
 def test_a_gpu_of_a_data_centre_says_what_is_sampled():
