@@ -516,6 +516,14 @@ def test_the_parity_phase_has_a_gentler_rate_and_a_squeezed_schedule(machine):
     assert rates[0] < rates[1] < rates[2] > rates[3] > rates[4]
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_that_do_not_wait_have_a_gentler_rate_yet(machine, workers):
+    request = Request(frameworks=("torch",), strategies=("async_sgd",), devices=(workers,))
+    spec = next(trial.spec for trial in make_plan(request, machine).trials if trial.spec.strategy == "async_sgd")
+    share = spec.parity_batch / spec.global_batch
+    assert spec.parity_optimizer.learning_rate == spec.optimizer.learning_rate * share / workers**2
+
+
 @pytest.mark.parametrize("text", ["schedule=cosine,total_steps=1000,warmup_steps=100", "schedule=step,step_size=30"])
 def test_a_schedule_is_squeezed_into_two_steps(machine, text):
     request = Request(strategies=("single",), workloads=("resnet50",), size="resnet101", optimizer=f"sgd:{text}")

@@ -156,14 +156,17 @@ class TrialSpec(RunOptions):
     @property
     def parity_optimizer(self) -> OptimizerSpec:
         """The optimizer of the parity phase. Its rate follows the phase's smaller batch by the linear scaling rule
-        (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. A schedule is
-        squeezed, so that its warm-up and what follows both take part."""
+        (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. Where n
+        workers do not wait for each other, a step is n updates, each from an n-th of the samples, and the rate is an
+        n-squared-th of that (measured: docs/parity.md). A schedule is squeezed, so that its warm-up and what follows
+        both take part."""
         optimizer = self.optimizer
+        workers = self.devices if self.algorithm == "asynchronous" else 1
         updates = self.updates(self.parity_steps, of=self.parity_options)
         first = max(1, min(2, updates - 1))  # so many updates come before the rate first changes, or falls
         return replace(
             optimizer,
-            learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch),
+            learning_rate=optimizer.learning_rate * min(1.0, self.parity_batch / self.global_batch) / workers**2,
             warmup_steps=min(optimizer.warmup_steps, first),
             step_size=min(optimizer.step_size, first),
             total_steps=min(optimizer.total_steps, updates + 1),
