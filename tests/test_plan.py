@@ -517,7 +517,7 @@ def test_the_parity_phase_has_a_gentler_rate_and_a_squeezed_schedule(machine):
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_workers_that_do_not_wait_have_a_gentler_rate_yet(machine, workers):
+def test_workers_that_do_not_wait_have_an_even_gentler_rate(machine, workers):
     request = Request(frameworks=("torch",), strategies=("async_sgd",), devices=(workers,))
     spec = next(trial.spec for trial in make_plan(request, machine).trials if trial.spec.strategy == "async_sgd")
     share = spec.parity_batch / spec.global_batch

@@ -157,9 +157,9 @@ class TrialSpec(RunOptions):
     def parity_optimizer(self) -> OptimizerSpec:
         """The optimizer of the parity phase. Its rate follows the phase's smaller batch by the linear scaling rule
         (Goyal et al. 2017, arXiv:1706.02677): at the full rate a deep network on a few samples is chaos. Where n
-        workers do not wait for each other, a step is n updates, each from an n-th of the samples, and the rate is an
-        n-squared-th of that (measured: docs/parity.md). A schedule is squeezed, so that its warm-up and what follows
-        both take part."""
+        workers do not wait for each other, a step is n updates, each from an n-th of the samples, and the rate is
+        divided by the square of n (measured: docs/parity.md). A schedule is squeezed, so that its warm-up and what
+        follows both take part."""
         optimizer = self.optimizer
         workers = self.devices if self.algorithm == "asynchronous" else 1
         updates = self.updates(self.parity_steps, of=self.parity_options)

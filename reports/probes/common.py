@@ -245,16 +245,18 @@ class Launch:
         return "\n".join(text.strip().splitlines()[-12:])[-2000:]
 
     def where(self) -> str:
-        """Where rank 0 is in its code, if it still runs."""
-        if self.ranks[0].poll() is not None:
+        """Where the first rank that still runs is in its code; "" if none does."""
+        running = [rank for rank, process in enumerate(self.ranks) if process.poll() is None]
+        if not running:
             return ""
-        self.ranks[0].send_signal(signal.SIGUSR1)
+        self.ranks[running[0]].send_signal(signal.SIGUSR1)
         time.sleep(1.0)
-        return self.last_lines(0)
+        return f"rank {running[0]} was here:\n{self.last_lines(running[0])}\n"
 
     def end(self, why: str = "") -> None:
-        """Ends what is left of it."""
-        self.error = self.error or why
+        """Ends what is left of it. `why`: the last line of the error, after where it was."""
+        if why and not self.error:
+            self.error = self.where() + why
         for rank in self.ranks:
             if rank.poll() is None:
                 rank.kill()
@@ -265,7 +267,7 @@ class Launch:
         """To its end, or to `deadline` (time.monotonic)."""
         while self.running():
             if time.monotonic() > deadline:
-                self.end(f"out of time: {self.where()}")
+                self.end("out of time")
             time.sleep(0.1)
 
     def answer(self, rank: int = 0) -> dict[str, Any]:

@@ -195,7 +195,8 @@ def show(content: dict[str, Any]) -> None:
         if rate and known["strategy"] == "single":
             base.setdefault(known["framework"], statistics.mean(known["images_per_second_of_each"]))
         over = rate / base[known["framework"]] if rate and known["framework"] in base else "-"
-        rows.append([name, rate or "-", over, known["ranks"][0].get("blocks_ms", known["error"][-60:])])
+        problem = known["error"].rpartition("\n")[2][-60:]
+        rows.append([name, rate or "-", over, known["ranks"][0].get("blocks_ms", problem)])
         for index, gpu in enumerate(known.get("gpus", [])):
             parts = [gpu["kinds_ms"].get(kind, 0.0) for kind in traces.ALL] if "kinds_ms" in gpu else [gpu["error"]]
             kinds.append([name, gpu.get("gpu", index), *parts])
