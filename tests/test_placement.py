@@ -343,10 +343,21 @@ def test_a_part_is_compared_with_its_place_in_the_whole():
 @pytest.mark.frameworks
 @pytest.mark.runs
 @pytest.mark.timeout(300)
-def test_a_stage_without_a_product_computes_all_the_same(tmp_path):
-    """The second of three stages of toy is its ReLU."""
-    known = ("--framework", "tf", "--strategy", "model_parallel", "--workload", "toy", "--devices", "3")
-    done = harness("run", *known, "--platform", "cpu", "--out", str(tmp_path / "run"), timeout=280)
+@pytest.mark.parametrize(
+    ("workload", "size", "cut"),
+    [
+        ("toy", "base", "net1+relu"),  # the second of three stages is a ReLU
+        ("mnist_cnn", "tiny", "pool2+flatten+fc2"),  # a flattening alone, and a softmax alone
+        ("resnet50", "tiny", "conv1+bn1+avgpool"),  # a BatchNorm alone
+    ],
+)
+def test_a_stage_without_a_product_computes_all_the_same(workload, size, cut, tmp_path):
+    devices = str(cut.count("+") + 2)
+    known = ("--framework", "tf", "--strategy", "model_parallel", "--workload", workload, "--size", size)
+    done = harness(
+        "run", *known, "--devices", devices, "--option", f"cut={cut}", "--platform", "cpu",
+        "--out", str(tmp_path / "run"), timeout=280,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
 
 

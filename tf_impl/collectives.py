@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", *CALLS)
-"""Operations that show that a device computes part of the network; a stage may have none with a product. Calls are of
-functions that XLA compiles."""
+COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", "FusedBatchNormV3", "Rsqrt", *CALLS)
+"""Operations that show that a device computes part of the network. BatchNorm's inverse deviation is an Rsqrt, and calls
+are of functions that XLA compiles."""
+PASSING = ("Identity", "IdentityN")
+"""Operations that hand on what they take."""
 
 
 def reduced(graph: Any) -> int:
@@ -34,9 +36,22 @@ def sent(graph: Any) -> int:
     return sum(crossing.values())
 
 
-def computing(graph: Any) -> set[str]:
-    """The devices that compute."""
-    return {name_of(operation.device) for operation in operations(graph) if operation.type in COMPUTING}
+def computing(graph: Any, without_parameters: Collection[str] = ()) -> set[str]:
+    """The devices that compute.
+
+    `without_parameters`: devices whose stages have no parameters, such as one of a flattening and a softmax. There any
+    operation that takes floating-point numbers is the network's: nothing is updated there.
+    """
+    placed = [(operation, name_of(operation.device)) for operation in operations(graph)]
+    return {
+        device
+        for operation, device in placed
+        if operation.type in COMPUTING or (device in without_parameters and _takes_numbers(operation))
+    }
+
+
+def _takes_numbers(operation: Any) -> bool:
+    return operation.type not in PASSING and any(tensor.dtype.is_floating for tensor in operation.inputs)
 
 
 def operations(graph: Any) -> Iterator[Any]:

@@ -60,7 +60,7 @@ def observe(program: Any, batches: Sequence[Any]) -> Observed:
     one = len(batches) == 1
     made = program.train_step.get_concrete_function(batches[0]) if one else None
     graph = (made or program.train_steps.get_concrete_function(tuple(batches))).graph
-    rows = of_devices(program, batches[0], at_work=collectives.computing(graph))
+    rows = of_devices(program, batches[0], graph)
     if not isinstance(program, ReplicatedProgram):
         sent = collectives.sent(graph) if len(program.devices) > 1 else 0
         return Observed(devices=rows, crossed={"send": sent / len(batches)} if sent else {}, steps=len(batches))
@@ -69,17 +69,18 @@ def observe(program: Any, batches: Sequence[Any]) -> Observed:
     return Observed(devices=rows, crossed={"all_reduce": collectives.reduced(graph) / len(batches)}, steps=len(batches))
 
 
-def of_devices(program: Any, placed: Any, *, at_work: set[str]) -> tuple[DeviceShare, ...]:
-    """What each device holds, and the samples of a batch that lie on it, if its graph computes anything there."""
+def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]:
+    """What each device holds, and the samples of a batch that lie on it, if the graph computes anything there."""
     parts = list(flat(placed))
     params = bytes_on(each for variable in program.variables.values() for each in components(variable))
     slots = [slot for slots in program.optimizer.slots for slot in slots]
     state, batch = bytes_on(each for slot in slots for each in components(slot)), bytes_on(parts)
     inputs = tuple(program.job.workload.input_shape)
+    named = [collectives.name_of(name) for name in program.devices]
+    at_work = collectives.computing(graph, [device for device in named if not params[device]])
     alone = len(program.devices) == 1  # then operations need not name their device
     rows = []
-    for name in program.devices:
-        device = collectives.name_of(name)
+    for name, device in zip(program.devices, named, strict=True):
         here = [tensor for tensor in parts if collectives.name_of(tensor.device) == device]
         samples = sum(len(tensor) for tensor in here if tuple(tensor.shape[1:]) == inputs)
         if len(program.stages) > 1:  # all samples pass through all stages
