@@ -145,21 +145,21 @@ def order_of(
     tiny: bool,
     workload: str = "resnet50",
     used: int = 1,
-    scale: int = 1,
+    batch: int = 0,
     options: dict[str, Any] | None = None,
     settings: dict[str, bool] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """What a worker builds: a cell of the suite as its planner resolves it, with `settings` in place of the track's.
 
-    `scale`: how many times its network's usual batch each device gets.
+    `batch`: samples of a step, on all devices; 0 for the network's usual number on each.
     """
     spec = registry.framework(framework)
     known = track_settings.strategy_on(spec.strategy(strategy), track)
     platform: Platform = "cpu" if tiny else "gpu"
     size = "tiny" if tiny else "imagenet" if workload == "resnet50" else "base"
     network = workloads.get(workload, size)
-    batch = network.global_batch * used * scale
+    batch = batch or network.global_batch * used
     chosen = strategy_options.resolve(known, network, options or {}, devices=used, batch=batch)
     cell = SettingCell(
         workload=workload, normalizes=network.normalizes, platform=platform, optimizer=network.optimizer,

@@ -1,6 +1,6 @@
-"""How fast is each strategy on two GPUs, beside both GPUs on their own, and where does its time go?
+"""How fast is each strategy on two GPUs, or more, beside each GPU on its own, and where does its time go?
 
-    python probe.py [--out FOLDER] [--workload mnist_cnn] [--only a,b] [--budget 560] [--at-once 5]
+    python probe.py [--out FOLDER] [--devices 4] [--workload mnist_cnn] [--only a,b] [--budget 560] [--at-once 5]
                     [--interpreter tf=PYTHON] [--tiny]
 
 Tuned ResNet-50 in bf16, 256 images a GPU, or tuned mnist_cnn in fp32, 64 images a GPU (variants.py). Several programs
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,16 @@ import traces
 from measure import worker
 from variants import SMALL, VARIANTS, Variant
 
-RESIDENT = 4
+RESIDENT = 4  # batches on the devices, or fewer that have so many images:
+RESIDENT_IMAGES = 4096
+TINY_BATCH = 32  # in place of a larger one of a variant
 
 
 def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
     """What the workers of a variant build."""
     tiny = options.tiny
+    batch = min(variant.batch, TINY_BATCH) if tiny else variant.batch
+    resident = min(RESIDENT, RESIDENT_IMAGES // max(1, batch))
     searches = ("max_autotune_pointwise", "coordinate_descent") if variant.framework == "torch" else ()
     settings = dict.fromkeys(searches, False)  # they compile for minutes
     settings |= {name: False for name in ("compile",) if tiny and variant.framework == "torch"}
@@ -43,9 +48,9 @@ def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
     precision = "fp32" if tiny or options.workload == "mnist_cnn" else "bf16"
     order = common.order_of(
         variant.framework, variant.strategy, track="tuned", precision=precision, tiny=tiny, workload=options.workload,
-        used=variant.devices, scale=variant.scale, options=variant.options, settings=settings,
+        used=variant.devices, batch=batch, options=variant.options, settings=settings,
         traced_steps=max(options.steps, variant.steps_per_call),
-        steps_per_call=variant.steps_per_call, resident=min(RESIDENT, 8 // variant.scale), trace=variant.trace,
+        steps_per_call=variant.steps_per_call, resident=resident, trace=variant.trace,
         stages=variant.stages and not tiny, warmup=options.warmup / (10 if tiny else 1),
         block=options.block / (10 if tiny else 1),
     )  # fmt: skip
@@ -128,7 +133,10 @@ def main() -> None:
     began = time.monotonic()
     used = common.devices(options)
     pythons = common.interpreters(options.interpreter)
-    variants = SMALL if options.workload == "mnist_cnn" else VARIANTS
+    variants = [
+        variant if variant.devices == 1 else replace(variant, devices=len(used))
+        for variant in (SMALL if options.workload == "mnist_cnn" else VARIANTS)
+    ]
     names = options.only.split(",") if options.only else [variant.name for variant in variants]
     out = options.out or Path(__file__).parent
     earlier = out / "results.json"

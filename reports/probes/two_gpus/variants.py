@@ -8,14 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One program. `scale`: its batch in units of 256 images a GPU. `wave`: prepared together with others of it."""
+    """One program. `devices`: 1, or as many as the probe uses. `batch`: images of a step, 0 for the network's usual
+    number on each device. `wave`: prepared together with others of it.
+    """
 
     name: str
     framework: str
     strategy: str
     wave: int
     devices: int = 2
-    scale: int = 1
+    batch: int = 0
     options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, bool] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
@@ -40,22 +42,23 @@ def _of(framework: str, wave: int, *strategies: str) -> list[Variant]:
     ]  # fmt: skip
 
 
-def _deep(framework: str, wave: int, scale: int, *, stages: bool = False) -> list[Variant]:
-    """One GPU, and a pipeline of eight micro-batches, with the same batch of 512 * `scale` images."""
+def _deep(framework: str, wave: int, images: int, *, stages: bool = False) -> list[Variant]:
+    """One GPU, and a pipeline of eight micro-batches of so many images, with the same batch."""
     micro_batches = {"micro_batches": 8}
-    size = f"8 x {64 * scale}"
+    size = f"8 x {images}"
     single = Variant(
         name=f"{framework} single {size}", framework=framework, strategy="single", wave=wave, devices=1,
-        scale=2 * scale, first_alone=True,
+        batch=8 * images, first_alone=True,
     )  # fmt: skip
     pipeline = Variant(
-        name=f"{framework} pipeline {size}", framework=framework, strategy="pipeline", wave=wave, scale=scale,
+        name=f"{framework} pipeline {size}", framework=framework, strategy="pipeline", wave=wave, batch=8 * images,
         options=micro_batches, stages=stages,
     )  # fmt: skip
     return [single, pipeline]
 
 
 _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
+_HIDDEN_LATENCY = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
 
 
@@ -103,12 +106,16 @@ VARIANTS = (
     *_of("jax", 1, "single", "shard_map", "jit_sharding", "pmap", "multi_process"),
     *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
     Variant(name="tf mirrored with 4 steps a call", framework="tf", strategy="mirrored", wave=2, steps_per_call=4),
+    Variant(
+        name="tf mirrored with 4 steps a call, scheduled to hide latency", framework="tf", strategy="mirrored", wave=2,
+        steps_per_call=4, environment=_HIDDEN_LATENCY,
+    ),
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
-    *_deep("torch", 4, 2, stages=True),
+    *_deep("torch", 4, 128, stages=True),
     Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
     Variant(name="torch ddp with one bucket", framework="torch", strategy="ddp", wave=4, options=_ONE_BUCKET),
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
-    *_deep("jax", 6, 2),
+    *_deep("jax", 6, 128),
     *_without_command_buffers(6, "pipeline", "shard_map"),
     *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
@@ -118,8 +125,8 @@ VARIANTS = (
         name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
     ),
     Variant(
-        name="torch pipeline_schedules 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8, scale=2,
+        name="torch pipeline_schedules 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8, batch=1024,
         options={"micro_batches": 8},
     ),
-    *_deep("torch", 9, 4, stages=True),
+    *_deep("torch", 9, 256, stages=True),
 )  # fmt: skip
