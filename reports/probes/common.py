@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ from harness.spec import OptimizerSpec, Platform, SettingCell, Track, registry
 # NVLink's multicast stays off in every process
 CAREFUL = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 STALE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG")
+FRAMES = 12  # of a program that is ended, from the innermost
+LOGGED = 6  # its last lines before that
 # the smallest size of the network, with momentum and a rate at which its loss falls
 TINY_OPTIMIZER = OptimizerSpec(name="sgd", learning_rate=0.02, momentum=0.9)
 
@@ -245,13 +248,19 @@ class Launch:
         return "\n".join(text.strip().splitlines()[-12:])[-2000:]
 
     def where(self) -> str:
-        """Where the first rank that still runs is in its code; "" if none does."""
+        """Where the ranks that still run are in their code, and what they logged last; "" if none runs."""
         running = [rank for rank, process in enumerate(self.ranks) if process.poll() is None]
-        if not running:
-            return ""
-        self.ranks[running[0]].send_signal(signal.SIGUSR1)
-        time.sleep(1.0)
-        return f"rank {running[0]} was here:\n{self.last_lines(running[0])}\n"
+        for rank in running:
+            self.ranks[rank].send_signal(signal.SIGUSR1)
+        time.sleep(1.0 if running else 0.0)
+        found = ""
+        for rank in running:
+            text = (self.folder / f"rank{rank}.log").read_text(errors="replace")
+            logged = re.split(r"^(?:Current thread|Thread) 0x.*$", text, maxsplit=1, flags=re.MULTILINE)[0]
+            _, _, frames = text.rpartition("(most recent call first):\n")  # of the main thread, which comes last
+            lines = logged.splitlines()[-LOGGED:] + frames.splitlines()[:FRAMES]
+            found += f"rank {rank} was here:\n" + "\n".join(lines) + "\n"
+        return found
 
     def end(self, why: str = "") -> None:
         """Ends what is left of it. `why`: the last line of the error, after where it was."""
@@ -347,7 +356,8 @@ def die_with_parent() -> None:
 def work(options: argparse.Namespace, do: Callable[[dict[str, Any], Path, int], None]) -> None:
     """One rank: `do(order, folder, rank)`, then the end of the process, whatever threads the frameworks have left."""
     die_with_parent()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # Launch.where
+    # Launch.where. The signal may reach a thread that runs no Python, which has no frames of its own.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     code = 0
     try:
         do(json.loads((options.worker / "order.json").read_text()), options.worker, options.rank)

@@ -87,6 +87,19 @@ def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
     return _jax_with("with a thread per GPU", client, wave, *strategies)
 
 
+def _mirrored_without_waiting(wave: int) -> list[Variant]:
+    """Mirrored with fewer calls, or with calls that return at once: the GPUs may wait between two calls."""
+    async_eager = {"asynchronous_execution": True}
+    rows = [("with 16 steps a call", 16, {}), ("async", 1, async_eager), ("async with 4 steps a call", 4, async_eager)]
+    return [
+        Variant(
+            name=f"tf mirrored {what}", framework="tf", strategy="mirrored", wave=wave, steps_per_call=steps,
+            settings=settings,
+        )
+        for what, steps, settings in rows
+    ]  # fmt: skip
+
+
 # Of a small network, whose steps are shorter than a call takes.
 SMALL = (
     *_of("torch", 0, "single", "ddp", "average_gradients", "pipeline"),
@@ -106,8 +119,9 @@ VARIANTS = (
     *_of("jax", 1, "single", "shard_map", "jit_sharding", "pmap", "multi_process"),
     *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
     Variant(name="tf mirrored with 4 steps a call", framework="tf", strategy="mirrored", wave=2, steps_per_call=4),
+    *_mirrored_without_waiting(2),
     Variant(
-        name="tf mirrored with 4 steps a call, scheduled to hide latency", framework="tf", strategy="mirrored", wave=2,
+        name="tf mirrored with 4 steps a call and hidden latency", framework="tf", strategy="mirrored", wave=2,
         steps_per_call=4, environment=_HIDDEN_LATENCY,
     ),
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
