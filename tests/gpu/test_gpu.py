@@ -1,4 +1,5 @@
-"""What only GPUs can show: every strategy of every framework on two of them, TF32, the tuned track, and clean endings.
+"""What only GPUs can show: every strategy of every framework on two of them and on four, TF32, the tuned track, and clean
+endings.
 
 `make test-gpu`. Where TensorFlow needs another interpreter: HARNESS_INTERPRETER=tf=PATH make test-gpu.
 """
@@ -57,8 +58,10 @@ def harness(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "harness", *arguments]
 
 
-def run(folder: Path, *arguments: str, command: str = "run", workload: str = "mnist_cnn") -> list[TrialResult]:
-    common = ("--workload", workload, "--size", "tiny", "--devices", "2", "--out", str(folder))
+def run(
+    folder: Path, *arguments: str, command: str = "run", workload: str = "mnist_cnn", gpus: int = 2
+) -> list[TrialResult]:
+    common = ("--workload", workload, "--size", "tiny", "--devices", str(gpus), "--out", str(folder))
     done = subprocess.run(harness(command, *common, *arguments), cwd=ROOT)
     assert done.returncode in (0, 1)  # a failed cell is a row, and is found there
     results = store.read(folder)
@@ -239,6 +242,14 @@ def test_all_others_in_fp32(tmp_path, framework):
     check(results, names)
     for result in results:
         assert max(result.precision_errors.values()) < 1e-6, "float32, and not TF32"
+
+
+@pytest.mark.skipif(len(devices.machine().gpus) < 4, reason="needs four GPUs")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_all_on_four_gpus(tmp_path, framework):
+    """With four stages, the last one of this network is its log-softmax alone."""
+    names = [strategy.name for strategy in registry.framework(framework).strategies]
+    check(run(tmp_path / "four", "--framework", framework, "--preset", "smoke", gpus=4), names)
 
 
 def test_batch_norm_in_bf16(tmp_path):
