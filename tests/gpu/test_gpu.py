@@ -1,5 +1,5 @@
-"""What only GPUs can show: every strategy of every framework on two of them and on four, TF32, the tuned track, and clean
-endings.
+"""What only GPUs can show: every strategy of every framework on two of them and on four, TF32, the tuned track, and
+clean endings.
 
 `make test-gpu`. Where TensorFlow needs another interpreter: HARNESS_INTERPRETER=tf=PATH make test-gpu.
 """

@@ -57,6 +57,17 @@ def _deep(framework: str, wave: int, images: int, *, stages: bool = False) -> li
     return [single, pipeline]
 
 
+def _schedules(wave: int, images: int, *schedules: str) -> list[Variant]:
+    """PyTorch's own pipeline with eight micro-batches of so many images, by these schedules."""
+    return [
+        Variant(
+            name=f"torch pipeline_schedules 8 x {images} {schedule}", framework="torch", strategy="pipeline_schedules",
+            wave=wave, batch=8 * images, options={"micro_batches": 8, "schedule": schedule},
+        )
+        for schedule in schedules
+    ]  # fmt: skip
+
+
 _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _HIDDEN_LATENCY = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
@@ -138,9 +149,6 @@ VARIANTS = (
     Variant(
         name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
     ),
-    Variant(
-        name="torch pipeline_schedules 8 x 128", framework="torch", strategy="pipeline_schedules", wave=8, batch=1024,
-        options={"micro_batches": 8},
-    ),
+    *_schedules(8, 128, "1f1b", "interleaved_1f1b", "zero_bubble"),
     *_deep("torch", 9, 256, stages=True),
 )  # fmt: skip
