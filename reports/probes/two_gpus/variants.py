@@ -132,6 +132,10 @@ VARIANTS = (
     Variant(name="tf mirrored with 4 steps a call", framework="tf", strategy="mirrored", wave=2, steps_per_call=4),
     *_mirrored_without_waiting(2),
     Variant(
+        name="tf multi_worker_mirrored with 4 steps a call", framework="tf", strategy="multi_worker_mirrored", wave=2,
+        steps_per_call=4,
+    ),
+    Variant(
         name="tf mirrored with 4 steps a call and hidden latency", framework="tf", strategy="mirrored", wave=2,
         steps_per_call=4, environment=_HIDDEN_LATENCY,
     ),
