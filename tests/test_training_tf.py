@@ -52,16 +52,20 @@ def test_several_steps_in_one_call_are_the_same_steps(tmp_path, processes, strat
     assert visit("tf_steps.py", tmp_path, processes, strategies) == able
 
 
-def test_a_replicas_step_with_its_all_reduce_inside_is_the_same_step(tmp_path):
-    """What the setting `xla_step` compiles on GPUs, called without XLA."""
+@pytest.mark.parametrize("way", ["whole", "stored", "whole+stored"])
+def test_a_replicas_step_as_on_gpus_is_the_same_step(tmp_path, way):
+    """`whole`: what the setting `xla_step` compiles on GPUs, called without XLA. `stored`: the setting `stored_losses`,
+    with which no operation waits for two devices."""
 
-    usual, whole = (json.loads(visit("tf_replica_step.py", tmp_path, 1, (each,))[-1]) for each in ("usual", "whole"))
+    usual, other = (json.loads(visit("tf_replica_step.py", tmp_path, 1, (each,))[-1]) for each in ("usual", way))
     assert len(set(usual["losses"])) == 4
-    assert whole["losses"] == pytest.approx(usual["losses"], rel=1e-12)
-    first, second = (np.array(weights) for weights in whole["weights"])
+    assert other["losses"] == pytest.approx(usual["losses"], rel=1e-12)
+    first, second = (np.array(weights) for weights in other["weights"])
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, usual["weights"][0], rtol=1e-12, atol=1e-14)
-    assert whole["crossed"] == usual["crossed"] == [{"all_reduce": 8 * len(first)}] * 2
+    assert other["crossed"] == usual["crossed"] == [{"all_reduce": 8 * len(first)}] * 2
+    assert min(usual["waiting"]) > 0
+    assert any(other["waiting"]) == ("stored" not in way)
 
 
 def test_the_fused_kernel_computes_keras_batch_norm(tmp_path):

@@ -92,6 +92,14 @@ FRAMEWORK = FrameworkSpec(
             strategies=("single", "mirrored"),
         ),
         Setting(
+            name="stored_losses",
+            summary="a step stores the losses of its replicas instead of returning them: what a tf.function returns "
+            "waits for all its devices; off in both tracks, because it has not been measured",
+            source="www.tensorflow.org/api_docs/python/tf/control_dependencies",
+            tuned_on=(),
+            strategies=("mirrored",),
+        ),
+        Setting(
             name="private_gpu_threads",
             summary="each GPU has its own host threads for kernel launches, so other host work does not delay these",
             source="www.tensorflow.org/guide/gpu_performance_analysis",

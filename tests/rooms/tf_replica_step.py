@@ -1,11 +1,13 @@
 """python tf_replica_step.py FOLDER RANK PROCESSES WAY: MirroredStrategy on two CPU devices, in float64.
 
-WAY is `usual` or `whole`. If `whole`, each replica's step is a tf.function of its own with the all-reduce inside, as on
-GPUs with the setting `xla_step`. Only XLA is missing, because TensorFlow does not compile that on CPU devices. Prints
-one JSON line: the losses, the replicas' weights, and the bytes that cross in a step. Each way needs a process of its
-own, because two programs with collectives in one process would take each other's.
+WAY is `usual`, or `whole`, `stored` or both with a plus sign. With `whole`, each replica's step is a tf.function of its
+own with the all-reduce inside, as on GPUs with the setting `xla_step`. Only XLA is missing, because TensorFlow does not
+compile that on CPU devices. `stored` is the setting `stored_losses`. Prints one JSON line: the losses, the replicas'
+weights, the bytes that cross in a step, and how many operations of a call wait for both devices. Each way needs a
+process of its own, because two programs with collectives in one process would take each other's.
 """
 
+import functools
 import json
 import os
 import sys
@@ -35,14 +37,35 @@ def called_as_on_gpus():
     mirrored_strategy.MirroredExtended._use_merge_call = lambda self: tf.executing_eagerly()
 
 
+def waiting_for_both(graph):
+    """The operations that other devices' operations come before, directly or by way of some without a device."""
+
+    def devices_of(operation):
+        return {operation.device} if operation.device else devices_before(operation)
+
+    @functools.cache
+    def devices_before(operation):
+        before = [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+        return frozenset().union(*(devices_of(each) for each in before))
+
+    return sum(len(devices_before(each) | devices_of(each)) > 1 for each in graph.get_operations())
+
+
+def graphs(program, placed):
+    """Of a call with one step, and of one with three."""
+    yield program.train_step.get_concrete_function(placed[0]).graph
+    yield program.train_steps.get_concrete_function(tuple(placed[1:])).graph
+
+
 if __name__ == "__main__":
-    if sys.argv[4] == "whole":
+    way = sys.argv[4].split("+")
+    if "whole" in way:
         called_as_on_gpus()
     world = World(rank=0, processes=1, devices=2, platform="cpu", cores=1, rendezvous="")
     runtime.start(world, "fp64", {})
     workload = one_bottleneck()
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
-    program = build("mirrored", world, workload, "fp64")
+    program = build("mirrored", world, workload, "fp64", {"stored_losses": "stored" in way})
     placed = [program.place(batches.batch(step, BATCH)) for step in range(4)]
     handles = [program.step(placed[0]), *program.steps(placed[1:])]
     weights = [np.concatenate([each[name].ravel() for name in sorted(each)]).tolist() for each in program.export()]
@@ -50,6 +73,7 @@ if __name__ == "__main__":
     print(json.dumps({
         "losses": [program.loss(handle) for handle in handles],
         "weights": weights,
+        "waiting": [waiting_for_both(graph) for graph in graphs(program, placed)],
         "crossed": [holdings.observe(program, batches).crossed for batches in calls],
     }, separators=(",", ":")))  # fmt: skip
     sys.stdout.flush()

@@ -34,7 +34,8 @@ import tensorflow as tf
 from harness.contract import Job
 from tf_impl import models, placement, runtime
 from tf_impl.program import LossAndGradients, mean_over_parts
-from tf_impl.replicas import ReplicatedProgram, sum_over_replicas
+from tf_impl.replicas import sum_over_replicas
+from tf_impl.stored_losses import StoresLosses
 from tf_impl.tuning import xla_if_set, xla_step_if_set
 
 CROSS_DEVICE = {
@@ -45,7 +46,7 @@ CROSS_DEVICE = {
 }
 
 
-class Mirrored(ReplicatedProgram):
+class Mirrored(StoresLosses):
     def __init__(self, job: Job) -> None:
         devices = runtime.devices(job.world)
         across = CROSS_DEVICE[job.options["cross_device"]]()
@@ -66,7 +67,7 @@ class Mirrored(ReplicatedProgram):
     @tf.function
     def train_step(self, parts: Any) -> Any:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
-        return self.strategy.run(self.replica_step, args=(parts,))
+        return self.handed_over(self.strategy.run(self.replica_step, args=(parts,)))
 
     @xla_step_if_set
     def replica_step(self, parts: placement.Parts) -> tf.Tensor:

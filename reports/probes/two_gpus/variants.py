@@ -100,8 +100,9 @@ def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
 
 def _mirrored_without_waiting(wave: int) -> list[Variant]:
     """Mirrored with fewer calls, or with calls that return at once: the GPUs may wait between two calls."""
-    async_eager = {"asynchronous_execution": True}
+    async_eager, stored = {"asynchronous_execution": True}, {"stored_losses": True}
     rows = [("with 16 steps a call", 16, {}), ("async", 1, async_eager), ("async with 4 steps a call", 4, async_eager)]
+    rows += [("with stored losses", 1, stored), ("with stored losses and 4 steps a call", 4, stored)]
     return [
         Variant(
             name=f"tf mirrored {what}", framework="tf", strategy="mirrored", wave=wave, steps_per_call=steps,
