@@ -152,6 +152,10 @@ VARIANTS = (
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
     Variant(
+        name="tf parameter_server without private threads", framework="tf", strategy="parameter_server", wave=7,
+        settings={"private_gpu_threads": False},
+    ),
+    Variant(
         name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
     ),
     *_schedules(8, 128, "1f1b", "interleaved_1f1b", "zero_bubble"),
