@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", "FusedBatchNormV3", "Rsqrt", *CALLS)
-"""Operations that show that a device computes part of the network. BatchNorm's inverse deviation is an Rsqrt, and calls
-are of functions that XLA compiles."""
-PASSING = ("Identity", "IdentityN")
-"""Operations that hand on what they take."""
+COMPUTING = ("Conv2D", "MatMul", "BatchMatMulV2", "Relu", "MaxPool", *CALLS)
+"""Operations that show that a device computes a whole network. Calls are of functions that XLA compiles."""
 
 
 def reduced(graph: Any) -> int:
@@ -36,22 +34,23 @@ def sent(graph: Any) -> int:
     return sum(crossing.values())
 
 
-def computing(graph: Any, without_parameters: Collection[str] = ()) -> set[str]:
-    """The devices that compute.
+def computing(graph: Any) -> set[str]:
+    """The devices that compute a whole network."""
+    return {name_of(operation.device) for operation in operations(graph) if operation.type in COMPUTING}
 
-    `without_parameters`: devices whose stages have no parameters, such as one of a flattening and a softmax. There any
-    operation that takes floating-point numbers is the network's: nothing is updated there.
+
+def computing_stage(graph: Any, name: str) -> set[str]:
+    """The devices with operations both of the forward and of the backward pass of a stage, a Keras model of this name.
+
+    A stage may be a flattening or a softmax alone. The loss, which is computed on the same device as the last stage,
+    and the updates lie outside of its scope.
     """
-    placed = [(operation, name_of(operation.device)) for operation in operations(graph)]
-    return {
-        device
-        for operation, device in placed
-        if operation.type in COMPUTING or (device in without_parameters and _takes_numbers(operation))
-    }
-
-
-def _takes_numbers(operation: Any) -> bool:
-    return operation.type not in PASSING and any(tensor.dtype.is_floating for tensor in operation.inputs)
+    of_stage = re.compile(rf"(gradient_tape/)?{name}(_\d+)*/")
+    found: dict[str, set[str]] = {"": set(), "gradient_tape/": set()}
+    for operation in operations(graph):
+        if match := of_stage.match(operation.name):
+            found[match[1] or ""].add(name_of(operation.device))
+    return found[""] & found["gradient_tape/"]
 
 
 def operations(graph: Any) -> Iterator[Any]:

@@ -77,7 +77,10 @@ def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]
     state, batch = bytes_on(each for slot in slots for each in components(slot)), bytes_on(parts)
     inputs = tuple(program.job.workload.input_shape)
     named = [collectives.name_of(name) for name in program.devices]
-    at_work = collectives.computing(graph, [device for device in named if not params[device]])
+    at_work = collectives.computing(graph)
+    if len(program.stages) > 1:
+        stages = zip(program.stages, named, strict=True)
+        at_work = {device for stage, device in stages if device in collectives.computing_stage(graph, stage.name)}
     alone = len(program.devices) == 1  # then operations need not name their device
     rows = []
     for name, device in zip(program.devices, named, strict=True):

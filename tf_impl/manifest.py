@@ -35,6 +35,13 @@ def why_not_whole_by_xla(cell: SettingCell) -> str:
     return ""
 
 
+def why_losses_cannot_be_stored(cell: SettingCell) -> str:
+    """Why storing the losses of `mirrored` would not help in a cell, or ""."""
+    if (how := cell.options.get("cross_device", "auto")) in ("hierarchical_copy", "one_device"):
+        return f"with cross_device={how} each device waits for others' gradients anyway"
+    return ""
+
+
 # the rungs of reports/probes/rungs
 TRIED = (
     "graph", "keras_auto", "xla_gradients", "xla_step", "xla_steps_4", "fused_norm", "xla_calls_4",
@@ -93,8 +100,8 @@ FRAMEWORK = FrameworkSpec(
         ),
         Setting(
             name="stored_losses",
-            summary="a step stores the losses of its replicas instead of returning them: what a tf.function returns "
-            "waits for all its devices; off in both tracks, because it has not been measured",
+            summary="a step stores its losses instead of returning them: what a tf.function returns waits for all "
+            "variables that it changes, on whatever device; off in both tracks, because it has not been measured",
             source="www.tensorflow.org/api_docs/python/tf/control_dependencies",
             tuned_on=(),
             strategies=("mirrored",),
@@ -139,7 +146,7 @@ FRAMEWORK = FrameworkSpec(
             processes="one",
             one_step_per_call="",
             min_devices=2,
-            without={"xla_step": why_not_whole_by_xla},
+            without={"xla_step": why_not_whole_by_xla, "stored_losses": why_losses_cannot_be_stored},
             other_normalizations={"global": ""},
             options=(
                 Option(

@@ -257,9 +257,10 @@ class Launch:
         for rank in running:
             text = (self.folder / f"rank{rank}.log").read_text(errors="replace")
             logged = re.split(r"^(?:Current thread|Thread) 0x.*$", text, maxsplit=1, flags=re.MULTILINE)[0]
-            _, _, frames = text.rpartition("(most recent call first):\n")  # of the main thread, which comes last
-            lines = logged.splitlines()[-LOGGED:] + frames.splitlines()[:FRAMES]
-            found += f"rank {rank} was here:\n" + "\n".join(lines) + "\n"
+            # the main thread comes last
+            _, written, frames = text.rpartition("(most recent call first):\n")
+            where = frames.splitlines()[:FRAMES] if written else ["no traceback"]
+            found += f"rank {rank} was here:\n" + "\n".join(logged.splitlines()[-LOGGED:] + where) + "\n"
         return found
 
     def end(self, why: str = "") -> None:

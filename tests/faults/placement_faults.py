@@ -34,6 +34,7 @@ TIMED_CELLS = {
     "tf mirrored accumulating": Cell("mirrored", known={"accumulation_steps": 4}),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel"),
+    "tf model_parallel with a softmax alone": Cell("model_parallel", options={"cut": "fc2"}),
     "tf parameter_server": Cell("parameter_server"),
 }
 
@@ -624,6 +625,29 @@ def tf_computes_on_one_device():
 
     replaced(ModelParallel, "forward", when_timed(elsewhere))
     replaced(ModelParallel, "backward", when_timed(elsewhere))
+
+
+@planted_when_timed("tf model_parallel with a softmax alone", by="samples taken")
+def tf_softmax_on_the_device_before():
+    """The last device computes the loss, but not its stage, which has no parameters."""
+    from tf_impl.strategies.model_parallel import ModelParallel
+
+    def forward(original, self, x, y):
+        import tensorflow as tf
+
+        (first, last), (before, own) = self.stages, self.devices
+        with tf.device(before), tf.GradientTape() as of_first:
+            of_first.watch(x)
+            between = first(x, training=True)
+        with tf.GradientTape() as of_last:
+            of_last.watch(between)
+            with tf.device(before):
+                outputs = last(between, training=True)
+            with tf.device(own):
+                loss = self.loss_fn(outputs, y)
+        return loss, [(of_first, x, between), (of_last, between, loss)]
+
+    replaced(ModelParallel, "forward", when_timed(forward))
 
 
 @planted_when_timed("tf parameter_server", by="samples taken")

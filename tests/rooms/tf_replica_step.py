@@ -3,8 +3,9 @@
 WAY is `usual`, or `whole`, `stored` or both with a plus sign. With `whole`, each replica's step is a tf.function of its
 own with the all-reduce inside, as on GPUs with the setting `xla_step`. Only XLA is missing, because TensorFlow does not
 compile that on CPU devices. `stored` is the setting `stored_losses`. Prints one JSON line: the losses, the replicas'
-weights, the bytes that cross in a step, and how many operations of a call wait for both devices. Each way needs a
-process of its own, because two programs with collectives in one process would take each other's.
+weights, the bytes that cross in a step, how many operations in the traced graph of a call wait for both devices, and
+where each replica's loss is. Each way needs a process of its own, because two programs with collectives in one process
+would take each other's.
 """
 
 import functools
@@ -51,6 +52,11 @@ def waiting_for_both(graph):
     return sum(len(devices_before(each) | devices_of(each)) > 1 for each in graph.get_operations())
 
 
+def of_replicas(program, losses):
+    """A loss of each replica."""
+    return losses if isinstance(losses, tuple) else program.strategy.experimental_local_results(losses)
+
+
 def graphs(program, placed):
     """Of a call with one step, and of one with three."""
     yield program.train_step.get_concrete_function(placed[0]).graph
@@ -65,7 +71,7 @@ if __name__ == "__main__":
     runtime.start(world, "fp64", {})
     workload = one_bottleneck()
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
-    program = build("mirrored", world, workload, "fp64", {"stored_losses": "stored" in way})
+    program = build("mirrored:stored_losses" if "stored" in way else "mirrored", world, workload, "fp64")
     placed = [program.place(batches.batch(step, BATCH)) for step in range(4)]
     handles = [program.step(placed[0]), *program.steps(placed[1:])]
     weights = [np.concatenate([each[name].ravel() for name in sorted(each)]).tolist() for each in program.export()]
@@ -73,6 +79,7 @@ if __name__ == "__main__":
     print(json.dumps({
         "losses": [program.loss(handle) for handle in handles],
         "weights": weights,
+        "loss_devices": [loss.device[-5:] for loss in of_replicas(program, handles[-1])],
         "waiting": [waiting_for_both(graph) for graph in graphs(program, placed)],
         "crossed": [holdings.observe(program, batches).crossed for batches in calls],
     }, separators=(",", ":")))  # fmt: skip

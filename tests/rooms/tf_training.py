@@ -29,14 +29,16 @@ BATCH = 16
 ADAM = OptimizerSpec(name="adamw", learning_rate=0.01, weight_decay=0.1, schedule="step", step_size=2, gamma=0.5)
 
 
-def build(strategy, world, workload, precision: Precision = "fp32", settings=None):
+def build(strategy, world, workload, precision: Precision = "fp32"):
+    """The program of a strategy, or of strategy:setting with this setting on."""
+    strategy, *settings = strategy.split(":")
     cut = strategy in ("model_parallel", "parameter_server")
     job = Job(
         world=replace(world, devices=1) if strategy == "single" else world, workload=workload,
         params=workload.init_params(0), optimizer=ADAM, precision=precision, global_batch=BATCH,
         options={"cut": "maxpool", "cross_device": "auto", "communication": "auto"},
         normalization="global" if strategy in ("single", "model_parallel") else "per_device",
-        accumulation_steps=1 if cut else 2, statistics_updates=1 if cut else 2, settings=settings or {},
+        accumulation_steps=1 if cut else 2, statistics_updates=1 if cut else 2, settings=dict.fromkeys(settings, True),
     )  # fmt: skip
     return importlib.import_module(f"tf_impl.strategies.{strategy}").build(job)
 

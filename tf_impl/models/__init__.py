@@ -42,12 +42,16 @@ def build(
 def build_stages(
     workload: Workload, points: Sequence[int], devices: Sequence[str], *, settings: Settings
 ) -> list[keras.Model]:
-    """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device."""
+    """The same network, cut before the blocks numbered `points`. Each stage's variables are on its own device.
+
+    The stages are models with the names stage0, stage1 and so on.
+    """
     functions, shape = list(_blocks(workload, settings).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
         with tf.device(device):
-            stages.append(_model(functions[start:end], shape, last=end == len(functions)))
+            last, name = end == len(functions), f"stage{len(stages)}"
+            stages.append(_model(functions[start:end], shape, last=last, name=name))
         shape = stages[-1].output_shape[1:]
     if not workload_packages.is_ours(workload.name):
         _check(stages, workload)
@@ -78,9 +82,12 @@ def _blocks(workload: Workload, settings: Settings, *, momentum: float = 0.9, sy
     return found
 
 
-def _model(functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool) -> keras.Model:
+def _model(
+    functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool, name: str | None = None
+) -> keras.Model:
     """The functions one after another. The last stage converts its output to the parameters' dtype."""
     inputs = x = keras.Input(shape)
     for function in functions:
         x = function(x)
-    return keras.Model(inputs, layers.Activation("linear", dtype=keras.config.floatx())(x) if last else x)
+    outputs = layers.Activation("linear", dtype=keras.config.floatx())(x) if last else x
+    return keras.Model(inputs, outputs, name=name)

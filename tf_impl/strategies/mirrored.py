@@ -34,8 +34,8 @@ import tensorflow as tf
 from harness.contract import Job
 from tf_impl import models, placement, runtime
 from tf_impl.program import LossAndGradients, mean_over_parts
-from tf_impl.replicas import sum_over_replicas
-from tf_impl.stored_losses import StoresLosses
+from tf_impl.replicas import ReplicatedProgram, sum_over_replicas
+from tf_impl.stored_losses import StoredLosses
 from tf_impl.tuning import xla_if_set, xla_step_if_set
 
 CROSS_DEVICE = {
@@ -46,7 +46,7 @@ CROSS_DEVICE = {
 }
 
 
-class Mirrored(StoresLosses):
+class Mirrored(ReplicatedProgram):
     def __init__(self, job: Job) -> None:
         devices = runtime.devices(job.world)
         across = CROSS_DEVICE[job.options["cross_device"]]()
@@ -67,7 +67,7 @@ class Mirrored(StoresLosses):
     @tf.function
     def train_step(self, parts: Any) -> Any:
         # The losses stay on their devices: reducing them here would wait for the host at every step.
-        return self.handed_over(self.strategy.run(self.replica_step, args=(parts,)))
+        return self.strategy.run(self.replica_step, args=(parts,))
 
     @xla_step_if_set
     def replica_step(self, parts: placement.Parts) -> tf.Tensor:
@@ -83,5 +83,9 @@ class Mirrored(StoresLosses):
         return loss, tape.gradient(share, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
+class MirroredWithStoredLosses(StoredLosses, Mirrored):
+    """With the setting `stored_losses`."""
+
+
 def build(job: Job) -> Mirrored:
-    return Mirrored(job)
+    return (MirroredWithStoredLosses if job.settings.get("stored_losses", False) else Mirrored)(job)

@@ -43,11 +43,11 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
         return time.perf_counter() - began
 
     pilot_steps = max(PILOT_STEPS, calls)
-    first = 0.0
-    for call in range(max(1, FIRST_STEPS // calls)):
+    first = 0.0  # seconds of the first steps, with a sync after each call
+    for made in range(0, max(FIRST_STEPS, calls), calls):
         took = run(calls)
         first += took
-        print(f"first call {call}: {took:.2f} s", flush=True)  # what a program that is ended had reached
+        print(f"steps from {made} on: {took:.2f} s", flush=True)  # what a program that is ended had reached
     run(pilot_steps)
     common.write_json(folder / f"ready{rank}.json", round(first, 2))
     while not (folder / "go").exists():

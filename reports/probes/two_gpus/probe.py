@@ -45,7 +45,7 @@ def order_of(variant: Variant, options: argparse.Namespace) -> dict[str, Any]:
     searches = ("max_autotune_pointwise", "coordinate_descent") if variant.framework == "torch" else ()
     settings = dict.fromkeys(searches, False)  # they compile for minutes
     settings |= {name: False for name in ("compile",) if tiny and variant.framework == "torch"}
-    settings |= {name: on for name, on in variant.settings.items() if not tiny}
+    settings |= variant.settings
     precision = "fp32" if tiny or options.workload == "mnist_cnn" else "bf16"
     order = common.order_of(
         variant.framework, variant.strategy, track="tuned", precision=precision, tiny=tiny, workload=options.workload,
@@ -134,6 +134,8 @@ def main() -> None:
     began = time.monotonic()
     used = common.devices(options)
     pythons = common.interpreters(options.interpreter)
+    if len(used) < 2:
+        raise SystemExit("there is one GPU, and this probe compares several with one")
     variants = [
         variant if variant.devices == 1 else replace(variant, devices=len(used))
         for variant in (SMALL if options.workload == "mnist_cnn" else VARIANTS)

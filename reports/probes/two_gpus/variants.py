@@ -69,7 +69,7 @@ def _schedules(wave: int, images: int, *schedules: str) -> list[Variant]:
 
 
 _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
-_HIDDEN_LATENCY = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
+_LATENCY_HIDING = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
 
 
@@ -98,8 +98,8 @@ def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
     return _jax_with("with a thread per GPU", client, wave, *strategies)
 
 
-def _mirrored_without_waiting(wave: int) -> list[Variant]:
-    """Mirrored with fewer calls, or with calls that return at once: the GPUs may wait between two calls."""
+def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
+    """Mirrored with fewer calls, or with calls that may return before the GPUs are done."""
     async_eager, stored = {"asynchronous_execution": True}, {"stored_losses": True}
     rows = [("with 16 steps a call", 16, {}), ("async", 1, async_eager), ("async with 4 steps a call", 4, async_eager)]
     rows += [("with stored losses", 1, stored), ("with stored losses and 4 steps a call", 4, stored)]
@@ -131,14 +131,14 @@ VARIANTS = (
     *_of("jax", 1, "single", "shard_map", "jit_sharding", "pmap", "multi_process"),
     *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
     Variant(name="tf mirrored with 4 steps a call", framework="tf", strategy="mirrored", wave=2, steps_per_call=4),
-    *_mirrored_without_waiting(2),
+    *_mirrored_with_less_waiting(2),
     Variant(
         name="tf multi_worker_mirrored with 4 steps a call", framework="tf", strategy="multi_worker_mirrored", wave=2,
         steps_per_call=4,
     ),
     Variant(
-        name="tf mirrored with 4 steps a call and hidden latency", framework="tf", strategy="mirrored", wave=2,
-        steps_per_call=4, environment=_HIDDEN_LATENCY,
+        name="tf mirrored with 4 steps a call and the latency-hiding scheduler", framework="tf", strategy="mirrored",
+        wave=2, steps_per_call=4, environment=_LATENCY_HIDING,
     ),
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
     *_deep("torch", 4, 128, stages=True),
