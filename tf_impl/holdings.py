@@ -77,8 +77,8 @@ def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]
     state, batch = bytes_on(each for slot in slots for each in components(slot)), bytes_on(parts)
     inputs = tuple(program.job.workload.input_shape)
     named = [collectives.name_of(name) for name in program.devices]
-    at_work = collectives.computing(graph)
-    if len(program.stages) > 1:
+    at_work, staged = collectives.computing(graph), len(program.stages) > 1
+    if staged:
         stages = zip(program.stages, named, strict=True)
         at_work = {device for stage, device in stages if device in collectives.computing_stage(graph, stage.name)}
     alone = len(program.devices) == 1  # then operations need not name their device
@@ -86,7 +86,7 @@ def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]
     for name, device in zip(program.devices, named, strict=True):
         here = [tensor for tensor in parts if collectives.name_of(tensor.device) == device]
         samples = sum(len(tensor) for tensor in here if tuple(tensor.shape[1:]) == inputs)
-        if len(program.stages) > 1:  # all samples pass through all stages
+        if staged:  # all samples pass through all stages
             samples = sum(len(tensor) for tensor in parts if tuple(tensor.shape[1:]) == inputs)
         rows.append(
             DeviceShare(
@@ -95,7 +95,7 @@ def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]
                 optimizer_state=state[device],
                 batch=batch[device],
                 samples=samples if device in at_work or (alone and "" in at_work) else 0,
-                blocks=blocks_on(program, device) if len(program.stages) > 1 else (),
+                blocks=blocks_on(program, device) if staged else (),
             )
         )
     return tuple(rows)

@@ -32,7 +32,6 @@ class StoredLosses(ReplicatedProgram):
     def __init__(self, job: Job, *known: Any) -> None:
         super().__init__(job, *known)
         self.loss_variables: list[tf.Variable] = []  # for each step of a call, its loss on each replica
-        self.loss_components: list[Sequence[tf.Variable]] = []  # the same, by replica
         self.make_loss_variables(1)
 
     def make_loss_variables(self, count: int) -> None:
@@ -46,7 +45,6 @@ class StoredLosses(ReplicatedProgram):
                     aggregation=tf.VariableAggregation.MEAN,
                 )
             self.loss_variables.append(variable)
-            self.loss_components.append(self.strategy.experimental_local_results(variable))
 
     @tf.function
     def train_step(self, parts: Any) -> None:
@@ -80,7 +78,8 @@ class StoredLosses(ReplicatedProgram):
 
         `value` leaves them there. `read_value` copies them to the default device, for which the host waits.
         """
-        return tuple(component.value() for component in self.loss_components[step])
+        of_replicas = self.strategy.experimental_local_results(self.loss_variables[step])
+        return tuple(variable.value() for variable in of_replicas)
 
     def loss(self, of: Any = None) -> float:
         """The mean of the replicas' losses."""

@@ -43,11 +43,7 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
         return time.perf_counter() - began
 
     pilot_steps = max(PILOT_STEPS, calls)
-    first = 0.0  # seconds of the first steps, with a sync after each call
-    for made in range(0, max(FIRST_STEPS, calls), calls):
-        took = run(calls)
-        first += took
-        print(f"steps from {made} on: {took:.2f} s", flush=True)  # what a program that is ended had reached
+    first = first_steps(run, calls)
     run(pilot_steps)
     common.write_json(folder / f"ready{rank}.json", round(first, 2))
     while not (folder / "go").exists():
@@ -75,6 +71,16 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
         answer["stage_ms"] = stage_milliseconds(program, order["options"]["micro_batches"], held[0])
     common.write_json(folder / f"answer{rank}.json", answer | built.facts())
     built.barrier()
+
+
+def first_steps(run: Callable[[int], float], calls: int) -> float:
+    """Seconds of the first steps, with a sync after each call. Their log shows what a program that is ended reached."""
+    seconds = 0.0
+    for made in range(0, max(FIRST_STEPS, calls), calls):
+        took = run(calls)
+        seconds += took
+        print(f"steps from {made} on: {took:.2f} s", flush=True)
+    return seconds
 
 
 def trace_torch(folder: Path, run: Callable[[], Any]) -> None:

@@ -127,28 +127,30 @@ class Prepared:
             launch.end()
 
 
+def wanted(options: argparse.Namespace, used: int) -> list[Variant]:
+    """The variants that were asked for and can run, on so many devices if on several."""
+    variants = SMALL if options.workload == "mnist_cnn" else VARIANTS
+    names = options.only.split(",") if options.only else [variant.name for variant in variants]
+    pythons = common.interpreters(options.interpreter)
+    plan = [variant for variant in variants if variant.name in names and variant.framework in pythons]
+    if options.tiny:  # several steps of PyTorch are one CUDA graph
+        plan = [variant for variant in plan if variant.framework != "torch" or variant.steps_per_call == 1]
+    return [variant if variant.devices == 1 else replace(variant, devices=used) for variant in plan]
+
+
 def main() -> None:
     options = arguments()
     if options.worker:
         common.work(options, worker)
     began = time.monotonic()
     used = common.devices(options)
-    pythons = common.interpreters(options.interpreter)
     if len(used) < 2:
         raise SystemExit("there is one GPU, and this probe compares several with one")
-    variants = [
-        variant if variant.devices == 1 else replace(variant, devices=len(used))
-        for variant in (SMALL if options.workload == "mnist_cnn" else VARIANTS)
-    ]
-    names = options.only.split(",") if options.only else [variant.name for variant in variants]
     out = options.out or Path(__file__).parent
     earlier = out / "results.json"
     found = json.loads(earlier.read_text()) if options.more and earlier.exists() else {}
     done = {name for name, known in found.get("programs", {}).items() if not known["error"]}
-    plan = [variant for variant in variants if variant.name in names and variant.framework in pythons]
-    plan = [variant for variant in plan if variant.name not in done]
-    if options.tiny:  # several steps of PyTorch are one CUDA graph
-        plan = [variant for variant in plan if variant.framework != "torch" or variant.steps_per_call == 1]
+    plan = [variant for variant in wanted(options, len(used)) if variant.name not in done]
     scratch = Path(tempfile.mkdtemp(prefix="two-gpus-", dir=options.scratch))
     content = common.about(options, used) | {"kinds": traces.KINDS, "programs": found.get("programs", {})}
     content |= {"left_out": [], "seconds": found.get("seconds", 0.0)}
