@@ -64,14 +64,14 @@ class Coordinator(Program):
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
         devices = cluster.worker_devices(job.world)
         super().__init__(job, [model], devices)
+        self.device = cluster.device_of_worker(job.world)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.share_count = len(devices)
         self.own_shares = range(len(devices))
 
     def to_devices(self, own: Sequence[placement.Parts]) -> list[Share]:
         """Each share on every worker's device."""
-        device = cluster.device_of_worker(self.job.world)
-        return [Share.put(self.coordinator, parts, device) for parts in own]
+        return [Share.put(self.coordinator, parts, self.device) for parts in own]
 
     def step(self, placed: list[Share]) -> list[Any]:
         """Schedule one push for each share. Returns their losses as RemoteValues."""
@@ -98,6 +98,10 @@ class Coordinator(Program):
         """The mean of the shares' losses, each at the parameters that its worker pulled."""
         losses = self.coordinator.fetch(self.last_loss if of is None else of)
         return runtime.meeting(self.job.world).exchange(float(np.mean(losses)))[0]
+
+    def evaluate_part(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.device(self.device):
+            return super().evaluate_part(x, y)
 
     def evaluate(self, placed: list[Share]) -> tuple[float, float]:
         """The workers evaluate the shares, at the parameters after all pushes."""

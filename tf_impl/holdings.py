@@ -107,6 +107,8 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
     Workers that are all free take one share each. Where one was slow to take its share, another step is made.
     """
     rows = [sum(len(x) for x, _ in share[0]) for share in placed]
+    own = collectives.name_of(program.device)
+    at_work = collectives.computing(graph_of_push(program, placed[0]))
     steps, took = 0, Counter()
     while len(took) < len(program.devices) and steps < ATTEMPTS:
         program.sync()
@@ -123,7 +125,7 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
             parameters=sum(size_of(variable) for variable in held if variable.device == name),
             optimizer_state=sum(size_of(slot) for slot in slots if slot.device == name),
             batch=sum(size_of(tensor) for tensor in tf.nest.flatten(placed) if tensor.device == name),
-            samples=took[worker_of(name)],
+            samples=took[worker_of(name)] if at_work == {own} else 0,
         )
         for name in program.devices
     ]
@@ -136,6 +138,12 @@ def of_workers(program: Coordinator, placed: list[Share]) -> tuple[int, tuple[De
         server=True,
     )
     return steps, (*shares, server)
+
+
+def graph_of_push(program: Coordinator, share: Share) -> Any:
+    """The graph that a worker runs. Its operations name a device of whatever worker runs them, or the server."""
+    push: Any = program.train_step
+    return push.get_concrete_function(share[0]).graph
 
 
 def worker_of(device: str) -> str:

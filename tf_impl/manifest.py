@@ -93,7 +93,7 @@ FRAMEWORK = FrameworkSpec(
         Setting(
             name="asynchronous_execution",
             summary="a call returns before it is executed, so the host prepares the next step while the devices work; "
-            "off in both tracks: it changed nothing on one GPU, and has not been measured on several",
+            "off in both tracks: it changed little on one GPU and on two",
             source="www.tensorflow.org/api_docs/python/tf/config/experimental/set_synchronous_execution",
             tuned_on=(),
             strategies=("single", "mirrored"),
@@ -101,9 +101,9 @@ FRAMEWORK = FrameworkSpec(
         Setting(
             name="stored_losses",
             summary="a step stores its losses instead of returning them: what a tf.function returns waits for all "
-            "variables that it changes, on whatever device; off in both tracks, because it has not been measured",
-            source="www.tensorflow.org/api_docs/python/tf/control_dependencies",
-            tuned_on=(),
+            "variables that it changes, on whatever device; the tuned track has it on GPUs",
+            source="reports/probes/two_gpus/README.md",
+            tuned_on=("gpu",),
             strategies=("mirrored",),
         ),
         Setting(

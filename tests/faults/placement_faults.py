@@ -676,3 +676,18 @@ def one_worker_idles():
         return build
 
     replaced(ParameterServer, "__init__", after)
+
+
+@planted_when_timed("tf parameter_server", by="samples taken")
+def pushes_computed_on_the_server():
+    """Workers hold the shares and answer for the pushes, but their operations are on the server."""
+    from tf_impl import cluster
+    from tf_impl.strategies.parameter_server import ParameterServer
+
+    def loss_and_gradients(original, self, x, y):
+        own, self.device = self.device, cluster.SERVER
+        found = original(self, x, y)
+        self.device = own
+        return found
+
+    replaced(ParameterServer, "loss_and_gradients", when_timed(loss_and_gradients))

@@ -44,10 +44,14 @@ class ParameterServer(Coordinator):
         return loss
 
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
-        """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server."""
-        with tf.GradientTape() as tape:
-            loss = self.loss_fn(self.model(x, training=True), y)
-        return loss, tape.gradient(loss, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server.
+
+        The worker's device is named, as `strategy.run` would name it. Otherwise a GPU's worker computes on its CPU.
+        """
+        with tf.device(self.device):
+            with tf.GradientTape() as tape:
+                loss = self.loss_fn(self.model(x, training=True), y)
+            return loss, tape.gradient(loss, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def push(self, gradients: list[tf.Tensor]) -> None:
         """The server makes one update from the gradients of one worker."""

@@ -95,13 +95,14 @@ class Prepared:
         known = {key: order[key] for key in ("framework", "strategy", "devices", "processes", "batch", "options")}
         known |= {"settings": [name for name, on in order["settings"].items() if on]}
         known |= {"steps_per_call": order["steps_per_call"], "environment": self.variant.environment}
-        answers = [launch.answer(rank) for launch in self.launches for rank in range(launch.order["processes"])]
-        known["ranks"] = answers
+        answers = [[launch.answer(rank) for rank in range(launch.order["processes"])] for launch in self.launches]
+        known["ranks"] = [answer for of_launch in answers for answer in of_launch]
         known["error"] = next((launch.error for launch in self.launches if launch.error), "")
-        times = [statistics.mean(found["blocks_ms"]) for found in answers if found.get("blocks_ms")]
-        if len(times) == len(answers):
+        if all(found.get("blocks_ms") for found in known["ranks"]):
+            # The slowest rank's: a worker of parameter_server has nothing to call, and needs no time for it.
+            times = [max(statistics.mean(found["blocks_ms"]) for found in of_launch) for of_launch in answers]
             each = [order["batch"] / ms * 1000 for ms in times]
-            known["images_per_second"] = round(sum(each) if len(self.launches) > 1 else min(each), 1)
+            known["images_per_second"] = round(sum(each), 1)
             known["images_per_second_of_each"] = [round(rate, 1) for rate in each]
         return known
 

@@ -99,10 +99,11 @@ def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
 
 
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
-    """Mirrored with fewer calls, or with calls that may return before the GPUs are done."""
-    async_eager, stored = {"asynchronous_execution": True}, {"stored_losses": True}
+    """Mirrored with fewer calls, with calls that return before they are executed, and with calls that wait longer."""
+    async_eager, returned = {"asynchronous_execution": True}, {"stored_losses": False}
     rows = [("with 16 steps a call", 16, {}), ("async", 1, async_eager), ("async with 4 steps a call", 4, async_eager)]
-    rows += [("with stored losses", 1, stored), ("with stored losses and 4 steps a call", 4, stored)]
+    rows += [("with returned losses", 1, returned), ("with returned losses and 4 steps a call", 4, returned)]
+    rows += [("with returned losses and 16 steps a call", 16, returned)]
     return [
         Variant(
             name=f"tf mirrored {what}", framework="tf", strategy="mirrored", wave=wave, steps_per_call=steps,
@@ -116,7 +117,7 @@ def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
 SMALL = (
     *_of("torch", 0, "single", "ddp", "average_gradients", "pipeline"),
     *_of("jax", 1, "single", "shard_map", "pmap", "multi_process"),
-    *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored"),
+    *_of("tf", 2, "single", "mirrored", "multi_worker_mirrored", "parameter_server"),
     _in_calls_of_16("torch", 3, "single", 1),
     _in_calls_of_16("torch", 3, "average_gradients", 2),
     _in_calls_of_16("jax", 3, "single", 1),
@@ -152,8 +153,8 @@ VARIANTS = (
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
     Variant(
-        name="tf parameter_server without private threads", framework="tf", strategy="parameter_server", wave=7,
-        settings={"private_gpu_threads": False},
+        name="tf parameter_server with fused BatchNorm", framework="tf", strategy="parameter_server", wave=7,
+        settings={"fused_batch_norm": True},
     ),
     Variant(
         name="tf single with 4 steps a call", framework="tf", strategy="single", wave=7, devices=1, steps_per_call=4
