@@ -2,8 +2,8 @@
 
 A tf.function promises the order of the code. So what it returns waits for all operations of its graph that change a
 variable (automatic control dependencies). If these are on several devices, TensorFlow adds control edges between the
-devices, and on GPUs such an edge is passed on by the host, when the GPU has come so far. If that is why a call returns
-only when all GPUs are done, the setting lets the host call the next step meanwhile:
+devices, and on GPUs such an edge is passed on by the host, when the GPU has come so far. So a call returns only when
+all GPUs are done. With the setting, the host calls the next step meanwhile:
 
     returned  host | call                  | call                  |
               GPUs |      | step 1         |      | step 2         |
