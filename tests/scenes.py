@@ -177,6 +177,7 @@ def with_telemetry(result: TrialResult) -> TrialResult:
         power_watts=tuple(690.0 + at % 2 for at in range(35)),
         power_limit_watts=(700.0,) * 35,
         temperature_celsius=tuple(60 + at // 7 for at in range(35)),
+        busy_percent=tuple(96 + at % 3 for at in range(35)),
         clock_reasons=tuple(0x24 if two else 0x4 * (at % 3 == 0) for at in range(35)),
         energy_joules=tuple(690.0 * at for at in range(35)),
     )

@@ -297,10 +297,29 @@ def test_a_speed_that_is_not_that_of_its_blocks_fails(record):
         assert found[15] == expected
 
 
-def without_heat(row: TrialResult) -> TrialResult:
-    assert row.telemetry is not None
-    gpus = tuple(replace(gpu, thermal_violation_ms=()) for gpu in row.telemetry.gpus)
-    return replace(row, telemetry=replace(row.telemetry, gpus=gpus))
+def on_each_gpu(**columns: Any):
+    """Other readings of all GPUs of a launch."""
+
+    def change(row: TrialResult) -> TrialResult:
+        assert row.telemetry is not None
+        gpus = tuple(replace(gpu, **columns) for gpu in row.telemetry.gpus)
+        return replace(row, telemetry=replace(row.telemetry, gpus=gpus))
+
+    return change
+
+
+without_heat = on_each_gpu(thermal_violation_ms=())
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [((0,) * 41, "fail"), ((0,) * 40 + (1,), "fail"), ((0, 3) * 20 + (0,), "pass"), ((), "pass")],
+)
+def test_a_gpu_on_which_no_kernel_ran_in_a_timed_block_fails(record, percent, expected):
+    """The last reading is after the blocks. Earlier versions did not ask how busy a GPU was."""
+    answer = answers(each(on_each_gpu(busy_percent=percent), of(stop=1))(record))[18]
+    assert answer.outcome == expected
+    assert ("kernel" in answer.figures) == (expected == "fail")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_all_that_a_gpu_says_is_sampled_in_its_unit(fake):
         power_watts=645.3,  # at this moment, not the mean of a second
         power_limit_watts=700.0,
         temperature_celsius=61,
+        busy_percent=97,
         clock_reasons=0,
         power_violation_ns=7_000_000_000,
         thermal_violation_ns=0,
@@ -66,6 +67,7 @@ QUESTIONS = {
     "hbm": "memory_clock_mhz",
     "power": "power_limit_watts",
     "celsius": "temperature_celsius",
+    "busy": "busy_percent",
     "reasons": "clock_reasons",
     "capped": "power_violation_ns",
     "hot": "thermal_violation_ns",
@@ -205,6 +207,7 @@ def test_counters_count_from_the_first_sample_and_what_was_never_said_takes_no_r
         memory_clock_mhz=(3201, 3201),
         power_watts=(645.3, 645.3),
         power_limit_watts=(700.0, 700.0),
+        busy_percent=(97, 97),
         clock_reasons=(0, 0),
         power_violation_ms=(0.0, 150.0),
         thermal_violation_ms=(0.0, 0.0),

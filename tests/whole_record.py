@@ -88,7 +88,7 @@ def sampled(found: list[Timing]) -> Telemetry:
     zero = found[0].block_starts[0]
     seconds = tuple(float(second) for second in range(-1, 40))
     column: Any = (1,) * len(seconds)
-    names = ("sm_clock_mhz", "power_watts", "temperature_celsius", "clock_reasons")
+    names = ("sm_clock_mhz", "power_watts", "temperature_celsius", "busy_percent", "clock_reasons")
     names += ("power_violation_ms", "thermal_violation_ms")
     columns: Any = dict.fromkeys(names, column)
     gpu = GpuTelemetry(uuid="GPU-a", **columns)

@@ -68,6 +68,7 @@ class Sample:
     power_watts: float | None = None
     power_limit_watts: float | None = None  # the limit in force
     temperature_celsius: int | None = None
+    busy_percent: int | None = None  # of the last moments (1/6 s to 1 s) in which some kernel ran
     clock_reasons: int | None = None  # why the clocks are lower than they could be, as NVML's bit mask
     power_violation_ns: int | None = None  # time with clocks lowered by the power limit
     thermal_violation_ns: int | None = None  # the same by heat
@@ -110,6 +111,7 @@ def sample(uuid: str) -> Sample:
                 power_watts=_watts(_milliwatts_now(handle)),
                 power_limit_watts=_watts(ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
                 temperature_celsius=ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+                busy_percent=_busy_percent(handle),
                 clock_reasons=_clock_reasons(handle),
                 power_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_POWER),
                 thermal_violation_ns=_violation_ns(handle, pynvml.NVML_PERF_POLICY_THERMAL),
@@ -185,6 +187,11 @@ def _memory_used(handle: Any) -> int | None:
 
 def _throttled(handle: Any) -> bool:
     return bool((_clock_reasons(handle) or 0) & TOO_HOT)
+
+
+def _busy_percent(handle: Any) -> int | None:
+    found = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return None if found is None else int(found.gpu)
 
 
 def _clock_reasons(handle: Any) -> int | None:

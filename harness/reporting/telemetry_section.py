@@ -30,12 +30,20 @@ def section(cells: Sequence[Cell]) -> list[Section]:
 
 
 def sentence(cells: Sequence[Cell]) -> list[str]:
-    """Which cells were at the power limit of their GPUs in more than half of the readings; nothing if none was."""
+    """Which cells had a GPU that did nothing, and which were at the power limit of their GPUs in more than half of the
+    readings; nothing if none was."""
     rows = telemetry_table.sampled(cells)
-    limited = telemetry_table.at_power_limit(rows)
+    idle, limited = telemetry_table.idle(rows), telemetry_table.at_power_limit(rows)
+    said = [f"A GPU was given to a cell and ran no kernel in any reading: {titles(idle)}."] if idle else []
     if not limited:
-        return []
+        return said
     return [
+        *said,
         f"{count(len(limited), 'cell')} of {len(rows)} ran at the power limit of the GPUs in more than half of the "
-        f"readings, so that another limit gives another speed: {', '.join(cell.title for cell in limited)}."
+        f"readings, so that another limit gives another speed: {titles(limited)}.",
     ]
+
+
+def titles(cells: Sequence[Cell]) -> str:
+    """The names of cells, in a list."""
+    return ", ".join(cell.title for cell in cells)

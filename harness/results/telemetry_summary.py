@@ -50,6 +50,7 @@ class InBlocks:
     uuid: str
     sm_clock_mhz: tuple[int, ...] = ()  # of each sample
     power_watts: tuple[float, ...] = ()  # of each sample
+    busy_percent: tuple[int, ...] = ()  # of each sample
     at_power_limit: tuple[bool, ...] = ()  # of each sample
     temperature_celsius: int | None = None  # the highest
     other_reasons: tuple[str, ...] = ()  # for lower clocks, beside the power limit
@@ -110,6 +111,11 @@ def share_at_power_limit(summaries: Sequence[Summary]) -> float | None:
     return fmean(samples) if samples else None
 
 
+def ran_nothing(gpu: InBlocks) -> bool:
+    """Whether no kernel ran on a GPU, at whatever moment it was asked."""
+    return bool(gpu.busy_percent) and not any(gpu.busy_percent)
+
+
 def _within(second: float, blocks: Sequence[tuple[float, float]]) -> bool:
     """Whether a moment lies in one of the blocks, which are in their order."""
     last = bisect_right(blocks, second, key=lambda block: block[0]) - 1
@@ -132,6 +138,7 @@ def _in_blocks(
         uuid=gpu.uuid,
         sm_clock_mhz=said(gpu.sm_clock_mhz),
         power_watts=said(gpu.power_watts),
+        busy_percent=said(gpu.busy_percent),
         at_power_limit=tuple(bool(mask & AT_POWER_LIMIT) for mask in masks),
         temperature_celsius=max(said(gpu.temperature_celsius), default=None),
         other_reasons=_in_words(masks),

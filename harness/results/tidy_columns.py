@@ -91,6 +91,10 @@ def _power(launch: Launch) -> float | None:
     return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.power_watts])
 
 
+def _busy(launch: Launch) -> float | None:
+    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.busy_percent])
+
+
 def _temperature(launch: Launch) -> float | None:
     known = [gpu.temperature_celsius for gpu in launch.gpus_in_blocks.gpus]
     return max((each for each in known if each is not None), default=None)
@@ -189,6 +193,7 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
     Column("telemetry", str, "", "on, off; empty: not recorded", lambda at: at.result.run.telemetry),
     Column("sm_clock_mhz", float, "MHz", "of a GPU in the timed blocks, mean of all samples", _sm_clock),
     Column("power_watts", float, "W", "of a GPU in the timed blocks, mean of all samples", _power),
+    Column("busy_percent", float, "%", "time in which a GPU ran some kernel, mean of all samples", _busy),
     Column("temperature_celsius", float, "°C", "of the hottest GPU in the timed blocks", _temperature),
     Column("at_power_limit", float, "0 to 1", "share of these samples with clocks lowered for power", _at_power_limit),
     Column(

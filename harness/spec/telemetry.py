@@ -22,6 +22,7 @@ class GpuTelemetry:
     power_watts: tuple[float | None, ...] = ()
     power_limit_watts: tuple[float | None, ...] = ()  # the limit in force
     temperature_celsius: tuple[int | None, ...] = ()
+    busy_percent: tuple[int | None, ...] = ()  # of the last moments (1/6 s to 1 s) in which some kernel ran
     clock_reasons: tuple[int | None, ...] = ()  # why the clocks were lower than they could be, as NVML's bit mask
     power_violation_ms: tuple[float | None, ...] = ()  # with clocks lowered by the power limit
     thermal_violation_ms: tuple[float | None, ...] = ()  # with clocks lowered by heat

@@ -28,9 +28,8 @@ def _in_blocks(row: Row, column: str) -> list[list[float]]:
         for at, second in enumerate(telemetry["seconds"])
         if any(start <= second + telemetry["zero"] <= end for start, end in spans)
     ]
-    return [
-        [gpu[column][at] for at in inside if gpu[column] and gpu[column][at] is not None] for gpu in telemetry["gpus"]
-    ]
+    columns = [gpu.get(column) for gpu in telemetry["gpus"]]  # earlier versions have fewer
+    return [[said[at] for at in inside if said[at] is not None] if said else [] for said in columns]
 
 
 def _sampled(cell: Cell) -> list[Row]:
@@ -45,6 +44,11 @@ def _clocks(cell: Cell) -> Expected:
     launches = [[clock for gpu in _in_blocks(row, "sm_clock_mhz") for clock in gpu] for row in _sampled(cell)]
     means = [fmean(clocks) for clocks in launches if clocks]
     return [Digits(value, 1.0) for value in (fmean(means), min(means))] if means else []
+
+
+def _busy(cell: Cell) -> Expected:
+    gpus = [fmean(busy) for row in _sampled(cell) for busy in _in_blocks(row, "busy_percent") if busy]
+    return [Digits(value, 1.0) for value in (fmean(gpus), min(gpus))] if gpus else []
 
 
 def _mean(values: Sequence[float], factor: float = 1.0) -> Expected:
@@ -67,6 +71,7 @@ def _load(cell: Cell) -> Expected:
 TELEMETRY: Columns = {
     "SM clock (lowest launch), MHz": _clocks,
     "power W": lambda cell: _mean(_all(cell, "power_watts")),
+    "busy (least busy GPU)": _busy,
     "at the power limit": lambda cell: _mean([bool(int(m) & AT_POWER_LIMIT) for m in _all(cell, "clock_reasons")], 100),
     "temperature °C": lambda cell: fixed(max(_all(cell, "temperature_celsius"), default=None)),
     "steal %": _steal,

@@ -84,6 +84,7 @@ def test_a_gpu_of_a_data_centre_says_what_is_sampled():
         assert later["power_limit_watts"] == gpu.power_limit_watts
         assert 0 < later["sm_clock_mhz"] <= gpu.max_clock_mhz
         assert 0 < later["temperature_celsius"] < 120
+        assert 0 <= later["busy_percent"] <= 100
 
 
 def test_a_gpu_of_a_data_centre_counts_errors_of_its_memory():

@@ -11,7 +11,7 @@ from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import conjunction, count
 from harness.results.bounds import share_of_matrix_rate
 from harness.results.holds import hold_of
-from harness.results.telemetry_summary import InBlocks, share_at_power_limit, summarize
+from harness.results.telemetry_summary import InBlocks, ran_nothing, share_at_power_limit, summarize
 from harness.spec import GpuErrors, TrialResult
 
 HARMLESS = ("graphics",)  # a display on the GPU, which is told and is no other work
@@ -89,7 +89,8 @@ def _place(result: TrialResult) -> Hashable:
 def telemetry(record: Record) -> Answer:
     """18. In the timed blocks of every launch, each GPU's clocks, power, temperature, reasons for lower clocks and the
     time lost to them are known, and somebody watched for other programs on the GPUs. No launch with a speed was beside
-    another program, slowed down by heat or a lack of power, or had an error of a GPU: one that had must be repeated.
+    another program, slowed down by heat or a lack of power, had a GPU on which no kernel ran, or had an error of a GPU:
+    one that had must be repeated.
     Errors are known if each GPU counts those of its memory that could not be corrected (ECC), or the driver reports
     critical ones (Xid), as it does not in every container. The figures say which of the two is missing, and why."""
     unwatched = [result for result in record.launches if result.run.device_guard in ("", "off")]
@@ -103,9 +104,11 @@ def telemetry(record: Record) -> Answer:
     gpus = [gpu for _, found in summaries if found is not None for gpu in found.gpus]
     silent = [name for name, said in SAMPLED.items() if gpus and not all(said(gpu) for gpu in gpus)]
     columns = unknown(f"not every GPU told its {conjunction(silent)}") if silent else judged(True, _hottest(gpus))
+    idle = [result for result, found in summaries if found is not None and any(map(ran_nothing, found.gpus))]
+    worked = judged(not idle, f"a GPU of {names(record.cells_with(idle))} ran no kernel" if idle else "")
     share = share_at_power_limit([found for _, found in summaries if found is not None])
     limited = judged(True, "" if share is None else f"at the power limit in {100 * share:.0f}% of readings")
-    return together(alone, watched, sampled, columns, limited, _errors(record))
+    return together(alone, watched, sampled, columns, worked, limited, _errors(record))
 
 
 def _errors(record: Record) -> Answer:

@@ -14,6 +14,7 @@ from harness.results.telemetry_summary import (
     InBlocks,
     Summary,
     highest_load,
+    ran_nothing,
     share_at_power_limit,
     steal_percent,
     summarize,
@@ -53,6 +54,11 @@ def at_power_limit(rows: Sequence[Sampled]) -> list[Cell]:
     return [row.cell for row in rows if (share_at_power_limit(row.summaries) or 0.0) > OVER_HALF]
 
 
+def idle(rows: Sequence[Sampled]) -> list[Cell]:
+    """The cells with a GPU on which no kernel ran in any reading."""
+    return [row.cell for row in rows if any(map(ran_nothing, row.gpus))]
+
+
 def _clock(row: Sampled) -> Value:
     launches = []
     for summary in row.summaries:
@@ -67,6 +73,11 @@ def _clock(row: Sampled) -> Value:
 def _power(row: Sampled) -> Value:
     watts = [each for gpu in row.gpus for each in gpu.power_watts]
     return fmean(watts) if watts else None
+
+
+def _busy(row: Sampled) -> Value:
+    gpus = [fmean(gpu.busy_percent) for gpu in row.gpus if gpu.busy_percent]
+    return Beside(fmean(gpus), min(gpus)) if gpus else None
 
 
 def _at_limit(row: Sampled) -> Value:
@@ -114,6 +125,17 @@ COLUMNS = (
         meaning="the mean over launches, and beside it the mean of the launch in which it was lowest.",
     ),
     ColumnOf[Sampled](name="power", kind=Kind.GROUPED, value=_power, unit="W", shown=on_gpus, meaning="per GPU."),
+    ColumnOf[Sampled](
+        name="busy",
+        kind=Kind.PERCENT,
+        value=_busy,
+        shown=lambda rows: any(gpu.busy_percent for row in rows for gpu in row.gpus),
+        shown_as="busy (least busy GPU)",
+        meaning=(
+            "the share of time in which some kernel ran, by NVML, and beside it that of the GPU and launch where it "
+            "was lowest."
+        ),
+    ),
     ColumnOf[Sampled](
         name="limited",
         kind=Kind.PERCENT,

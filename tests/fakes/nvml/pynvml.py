@@ -35,7 +35,7 @@ globals().update({name: value for name, value in vars(REAL).items() if not name.
 GPU = {
     "name": "NVIDIA H200", "memory": 150_754_820_096, "used": 0, "power": 700_000, "clock": 1980,
     "mig": "NotSupported", "mode": 0, "compute": [], "graphics": [], "reasons": 0,
-    "sm": 1755, "hbm": 3201, "drawn": 612_400, "instant": 645_300, "celsius": 61, "energy": 5_000_000,
+    "sm": 1755, "hbm": 3201, "drawn": 612_400, "instant": 645_300, "celsius": 61, "energy": 5_000_000, "busy": 97,
     "capped": 7_000_000_000, "hot": 0, "capped_field": 0, "hot_field": 0,
     "corrected": 3, "uncorrected": 0, "events": "", "xids": [], "wait": "",
 }  # fmt: skip
@@ -127,6 +127,10 @@ def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
 
 def nvmlDeviceGetClockInfo(handle, kind):
     return about(handle, {REAL.NVML_CLOCK_SM: "sm", REAL.NVML_CLOCK_MEM: "hbm"}[kind])
+
+
+def nvmlDeviceGetUtilizationRates(handle):
+    return SimpleNamespace(gpu=about(handle, "busy"), memory=0)
 
 
 def nvmlDeviceGetPowerUsage(handle):
