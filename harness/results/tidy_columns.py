@@ -83,16 +83,9 @@ def _step_seconds(launch: Launch) -> float | None:
     return sum(seconds) / (launch.result.steps_per_block * len(seconds)) if seconds else None
 
 
-def _sm_clock(launch: Launch) -> float | None:
-    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.sm_clock_mhz])
-
-
-def _power(launch: Launch) -> float | None:
-    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.power_watts])
-
-
-def _busy(launch: Launch) -> float | None:
-    return _mean([each for gpu in launch.gpus_in_blocks.gpus for each in gpu.busy_percent])
+def _mean_of(column: str) -> Callable[[Launch], float | None]:
+    """The mean of all samples of all GPUs in the timed blocks."""
+    return lambda launch: _mean([each for gpu in launch.gpus_in_blocks.gpus for each in getattr(gpu, column)])
 
 
 def _temperature(launch: Launch) -> float | None:
@@ -191,9 +184,9 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
     Column("link_bytes_per_second", float, "bytes/s", "between devices", _links("bytes_per_second")),
     Column("links_measured_by", str, "", "all-reduce (its bus bandwidth) or copy", _links("measured_by", "")),
     Column("telemetry", str, "", "on, off; empty: not recorded", lambda at: at.result.run.telemetry),
-    Column("sm_clock_mhz", float, "MHz", "of a GPU in the timed blocks, mean of all samples", _sm_clock),
-    Column("power_watts", float, "W", "of a GPU in the timed blocks, mean of all samples", _power),
-    Column("busy_percent", float, "%", "time in which a GPU ran some kernel, mean of all samples", _busy),
+    Column("sm_clock_mhz", float, "MHz", "of a GPU in the timed blocks, mean of all samples", _mean_of("sm_clock_mhz")),
+    Column("power_watts", float, "W", "of a GPU in the timed blocks, mean of all samples", _mean_of("power_watts")),
+    Column("busy_percent", float, "%", "time in which some kernel ran, mean of all samples", _mean_of("busy_percent")),
     Column("temperature_celsius", float, "°C", "of the hottest GPU in the timed blocks", _temperature),
     Column("at_power_limit", float, "0 to 1", "share of these samples with clocks lowered for power", _at_power_limit),
     Column(
