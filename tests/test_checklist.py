@@ -47,6 +47,7 @@ from harness.results import store
 from harness.spec import (
     Bounds,
     Check,
+    DeviceShare,
     Disturbance,
     GpuErrors,
     NumberFormats,
@@ -320,6 +321,15 @@ def test_a_gpu_on_which_no_kernel_ran_in_a_timed_block_fails(record, percent, ex
     answer = answers(each(on_each_gpu(busy_percent=percent), of(stop=1))(record))[18]
     assert answer.outcome == expected
     assert ("kernel" in answer.figures) == (expected == "fail")
+    assert ("not known" in answer.figures) == (not percent)
+
+
+def test_a_gpu_whose_stage_has_no_parameters_may_only_pass_on_what_it_gets(record):
+    stages = [DeviceShare(device=str(at), parameters=40 * at, optimizer_state=0, batch=0, samples=8, blocks=blocks)
+              for at, blocks in enumerate([(), ("fc1",)])]  # fmt: skip
+    idle = each(on_each_gpu(busy_percent=(0,) * 41), of(stop=1))(record)
+    assert outcome(18, idle) == "fail"
+    assert outcome(18, each(timing(devices=tuple(stages)), of(stop=1))(idle)) == "pass"
 
 
 @pytest.mark.parametrize(

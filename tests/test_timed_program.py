@@ -122,9 +122,17 @@ def test_every_count_of_updates_is_read(name):
 
 
 def test_a_further_step_moves_unless_rounding_swallows_it():
-    assert not timed_program.moves([W], [W], SGD).passed
-    assert timed_program.moves([W], [{"w": W["w"] + 1e-3}], SGD).passed
-    assert timed_program.moves([W], [W], replace(SGD, learning_rate=1e-9)).passed
+    moved = [{"w": W["w"] + 1e-3}]
+    assert not timed_program.moves([W], [W], SGD, range(7, 8)).passed
+    assert timed_program.moves([W], moved, SGD, range(7, 8)).passed
+    assert timed_program.moves([W], [W], replace(SGD, learning_rate=1e-9), range(7, 8)).passed
+
+
+def test_a_step_after_the_end_of_a_schedule_moves_nothing():
+    over = replace(SGD, schedule="cosine", total_steps=50)
+    assert timed_program.moves([W], [W], over, range(50, 51)).passed
+    assert not timed_program.moves([W], [W], over, range(49, 51)).passed
+    assert not timed_program.moves([W], [W], replace(over, total_steps=60), range(50, 51)).passed
 
 
 def test_a_further_loss_is_relative_to_itself_or_to_the_first():

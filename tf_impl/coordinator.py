@@ -59,7 +59,10 @@ class Share(tuple[placement.Parts, ...]):
 
 
 class Coordinator(Program):
-    """The program of rank 0. A strategy adds `train_step`: one worker's push. Build it in the strategy's scope."""
+    """The program of rank 0. A strategy adds `train_step`: one worker's push. Build it in the strategy's scope.
+
+    What a worker computes in a push must name `device`. A worker's TensorFlow would otherwise choose its CPU.
+    """
 
     def __init__(self, job: Job, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
         devices = cluster.worker_devices(job.world)

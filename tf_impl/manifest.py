@@ -93,7 +93,7 @@ FRAMEWORK = FrameworkSpec(
         Setting(
             name="asynchronous_execution",
             summary="a call returns before it is executed, so the host prepares the next step while the devices work; "
-            "off in both tracks: it changed little on one GPU and on two",
+            "off in both tracks: it changed nothing on one GPU, and little on two",
             source="www.tensorflow.org/api_docs/python/tf/config/experimental/set_synchronous_execution",
             tuned_on=(),
             strategies=("single", "mirrored"),

@@ -3,15 +3,16 @@
 A tf.function promises the order of the code. So what it returns waits for all operations of its graph that change a
 variable (automatic control dependencies). If these are on several devices, TensorFlow adds control edges between the
 devices, and on GPUs such an edge is passed on by the host, when the GPU has come so far. So a call returns only when
-all GPUs are done. With the setting, the host calls the next step meanwhile:
+all GPUs are done. With the setting, the host begins the next call meanwhile:
 
     returned  host | call                  | call                  |
               GPUs |      | step 1         |      | step 2         |
-    stored    host | call | call | call      | call           |
-              GPUs |      | step 1         | step 2         | step 3
+    stored    host | call |  call              | call              |
+              GPUs |      | step 1         |   | step 2         |
 
-In a function that returns nothing, nothing waits for several devices. The losses are read from the variables after the
-call.
+In a function that returns nothing, no operation waits for several devices. On GPUs a call still waits for something
+else until the step before it is done, with one step in a call (reports/probes/two_gpus/README.md). The losses are read
+from the variables after the call.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def sentence(cells: Sequence[Cell]) -> list[str]:
     readings; nothing if none was."""
     rows = telemetry_table.sampled(cells)
     idle, limited = telemetry_table.idle(rows), telemetry_table.at_power_limit(rows)
-    said = [f"A GPU was given to a cell and ran no kernel in any reading: {titles(idle)}."] if idle else []
+    said = [f"On some GPU of a launch, NVML saw no kernel in any reading: {titles(idle)}."] if idle else []
     if not limited:
         return said
     return [

@@ -71,6 +71,7 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """
     spec, program = context.spec, context.program
     with_loss = affordable(context)
+    made = spec.updates(context.made.steps)
     before = list(program.export())
     handles: list[Any] = []
     for _ in range(spec.push_interval()):
@@ -85,7 +86,7 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         first = context.draft.timing.losses[0]
         yield timed_program.further_loss(spec, found=found, expected=expected, first=first)
     if before:
-        yield timed_program.moves(before, after, spec.optimizer)
+        yield timed_program.moves(before, after, spec.optimizer, range(made, spec.updates(context.made.steps)))
 
 
 def affordable(context: Context) -> bool:

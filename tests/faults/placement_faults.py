@@ -678,16 +678,28 @@ def one_worker_idles():
     replaced(ParameterServer, "__init__", after)
 
 
-@planted_when_timed("tf parameter_server", by="samples taken")
-def pushes_computed_on_the_server():
-    """Workers hold the shares and answer for the pushes, but their operations are on the server."""
-    from tf_impl import cluster
+def _computed_on(device):
+    """Workers hold the shares and answer for the pushes, but what computes these names another device."""
     from tf_impl.strategies.parameter_server import ParameterServer
 
     def loss_and_gradients(original, self, x, y):
-        own, self.device = self.device, cluster.SERVER
+        own, self.device = self.device, device
         found = original(self, x, y)
         self.device = own
         return found
 
     replaced(ParameterServer, "loss_and_gradients", when_timed(loss_and_gradients))
+
+
+@planted_when_timed("tf parameter_server", by="samples taken")
+def pushes_computed_on_the_server():
+    """The server computes the workers' pushes."""
+    from tf_impl import cluster
+
+    _computed_on(cluster.SERVER)
+
+
+@planted_when_timed("tf parameter_server", by="samples taken")
+def pushes_computed_anywhere():
+    """No device is named, so a worker with a GPU computes on its CPU."""
+    _computed_on(None)

@@ -11,7 +11,7 @@ from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import conjunction, count
 from harness.results.bounds import share_of_matrix_rate
 from harness.results.holds import hold_of
-from harness.results.telemetry_summary import InBlocks, ran_nothing, share_at_power_limit, summarize
+from harness.results.telemetry_summary import InBlocks, Summary, ran_nothing, share_at_power_limit, summarize
 from harness.spec import GpuErrors, TrialResult
 
 HARMLESS = ("graphics",)  # a display on the GPU, which is told and is no other work
@@ -104,11 +104,25 @@ def telemetry(record: Record) -> Answer:
     gpus = [gpu for _, found in summaries if found is not None for gpu in found.gpus]
     silent = [name for name, said in SAMPLED.items() if gpus and not all(said(gpu) for gpu in gpus)]
     columns = unknown(f"not every GPU told its {conjunction(silent)}") if silent else judged(True, _hottest(gpus))
-    idle = [result for result, found in summaries if found is not None and any(map(ran_nothing, found.gpus))]
-    worked = judged(not idle, f"a GPU of {names(record.cells_with(idle))} ran no kernel" if idle else "")
+    worked = _worked(record, [(result, found) for result, found in summaries if found is not None])
     share = share_at_power_limit([found for _, found in summaries if found is not None])
     limited = judged(True, "" if share is None else f"at the power limit in {100 * share:.0f}% of readings")
     return together(alone, watched, sampled, columns, worked, limited, _errors(record))
+
+
+def _worked(record: Record, summaries: list[tuple[TrialResult, Summary]]) -> Answer:
+    """Whether some kernel ran on each GPU. Earlier versions did not ask, and some GPUs do not say."""
+    idle = [result for result, found in summaries if any(map(ran_nothing, found.gpus)) and not _only_passes_on(result)]
+    if idle:
+        return judged(False, f"NVML saw no kernel on a GPU of {names(record.cells_with(idle))}")
+    known = all(gpu.busy_percent for _, found in summaries for gpu in found.gpus)
+    return judged(True, "" if known else "not known of every GPU how busy it was")
+
+
+def _only_passes_on(result: TrialResult) -> bool:
+    """Whether a stage has no parameters. It may be a view, so that its GPU copies and computes nothing."""
+    shares = [share for timing in result.timings for share in timing.devices]
+    return any(share.blocks for share in shares) and any(not share.parameters for share in shares)
 
 
 def _errors(record: Record) -> Answer:
