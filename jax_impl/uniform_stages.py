@@ -50,7 +50,7 @@ class UniformStages:
 
     def rows(self, tree: dict[str, Any]) -> Rows:
         """A tree by layers as one row per stage."""
-        return as_rows([stage.own(tree) for stage in self.cut])
+        return as_rows([stage.own(tree) for stage in self.cut], runtime.DTYPES[self.job.precision])
 
     def to_rows(self, whole: TrainState) -> TrainState:
         """A state whose trees by layers are rows: of two axes, where the optimizer's counters have none."""
@@ -118,13 +118,13 @@ class UniformStages:
         return lambda branch, *given: jax.lax.switch(branch, branches, *given)
 
 
-def as_rows(trees: list[Any]) -> Rows:
-    """Trees of one dtype as rows."""
+def as_rows(trees: list[Any], dtype: Any) -> Rows:
+    """Trees of this dtype as rows. A tree may be empty."""
     flat = [ravel_pytree(tree) for tree in trees]
     # At least one number: without BatchNorm there are no statistics, and the partitioner of jax 0.11 crashes with
     # SIGSEGV on an array of size 0.
     longest = max(1, *(len(row) for row, _ in flat))
-    array = np.stack([np.asarray(padded(row, longest)) for row, _ in flat])
+    array = np.stack([np.asarray(padded(row, longest), dtype) for row, _ in flat])
     return Rows(array, [partial(_unflatten, unravel, len(row)) for row, unravel in flat])
 
 

@@ -35,11 +35,15 @@ CASTS = ("aten::to", "aten::_to_copy", "aten::copy_", "aten::type_as")
 
 @dataclass(frozen=True)
 class Operator:
-    """One call of an operator: the formats of its inputs, and the names of those that called it, outermost first."""
+    """One call of an operator: the formats of its inputs, and the names of those that called it, outermost first.
+
+    `of_numbers`: no input has a dimension. So torch counts updates, in float32 whatever the parameters' format.
+    """
 
     name: str
     formats: tuple[str, ...]
     inside: tuple[str, ...]
+    of_numbers: bool = False
 
 
 def read(program: Program, calls: Sequence[Sequence[list[Batch]]]) -> NumberFormats:
@@ -60,7 +64,8 @@ def read(program: Program, calls: Sequence[Sequence[list[Batch]]]) -> NumberForm
             note(found.gradients, _name(parameter.grad.dtype), name)
     for state in program.optimizer.state.values():
         for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
+            # Of no dimension: the count of updates, which torch keeps in float32 whatever the parameters' format.
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
                 note(found.optimizer_state, held(value), name)
     return found
 
@@ -93,7 +98,7 @@ def operator(event: Any, inside: tuple[str, ...]) -> Operator:
         formats = [OF_NCCL[known["dtype"]]] if known.get("dtype") in OF_NCCL else []
         return Operator(f"nccl:{known.get('Collective name')}", tuple(formats), inside)
     formats = [_named(name) for name in event.dtypes() if _float(name)]
-    return Operator(event.name(), tuple(formats), inside)
+    return Operator(event.name(), tuple(formats), inside, of_numbers=not any(event.shapes()))
 
 
 def held(tensor: torch.Tensor) -> str:
@@ -112,7 +117,8 @@ def _note(operator: Operator, found: NumberFormats) -> None:
             note(found.reductions if "reduce" in operator.name else found.transfers, format_, operator.name)
         elif PRODUCTS.match(operator.name):
             note(found.products, format_, operator.name)
-        note(found.anywhere, format_, operator.name)
+        if not operator.of_numbers:
+            note(found.anywhere, format_, operator.name)
     if operator.name == "aten::copy_" and len(operator.formats) > 1 and not any(map(_casts, operator.inside)):
         to, source = operator.formats[:2]
         if narrower(to, source):

@@ -12,7 +12,7 @@ from functools import partial
 from planted import Cell, fired, firing, planted_when_timed, replaced
 from timed_faults import after_building
 
-BF16 = {"precision": "bf16"}
+BF16, FP64 = {"precision": "bf16"}, {"precision": "fp64"}
 TIMED_CELLS = {
     "torch single bf16": Cell("single", known=BF16),
     "torch single bf16 accumulating": Cell("single", known=BF16 | {"accumulation_steps": 4}),
@@ -37,6 +37,13 @@ TIMED_CELLS = {
     "tf mirrored one_device": Cell("mirrored", options={"cross_device": "one_device"}),
     "tf model_parallel": Cell("model_parallel"),
     "tf parameter_server": Cell("parameter_server"),
+    # In these no fault is planted: they were refused, and are right.
+    "torch single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
+    "tf single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
+    "jax pipeline_spmd fp64": Cell("pipeline_spmd", known=FP64),
+    "torch single after its schedule": Cell(
+        "single", workload="classifier", size="base", known={"optimizer": "adam:schedule=cosine,total_steps=8"}
+    ),
 }
 wrong_format = partial(planted_when_timed, by="number formats")
 
