@@ -90,9 +90,9 @@ def telemetry(record: Record) -> Answer:
     """18. In the timed blocks of every launch, each GPU's clocks, power, temperature, reasons for lower clocks and the
     time lost to them are known, and somebody watched for other programs on the GPUs. No launch with a speed was beside
     another program, slowed down by heat or a lack of power, had a GPU on which no kernel ran, or had an error of a GPU:
-    one that had must be repeated.
-    Errors are known if each GPU counts those of its memory that could not be corrected (ECC), or the driver reports
-    critical ones (Xid), as it does not in every container. The figures say which of the two is missing, and why."""
+    one that had must be repeated. Errors are known if each GPU counts those of its memory that could not be corrected
+    (ECC), or the driver reports critical ones (Xid), as it does not in every container. The figures say which of the
+    two is missing, and why."""
     unwatched = [result for result in record.launches if result.run.device_guard in ("", "off")]
     watched = recorded(record.cells_with(unwatched), record.timed, "a watch for other programs")
     disturbed = [r for r in record.launches if any(d.kind not in HARMLESS for d in r.conditions.disturbances)]
@@ -101,11 +101,12 @@ def telemetry(record: Record) -> Answer:
     summaries = [(result, summarize(result)) for result in record.launches]
     unknown_gpus = [result for result, found in summaries if found is None or not found.gpus]
     sampled = recorded(record.cells_with(unknown_gpus), record.timed, "telemetry of the timed blocks")
-    gpus = [gpu for _, found in summaries if found is not None for gpu in found.gpus]
+    known = [(result, found) for result, found in summaries if found is not None]
+    gpus = [gpu for _, found in known for gpu in found.gpus]
     silent = [name for name, said in SAMPLED.items() if gpus and not all(said(gpu) for gpu in gpus)]
     columns = unknown(f"not every GPU told its {conjunction(silent)}") if silent else judged(True, _hottest(gpus))
-    worked = _worked(record, [(result, found) for result, found in summaries if found is not None])
-    share = share_at_power_limit([found for _, found in summaries if found is not None])
+    worked = _worked(record, known)
+    share = share_at_power_limit([found for _, found in known])
     limited = judged(True, "" if share is None else f"at the power limit in {100 * share:.0f}% of readings")
     return together(alone, watched, sampled, columns, worked, limited, _errors(record))
 
