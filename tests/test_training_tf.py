@@ -62,10 +62,10 @@ def usual_step(tmp_path_factory):
     return json.loads(visit("tf_replica_step.py", tmp_path_factory.mktemp("usual"), 1, ("usual",))[-1])
 
 
-@pytest.mark.parametrize("way", ["whole", "stored", "whole+stored"])
+@pytest.mark.parametrize("way", ["whole", "stored", "whole+stored", "whole+keys+stored"])
 def test_another_form_of_a_replicas_step_is_the_same_step(tmp_path, usual_step, way):
-    """`whole`: what the setting `xla_step` compiles on GPUs, called without XLA. `stored`: the setting `stored_losses`,
-    with which no operation waits for two devices."""
+    """`whole`: what the setting `xla_step` compiles on GPUs, called without XLA, and `keys` with its all-reduce.
+    `stored`: the setting `stored_losses`, with which no operation waits for two devices."""
     usual, other = usual_step, json.loads(visit("tf_replica_step.py", tmp_path, 1, (way,))[-1])
     assert len(set(usual["losses"])) == 4
     assert other["losses"] == pytest.approx(usual["losses"], rel=1e-12)
@@ -74,6 +74,7 @@ def test_another_form_of_a_replicas_step_is_the_same_step(tmp_path, usual_step, 
     np.testing.assert_allclose(first, usual["weights"][0], rtol=1e-12, atol=1e-14)
     assert other["crossed"] == usual["crossed"] == [{"all_reduce": 8 * len(first)}] * 2
     assert min(usual["waiting"]) > 0
+    assert (other["numbers"] == [0, 0]) == ("keys" in way)  # copies of them to a GPU would wait for it
     if "stored" in way:
         assert other["waiting"] == [0, 0]
         assert other["loss_devices"] == ["CPU:0", "CPU:1"]  # a copy to another device would wait, too

@@ -17,16 +17,35 @@ from tf_impl import placement, weights
 from tf_impl.program import mean_over_parts
 from tf_impl.several_steps import SeveralSteps
 
+GROUP_KEY = 1_000_000
+"""Of all replicas, in an all-reduce inside XLA. TensorFlow counts the keys of its own groups from 1."""
 
-def sum_over_replicas(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+
+def sum_over_replicas(gradients: Sequence[tf.Tensor], *, constant_keys: bool = False) -> list[tf.Tensor]:
     """In replica context: the sum of each gradient over the replicas, by one all-reduce of all of them as one vector.
 
     They must have one format. Many small all-reduces would each wait for all replicas.
     """
+    context = tf.distribute.get_replica_context()
     vector = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-    vector = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
+    if constant_keys:
+        vector = all_reduce_with_constant_keys(vector, context.num_replicas_in_sync)
+    else:
+        vector = context.all_reduce(tf.distribute.ReduceOp.SUM, vector)
     parts = tf.split(vector, [gradient.shape.num_elements() for gradient in gradients])
     return [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+
+
+def all_reduce_with_constant_keys(vector: tf.Tensor, replicas: int) -> tf.Tensor:
+    """The sum of a vector over all replicas, in a function that XLA compiles and that has no other collectives.
+
+    `ReplicaContext.all_reduce` gives its operation a new key at every call, a number in host memory. XLA does not use
+    it, but TensorFlow copies it to the GPU, and the copy waits until the GPU has done all that it was given before.
+    """
+    return tf.raw_ops.CollectiveReduceV2(
+        input=vector, group_size=replicas, group_key=GROUP_KEY, instance_key=0, ordering_token=[],
+        merge_op="Add", final_op="Id", communication_hint="auto",
+    )  # fmt: skip
 
 
 class ReplicatedProgram(SeveralSteps):
@@ -38,6 +57,7 @@ class ReplicatedProgram(SeveralSteps):
         self.share_count = strategy.num_replicas_in_sync
         first = job.world.rank * len(devices)
         self.own_shares = range(first, first + len(devices))
+        self.constant_keys = job.settings.get("xla_step", False)  # never on beside a synchronized BatchNorm
 
     def to_devices(self, own: Sequence[placement.Parts]) -> Any:
         """Each replica's share, on its device before the step asks for it."""

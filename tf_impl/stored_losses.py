@@ -10,9 +10,8 @@ all GPUs are done. With the setting, the host begins the next call meanwhile:
     stored    host | call |  call              | call              |
               GPUs |      | step 1         |   | step 2         |
 
-In a function that returns nothing, no operation waits for several devices. On GPUs a call still waits for something
-else until the step before it is done, with one step in a call (reports/probes/two_gpus/README.md). The losses are read
-from the variables after the call.
+In a function that returns nothing, no operation waits for several devices. The losses are read from the variables after
+the call. Measured in reports/probes/two_gpus/README.md.
 """
 
 from __future__ import annotations

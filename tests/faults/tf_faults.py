@@ -151,9 +151,9 @@ def vector_cut_a_number_too_late():
     from tf_impl.strategies import mirrored
 
     def change(original):
-        def sum_over_replicas(gradients):
+        def sum_over_replicas(gradients, **options):
             fired()
-            parts = [tf.reshape(part, [-1]) for part in original(gradients)]
+            parts = [tf.reshape(part, [-1]) for part in original(gradients, **options)]
             late = tf.split(tf.roll(tf.concat(parts, 0), -1, 0), [part.shape.num_elements() for part in parts])
             return [tf.reshape(part, gradient.shape) for part, gradient in zip(late, gradients, strict=True)]
 

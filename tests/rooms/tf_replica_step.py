@@ -2,10 +2,11 @@
 
 WAY is `usual`, or `whole`, `stored` or both with a plus sign. With `whole`, each replica's step is a tf.function of its
 own with the all-reduce inside, as on GPUs with the setting `xla_step`. Only XLA is missing, because TensorFlow does not
-compile that on CPU devices. `stored` is the setting `stored_losses`. Prints one JSON line: the losses, the replicas'
-weights, the bytes that cross in a step, how many operations in the traced graph of a call wait for both devices, and
-where each replica's loss is. Each way needs a process of its own, because two programs with collectives in one process
-would take each other's.
+compile that on CPU devices. `keys` adds the setting `xla_step`, of which only the constant keys of the all-reduce are
+left then. `stored` is the setting `stored_losses`. Prints one JSON line: the losses, the replicas' weights, the bytes
+that cross in a step, how many operations in the traced graph of a call wait for both devices, how many numbers from
+host memory a call takes, and where each replica's loss is. Each way needs a process of its own, because two programs
+with collectives in one process would take each other's.
 """
 
 import functools
@@ -71,7 +72,8 @@ if __name__ == "__main__":
     runtime.start(world, "fp64", {})
     workload = one_bottleneck()
     batches = Batches(workload.load("train", None), seed=0, transform=workload.transform)
-    program = build("mirrored:stored_losses" if "stored" in way else "mirrored", world, workload, "fp64")
+    names = [name for word, name in (("stored", "stored_losses"), ("keys", "xla_step")) if word in way]
+    program = build(":".join(["mirrored", *names]), world, workload, "fp64")
     placed = [program.place(batches.batch(step, BATCH)) for step in range(4)]
     handles = [program.step(placed[0]), *program.steps(placed[1:])]
     weights = [np.concatenate([each[name].ravel() for name in sorted(each)]).tolist() for each in program.export()]
@@ -81,6 +83,7 @@ if __name__ == "__main__":
         "weights": weights,
         "loss_devices": [loss.device[-5:] for loss in of_replicas(program, handles[-1])],
         "waiting": [waiting_for_both(graph) for graph in graphs(program, placed)],
+        "numbers": [sum(each.dtype == tf.int32 for each in graph.inputs) for graph in graphs(program, placed)],
         "crossed": [holdings.observe(program, batches).crossed for batches in calls],
     }, separators=(",", ":")))  # fmt: skip
     sys.stdout.flush()

@@ -56,7 +56,7 @@ class MultiWorkerMirrored(ReplicatedProgram):
     @xla_step_if_set
     def replica_step(self, parts: placement.Parts) -> tf.Tensor:
         loss, gradients = mean_over_parts(self.loss_and_gradients, parts)
-        self.optimizer.apply(sum_over_replicas(gradients))
+        self.optimizer.apply(sum_over_replicas(gradients, constant_keys=self.constant_keys))
         return loss
 
     @xla_if_set
