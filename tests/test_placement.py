@@ -77,6 +77,14 @@ def test_optimizers_remember_as_much_as_their_rule_says(optimizer, slots):
     assert failed(placement.check([share(optimizer_state=(slots + 1) * P)], of)) == {"optimizer state held"}
 
 
+@pytest.mark.parametrize(("schedule", "allowed"), [({"schedule": "cosine", "total_steps": 50}, True), ({}, False)])
+def test_a_schedule_may_count_updates_on_each_device(schedule, allowed):
+    """As optax does under pmap, where each device has a counter of its own."""
+    of = cell("jax", "pmap", optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, **schedule))
+    rows = [share(place, optimizer_state=4) for place in "01"]
+    assert failed(placement.check(rows, of)) == (set() if allowed else {"optimizer state held"})
+
+
 def test_devices_that_are_one_and_devices_that_are_missing():
     of = cell("jax", "pmap")
     assert not failed(placement.check([share("0"), share("1")], of))

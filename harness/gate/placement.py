@@ -15,13 +15,14 @@ from itertools import pairwise
 from harness.layers import Parameter, unused_parameters
 from harness.spec import Check, DeviceShare, OptimizerSpec, StrategySpec, TrialSpec
 from harness.spec.checks import finding
+from harness.spec.optimizers import scheduled
 from harness.workloads import Workload
 
 Range = tuple[float, float]
 """The least and the most that is right."""
 
 COUNTERS = 16
-"""Bytes for each tensor that a device's optimizer state may be larger: counters of updates, where they have an axis."""
+"""Bytes that a device's optimizer state may be larger for each tensor: counters of updates, where they have an axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +177,10 @@ def optimizer_state(cell: Cell, share: DeviceShare, held: Range) -> Range:
     """
     if cell.strategy.holds == "server" and not share.server:
         return 0, 0  # the server updates, not the worker
-    slots, extra = slots_of(cell.spec.optimizer), COUNTERS * len(cell.workload.parameters())
-    return slots * max(0, held[0] - cell.unused_bytes), slots * held[1] + (extra if slots else 0)
+    optimizer = cell.spec.optimizer
+    slots = slots_of(optimizer)
+    tensors = len(cell.workload.parameters()) if slots else scheduled(optimizer)  # only a schedule counts for itself
+    return slots * max(0, held[0] - cell.unused_bytes), slots * held[1] + COUNTERS * tensors
 
 
 def slots_of(optimizer: OptimizerSpec) -> int:

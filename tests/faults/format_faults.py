@@ -41,6 +41,7 @@ TIMED_CELLS = {
     "torch single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
     "tf single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
     "jax pipeline_spmd fp64": Cell("pipeline_spmd", known=FP64),
+    "jax pmap with a schedule": Cell("pmap", known={"optimizer": "sgd:schedule=cosine,total_steps=1000"}),
     "torch single after its schedule": Cell(
         "single", workload="classifier", size="base", known={"optimizer": "adam:schedule=cosine,total_steps=8"}
     ),
