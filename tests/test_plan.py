@@ -315,6 +315,27 @@ def test_bad_options(machine, options, facts):
         make_plan(Request(frameworks=("torch",), strategies=("pipeline",), options=options), machine)
 
 
+@pytest.mark.parametrize(
+    ("known", "skipped"),
+    [
+        ({"precision": "fp64", "workloads": ("mnist_cnn",)}, True),
+        ({"precision": "fp32", "workloads": ("mnist_cnn",)}, False),
+        ({"precision": "fp64", "workloads": ("classifier",)}, False),  # it pools nothing
+        ({"precision": "fp64", "workloads": ("resnet50",), "size": "tiny"}, True),
+        (
+            {"precision": "fp64", "workloads": ("resnet50",), "size": "tiny", "settings": {"gathered_pooling": "true"}},
+            False,
+        ),
+    ],
+)
+def test_what_xla_would_gather_in_float64_is_skipped(machine, known, skipped):
+    request = Request(frameworks=("jax",), strategies=("jit_sharding",), devices=(2,), **known)
+    (trial,) = make_plan(request, machine).trials
+    assert (trial.status == "skipped") == skipped, trial.reason
+    if skipped:
+        names(trial.reason, "float64", "max pooling")
+
+
 def test_a_value_of_an_option_that_needs_gpus_is_skipped_on_cpu():
     request = Request(frameworks=("tf",), strategies=("mirrored",), options={"cross_device": ("nccl",)})
     (trial,) = make_plan(request, make_machine()).trials

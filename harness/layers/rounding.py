@@ -1,7 +1,7 @@
 """Layers that round what they pass on, as a device does that computes in a shorter number format.
 
-The reference trains a second time with them. How far that training ends from the first says how much a right program
-may be off by rounding alone: harness/gate/timed_curve.py.
+The reference trains again with them. How far these trainings end from the exact one says how much a right program may
+be off by rounding alone: harness/gate/timed_curve.py.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ SIGNIFICANT_BITS: dict[Precision, int] = {"fp64": 53, "fp32": 24, "tf32": 11, "b
 seven stored bits."""
 
 
-def rounded(array: np.ndarray, *, bits: int) -> np.ndarray:
-    """The array with that many significant bits in each number, to the nearest; the range of exponents is float64's."""
+def rounded(array: np.ndarray, *, bits: int, dice: np.random.Generator | None = None) -> np.ndarray:
+    """The array with that many significant bits in each number; the range of exponents is float64's.
+
+    To the nearest, or with `dice` up or down at random, so that the expected value is the exact one (stochastic
+    rounding: Croci et al. 2022, doi:10.1098/rsos.211631).
+    """
     mantissa, exponent = np.frexp(array)  # 0.5 <= |mantissa| < 1
-    return np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+    scaled = np.ldexp(mantissa, bits)
+    whole = np.rint(scaled) if dice is None else np.floor(scaled + dice.random(scaled.shape))
+    return np.ldexp(whole, exponent - bits)
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Rounding:
 
     layer: Layer
     bits: int
+    dice: np.random.Generator | None = None
 
     def parameters(self) -> tuple[Parameter, ...]:
         return self.layer.parameters()
@@ -46,7 +53,7 @@ class Rounding:
         return self.layer.flops(shape)
 
     def forward(self, params: Arrays, x: np.ndarray) -> tuple[np.ndarray, Pullback]:
-        short = partial(rounded, bits=self.bits)
+        short = partial(rounded, bits=self.bits, dice=self.dice)
         y, back = self.layer.forward({p.name: short(params[p.name]) for p in self.parameters()}, short(x))
 
         def pullback(dy: np.ndarray) -> tuple[np.ndarray, Arrays]:
@@ -56,6 +63,12 @@ class Rounding:
         return short(y), pullback
 
 
-def with_rounding(layers: Sequence[Layer], precision: Precision) -> tuple[Layer, ...]:
-    """The same network, computed in a precision. Both paths of a residual block round as well."""
-    return mapped(layers, lambda layer: Rounding(layer, SIGNIFICANT_BITS[precision]))
+def with_rounding(
+    layers: Sequence[Layer], precision: Precision, *, dice: np.random.Generator | None = None, fewer_bits: int = 0
+) -> tuple[Layer, ...]:
+    """The same network, computed in a precision. Both paths of a residual block round as well.
+
+    `dice`: rounds at random. `fewer_bits`: than the precision has.
+    """
+    bits = SIGNIFICANT_BITS[precision] - fewer_bits
+    return mapped(layers, lambda layer: Rounding(layer, bits, dice))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from harness.layers import unused_parameters
+from harness.layers import MaxPool2D, unused_parameters
+from harness.layers.chains import all_layers
 from harness.planning.scope import Scope
-from harness.spec import FrameworkSpec, Normalization, StrategySpec, TrialSpec, workload_packages
+from harness.spec import FrameworkSpec, Normalization, StrategySpec, TrialSpec, gathered_pooling, workload_packages
 from harness.workloads import Workload
 
 
@@ -35,7 +36,15 @@ def why_skipped(spec: TrialSpec, framework: FrameworkSpec, strategy: StrategySpe
         return f"{spec.workload} has no NumPy reference, and only that can repeat a training of another algorithm"
     if spec.precision == "tf32" and spec.platform == "cpu":
         return "TF32 exists only on GPUs"
+    if spec.precision == "fp64" and strategy.no_pooling_in_fp64 and _pools(spec, workload):
+        return strategy.no_pooling_in_fp64
     return _why_not_with_unused(spec, framework, strategy, workload)
+
+
+def _pools(spec: TrialSpec, workload: Workload) -> bool:
+    """Whether the network has a layer of max pooling that the framework computes in its own way."""
+    gathered = spec.settings.get(gathered_pooling().name, False)
+    return not gathered and any(isinstance(layer, MaxPool2D) for layer in all_layers(workload.layers))
 
 
 def _why_not_with_unused(spec: TrialSpec, framework: FrameworkSpec, strategy: StrategySpec, workload: Workload) -> str:

@@ -121,6 +121,7 @@ class StrategySpec:
     `one_host`: why its ranks must all be on one host, or "" if they need not.
     `options`: the strategy's own options, no two of them in the same role.
     `unused_parameters(options)`: why it cannot train a network with parameters that no output depends on, or "".
+    `no_pooling_in_fp64`: why it cannot be timed in float64 with a network that has max pooling, or "" if it can.
     `tuned`: settings, and options of this strategy, that the tuned track sets differently than for the framework's
     other strategies. `tuned_because` says why; `tuned_source` says where that is documented.
     `without`: settings that this strategy, or some of its cells, cannot have, with reasons.
@@ -155,6 +156,7 @@ class StrategySpec:
     fixed_batch: bool = False  # every batch must have as many rows as the first: a short one is padded to it
     options: tuple[Option, ...] = ()
     unused_parameters: Callable[[dict[str, Any]], str] | None = None
+    no_pooling_in_fp64: str = ""
     tuned: dict[str, Any] = field(default_factory=dict)
     tuned_because: str = ""
     by_default: dict[str, str] = field(default_factory=dict)
