@@ -98,6 +98,16 @@ def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
     return _jax_with("with a thread per GPU", client, wave, *strategies)
 
 
+def _with_fewer_all_reduces(wave: int, *strategies: str) -> list[Variant]:
+    """XLA makes one all-reduce of all gradients, at the end of backward; or none runs beside other kernels."""
+    combined = {"XLA_FLAGS": "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824"}
+    waited_for = {"XLA_FLAGS": "--xla_gpu_disable_async_collectives=allreduce"}
+    return [
+        *_jax_with("with one all-reduce", combined, wave, *strategies),
+        *_jax_with("with synchronous all-reduces", waited_for, wave, *strategies),
+    ]
+
+
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
     """Mirrored with fewer calls, with calls that return before they are executed, and with calls that wait longer."""
     async_eager, returned = {"asynchronous_execution": True}, {"stored_losses": False}
@@ -149,6 +159,7 @@ VARIANTS = (
     *_deep("jax", 6, 128),
     *_without_command_buffers(6, "pipeline", "shard_map"),
     *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
+    *_with_fewer_all_reduces(6, "shard_map"),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
