@@ -40,8 +40,8 @@ pool, turns one training in several far away, and not the others: six of mnist_c
 0.39 of a tensor's movement from the exact one."""
 
 FEWER_BITS: dict[Precision, int] = {"fp64": 0, "fp32": 2, "tf32": 0, "bf16": 0}
-"""In fp32 such events are rare. With two bits less, four times as many happen. What rounding changes otherwise is
-far below the least tolerances there (docs/parity.md)."""
+"""In fp32 such events are rare. With two bits less, four times as many happen, and what else rounding changes is four
+times as large. Without BatchNorm that is far below the least tolerances (docs/parity.md)."""
 
 Phase = Literal["parity", "timing"]
 
@@ -90,8 +90,8 @@ class GoldenRun:
         return self.inputs.stat().st_size + min(self.trainings, THREADS) * 8 * (copies * count + self.step_flops / 640)
 
 
-def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Golden]] = map) -> None:
-    """Compute one run and write its file. `both` is passed to parity.make_reference.
+def compute(run: GoldenRun, batches: Batches, *, each: Callable[..., Iterable[Golden]] = map) -> None:
+    """Compute one run and write its file. `each` calls a function for each training, one after another or together.
 
     Raises UsageError for a reference that diverges, because no program can be compared with it.
     """
@@ -99,12 +99,12 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
     with np.errstate(all="ignore"):
         if run.phase == "timing":
             samples = [batches.batch(step, spec.global_batch) for step in range(run.steps)]
-            found = timed_reference(spec, samples, both=both)
+            found = timed_reference(spec, samples, each=each)
         else:
             # new weights, even if the training starts from a checkpoint
             params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
             train = training(spec, spec.parity_optimizer, spec.parity_options, parity_samples(spec, batches))
-            found = parity.make_reference(train, params, both=both)
+            found = parity.make_reference(train, params, both=each)
             if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
                 rate = spec.optimizer.learning_rate
                 raise UsageError(
@@ -115,11 +115,11 @@ def compute(run: GoldenRun, batches: Batches, *, both: Callable[..., Iterable[Go
 
 
 def timed_reference(
-    spec: TrialSpec, samples: Sequence[Arrays], *, both: Callable[..., Iterable[Golden]] = map
+    spec: TrialSpec, samples: Sequence[Arrays], *, each: Callable[..., Iterable[Golden]] = map
 ) -> Golden:
     """The reference of a cell's first timed steps, with the noise of its precision, if anything is judged by it.
 
-    `both`: as in `compute`.
+    `each`: as in `compute`.
     """
     exact, params = workloads.get(spec.workload, spec.size), initial_params(spec)
     if not has_noise(spec):
@@ -128,7 +128,7 @@ def timed_reference(
     for number in range(AT_RANDOM):
         dice, fewer = np.random.default_rng([spec.seed, number]), FEWER_BITS[spec.precision]
         layers.append(with_rounding(exact.layers, spec.precision, dice=dice, fewer_bits=fewer))
-    reference, nearest, *at_random = both(
+    reference, nearest, *at_random = each(
         lambda workload: training(spec, spec.optimizer, spec.options, samples, workload=workload)(params),
         (exact, *(replace(exact, layers=rounding) for rounding in layers)),
     )
@@ -223,7 +223,7 @@ def main() -> None:
     # NumPy releases the interpreter's lock while it computes; its handling of overflows is set for each thread
     with ThreadPoolExecutor(THREADS, initializer=partial(np.seterr, all="ignore")) as threads:
         try:
-            compute(run, batches, both=threads.map)
+            compute(run, batches, each=threads.map)
         except UsageError as error:
             (folder / "refused").write_text(str(error), "utf-8", "backslashreplace")
 

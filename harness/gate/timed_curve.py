@@ -29,8 +29,11 @@ what was measured in programs in bf16 (docs/parity.md)."""
 
 
 FACTOR_AT_RANDOM = 2.0
-"""The same for the worst of several trainings that round at random (harness/gate/runs.py). One alone may have missed
-an event, so its distance gets the larger factor."""
+"""The same for the worst of several trainings that round at random (harness/gate/runs.py). A single one may have missed
+an event, so the one that rounds to the nearest has the larger factor."""
+
+AT_RANDOM = " at random"
+"""After the name of a quantity: its noise in the worst of those trainings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +65,8 @@ BF16_GRADIENTS = Tolerances(losses=5e-2, parameters=2e-1, movement=5e-2)
 
 MOST = Tolerances(losses=0.5, parameters=0.6, movement=0.5)
 """Noise raises no tolerance beyond this: without any update, all three errors are 1. Where more would be needed for
-single tensors, they are judged by the sizes of their movements alone: in a deep network in bf16 their directions are
-noise, but their sizes are not."""
+single tensors by the training that rounds to the nearest, they are judged by the sizes of their movements alone: in a
+deep network in bf16 their directions are noise, but their sizes are not."""
 
 STALE_MOVEMENT = 0.3
 """By what share the size of the whole movement may be too small where workers do not wait for each other. Measured were
@@ -91,14 +94,12 @@ products are in a shorter format."""
 
 
 def with_noise(golden: Golden, nearest: Golden, *, at_random: Iterable[Golden] = ()) -> Golden:
-    """The reference, with its distance to the same training when every layer rounds.
-
-    Trainings that round at random count by the ratio of their factor to FACTOR.
-    """
+    """The reference, with its distance to the same training when every layer rounds."""
     noise = _noise(golden, nearest)
     for other in at_random:
         for quantity, size in _noise(golden, other).items():
-            noise[quantity] = max(noise[quantity], FACTOR_AT_RANDOM / FACTOR * size)
+            name = quantity + AT_RANDOM
+            noise[name] = max(noise.get(name, 0.0), size)
     return replace(golden, noise=noise)
 
 
@@ -114,7 +115,8 @@ def tolerances(golden: Golden, precision: Precision, tolerance_set: ToleranceSet
     least, rounded = LEAST[precision], BF16_GRADIENTS if tolerance_set == "bf16_gradients" else LEAST[precision]
 
     def of(quantity: Quantity, field: str) -> float:
-        needed = FACTOR * golden.noise.get(quantity, 0.0)
+        at_random = FACTOR_AT_RANDOM * golden.noise.get(quantity + AT_RANDOM, 0.0)
+        needed = max(FACTOR * golden.noise.get(quantity, 0.0), at_random)
         return min(max(getattr(least, field), getattr(rounded, field), needed), getattr(MOST, field))
 
     return Tolerances(

@@ -20,7 +20,7 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.spec.progress import Display
 
-GOLDEN_FLOPS = 1e11  # some ten seconds of NumPy; a golden loss curve that would cost more is cut to what fits
+GOLDEN_FLOPS = 1e11  # of one training, some ten seconds of NumPy; a longer golden loss curve is cut to what fits
 
 
 @dataclass(frozen=True, kw_only=True)

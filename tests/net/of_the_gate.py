@@ -243,7 +243,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/judge.py",
-                        "if off := off_golden(result.losses, result.golden_losses, result.spec, by_noise=by_noise):",
+                        "if off := off_golden(result.losses, result.golden_losses, result.spec):",
                         'if off := "":',
                     ),
                     (

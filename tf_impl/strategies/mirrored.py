@@ -17,10 +17,10 @@ averaged over the replicas before an evaluation and before they are saved.
 
 By default the all-reduce and the update are operations of the graph, which the host launches one by one. With the
 setting `xla_step`, which the tuned track turns on where all devices are GPUs, each replica's step is one program of
-XLA, from its loss to its update, with the all-reduce inside. Two things then make a call wait until the GPUs have done
-all earlier work, so that they idle between steps: what it returns (stored_losses.py), and the keys of its all-reduce
-(replicas.py). Without both, two H100s run ResNet-50 at 1.95 times the speed of one, and at 1.61 times with both (224 x
-224, bf16, 256 images a GPU; reports/probes/two_gpus/README.md).
+XLA, from its loss to its update, with the all-reduce inside. Two things would then make each call wait until the GPUs
+have done all earlier work, so that they idle between steps: what it returns (stored_losses.py), and the keys of its
+all-reduce (replicas.py). With neither, two H100s run ResNet-50 at 1.95 times the speed of one; with both, at 1.61 times
+(224 x 224, bf16, 256 images a GPU; reports/probes/two_gpus/README.md).
 
 The update consists of plain assignments in replica context. A Keras optimizer would all-reduce by itself, and its
 update rules differ from torch.optim's (optim.py).
