@@ -19,9 +19,8 @@ PLATFORMS: dict[Platform, dict[str, str]] = {"cpu": {"JAX_PLATFORMS": "cpu"}, "g
 # --compile-cache is to keep everything; by default JAX skips what compiles in under a second.
 CACHING = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
-# jax 0.11.2 does not in float32 and bfloat16. In the parity phase it does, and its traffic is not judged there.
-GATHERED = "in float64 XLA gathers the whole batch on each device for max pooling's gradient (select_and_scatter); for "
-GATHERED += "resnet50, --setting gathered_pooling=true avoids it"
+# XLA partitions select_and_scatter in float32 and bfloat16 only (jax 0.11.2). The parity phase judges no traffic.
+GATHERED = "in float64 XLA gathers the batch for max pooling's gradient; resnet50 has --setting gathered_pooling=true"
 
 # the rungs of reports/probes/rungs
 TRIED = (

@@ -73,7 +73,9 @@ def test_in_float64_the_training_that_rounds_is_the_same_training(tmp_path):
 )
 def test_noise_is_measured_where_tolerances_come_from_it(tmp_path, known, measured):
     spec = make_spec(**known)
-    assert make_run(tmp_path, spec=spec, phase="timing").trainings == (1 if not measured else 2 + runs.AT_RANDOM)
+    assert make_run(tmp_path, spec=spec, phase="timing").trainings == (
+        1 if not measured else 2 + runs.TRAININGS_AT_RANDOM
+    )
     batches = references(tmp_path / "own", make_spec()).batches(make_spec())
     found = runs.timed_reference(spec, [batches.batch(0, spec.global_batch)])
     assert bool(found.noise) == measured

@@ -228,6 +228,17 @@ def test_a_training_that_rounds_at_random_widens_a_tolerance_less():
     assert timed_curve.tolerances(alone, "bf16").parameters == pytest.approx(timed_curve.FACTOR * 0.1)
 
 
+def test_a_training_that_rounds_at_random_does_not_turn_off_the_check_of_single_tensors():
+    initial = {"w": np.zeros(4)}
+    exact, near, far = (
+        Golden(initial=initial, losses=np.array([2.0, 1.0]), after_first=(), params={"w": np.full(4, 1.0 + off)})
+        for off in (0, 0.01, 0.9)
+    )
+    golden = timed_curve.with_noise(exact, near, at_random=[far])
+    checks = timed_curve.compare(golden, losses=[2.0, 1.0], replicas=[{"w": np.full(4, -1.0)}], precision="bf16")
+    assert {check.quantity for check in checks if not check.passed} == {"timed parameters"}
+
+
 def test_rounding_at_random_goes_to_either_neighbour_and_is_right_on_average():
     values = np.full(20000, 1 + 0.25 * 2**-7)
     found = rounded(values, bits=8, dice=np.random.default_rng(0))

@@ -177,10 +177,10 @@ def optimizer_state(cell: Cell, share: DeviceShare, held: Range) -> Range:
     """
     if cell.strategy.holds == "server" and not share.server:
         return 0, 0  # the server updates, not the worker
-    optimizer = cell.spec.optimizer
-    slots = slots_of(optimizer)
-    tensors = len(cell.workload.parameters()) if slots else scheduled(optimizer)  # only a schedule counts for itself
-    return slots * max(0, held[0] - cell.unused_bytes), slots * held[1] + COUNTERS * tensors
+    slots = slots_of(cell.spec.optimizer)
+    # one for each tensor, or the schedule's own
+    counters = len(cell.workload.parameters()) if slots else int(scheduled(cell.spec.optimizer))
+    return slots * max(0, held[0] - cell.unused_bytes), slots * held[1] + COUNTERS * counters
 
 
 def slots_of(optimizer: OptimizerSpec) -> int:

@@ -34,8 +34,8 @@ from harness.workloads import Workload
 
 THREADS = 2  # trainings at the same time: the reference itself, and those that measure its noise
 
-AT_RANDOM = 3
-"""How many trainings round at random, beside one that rounds to the nearest. A sign that flips, or a place in a max
+TRAININGS_AT_RANDOM = 3
+"""How many round at random, beside one that rounds to the nearest. A sign that flips, or a place in a max
 pool, turns one training in several far away, and not the others: six of mnist_cnn tiny in bf16 with Adam ended 0.07 to
 0.39 of a tensor's movement from the exact one."""
 
@@ -71,7 +71,7 @@ class GoldenRun:
         """How many times the network is trained, with those that measure the noise."""
         if self.phase == "parity":
             return 2
-        return 2 + AT_RANDOM if has_noise(self.spec) else 1
+        return 2 + TRAININGS_AT_RANDOM if has_noise(self.spec) else 1
 
     @property
     def flops(self) -> float:
@@ -124,13 +124,12 @@ def timed_reference(
     exact, params = workloads.get(spec.workload, spec.size), initial_params(spec)
     if not has_noise(spec):
         return training(spec, spec.optimizer, spec.options, samples)(params)
-    layers = [with_rounding(exact.layers, spec.precision)]
-    for number in range(AT_RANDOM):
-        dice, fewer = np.random.default_rng([spec.seed, number]), FEWER_BITS[spec.precision]
-        layers.append(with_rounding(exact.layers, spec.precision, dice=dice, fewer_bits=fewer))
+    rounding = partial(with_rounding, exact.layers, spec.precision)
+    dice = [np.random.default_rng([spec.seed, number]) for number in range(TRAININGS_AT_RANDOM)]
+    layers = [rounding(), *(rounding(dice=own, fewer_bits=FEWER_BITS[spec.precision]) for own in dice)]
     reference, nearest, *at_random = each(
         lambda workload: training(spec, spec.optimizer, spec.options, samples, workload=workload)(params),
-        (exact, *(replace(exact, layers=rounding) for rounding in layers)),
+        (exact, *(replace(exact, layers=rounded) for rounded in layers)),
     )
     return timed_curve.with_noise(reference, nearest, at_random=at_random)
 
