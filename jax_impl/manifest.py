@@ -22,11 +22,14 @@ CACHING = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CA
 # XLA partitions select_and_scatter in float32 and bfloat16 only (jax 0.11.2). The parity phase judges no traffic.
 GATHERED = "in float64 XLA gathers the batch for max pooling's gradient; resnet50 has --setting gathered_pooling=true"
 
-# the rungs of reports/probes/rungs
-TRIED = (
-    "jit", "no_command_buffers", "scan_4", "optimization_O3", "norm_float32", "pgle", "autotune_0",
-    "norm_bfloat16", "small_graphs", "scan_16", "space_to_depth", "first_layers", "first_layers_scan_16",
-    "exhaustive_tiling", "no_triton_gemm", "conv_nhwc",
+TUNING = TuningEffort(
+    budget_seconds=1125.0, spent_seconds=940.9, device="NVIDIA H200", workload="ResNet-50, 224 x 224, batch 256, bf16",
+    date="2026-11-25", versions={"jax": "0.11.2", "jaxlib": "0.11.2"}, probe="reports/probes/rungs",
+    tried=(  # the rungs of that probe
+        "jit", "no_command_buffers", "scan_4", "optimization_O3", "norm_float32", "pgle", "autotune_0",
+        "norm_bfloat16", "small_graphs", "scan_16", "space_to_depth", "first_layers", "first_layers_scan_16",
+        "exhaustive_tiling", "no_triton_gemm", "conv_nhwc",
+    ),
 )  # fmt: skip
 
 FRAMEWORK = FrameworkSpec(
@@ -49,19 +52,17 @@ FRAMEWORK = FrameworkSpec(
             environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
             needs_gpu=True,
         ),
+        Setting(
+            name="flat_gradients",
+            summary="the gradients and the loss cross devices as one vector, by one all-reduce; off in both tracks",
+            source="reports/probes/two_gpus/README.md",
+            tuned_on=(),
+            strategies=("pmap", "shard_map", "multi_process"),
+        ),
         SPACE_TO_DEPTH,
         gathered_pooling(),
     ),
-    tuning=TuningEffort(
-        budget_seconds=1125.0,
-        spent_seconds=940.9,
-        device="NVIDIA H200",
-        workload="ResNet-50, 224 x 224, batch 256, bf16",
-        date="2026-11-25",
-        versions={"jax": "0.11.2", "jaxlib": "0.11.2"},
-        probe="reports/probes/rungs",
-        tried=TRIED,
-    ),
+    tuning=TUNING,
     strategies=(
         StrategySpec(
             name="single",

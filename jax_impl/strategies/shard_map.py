@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
 from jax_impl import optim, placement, weights
+from jax_impl.averaging import pmean_for
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
@@ -32,12 +33,13 @@ def make_step(job: Job) -> Step:
     objective = make_objective(job, axis_name=AXIS if job.normalization == "global" else None)
     value_and_grad = with_accumulation(jax.value_and_grad(objective, has_aux=True), job)
     optimizer = optim.build(job.optimizer)
+    pmean = pmean_for(job)  # jax.lax.pmean, or one of a single vector
 
     def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         batch_stats = placement.entry(state.batch_stats)
         own = jax.lax.pcast(state.params, AXIS, to="varying")  # or JAX sums their gradients over the devices
         (loss, batch_stats), gradients = value_and_grad(own, batch_stats, x, y)
-        loss, gradients = jax.lax.pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
+        loss, gradients = pmean((loss, gradients), AXIS)  # once, however many accumulation steps there are
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         return TrainState(params, opt_state, placement.as_entry(batch_stats)), loss

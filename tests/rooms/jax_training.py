@@ -24,7 +24,7 @@ from harness.layers import BatchNorm, Conv2D, Flatten, Linear, ReLU
 from harness.reference import loops
 from harness.spec import optimizers, partition, workload_packages
 from harness.workloads import Workload
-from jax_impl import runtime
+from jax_impl import collectives, runtime
 from jax_impl.loader import make_loader
 from jax_impl.manifest import FRAMEWORK
 from jax_impl.models import Network
@@ -70,13 +70,15 @@ OPTIMIZERS = ("sgd:momentum=0.9,schedule=step,step_size=4", "adamw:schedule=cosi
 
 
 # each strategy with its defaults, and variants that cut batches or keep statistics in another way
-CELLS: list[tuple[Any, Any, int]] = [(strategy, strategy.normalization, 1) for strategy in FRAMEWORK.strategies]
-CELLS += [(FRAMEWORK.strategy("pmap"), "global", 2), (FRAMEWORK.strategy("jit_sharding"), "per_device", 2)]
+CELLS: list[tuple[Any, Any, int, tuple[str, ...]]]
+CELLS = [(strategy, strategy.normalization, 1, ()) for strategy in FRAMEWORK.strategies]
+CELLS += [(FRAMEWORK.strategy("pmap"), "global", 2, ()), (FRAMEWORK.strategy("jit_sharding"), "per_device", 2, ())]
+CELLS += [(FRAMEWORK.strategy(name), "per_device", 2, ("flat_gradients",)) for name in ("pmap", "shard_map")]
 
 
 def jobs(precision):
     """Each cell's job and epochs."""
-    for number, (strategy, normalization, steps) in enumerate(CELLS):
+    for number, (strategy, normalization, steps, settings) in enumerate(CELLS):
         data_parallel = strategy.parallelism == "data"
         count = 1 if strategy.parallelism == "none" else DEVICES
         world = World(rank=0, processes=1, devices=count, platform="cpu", cores=2, rendezvous="")
@@ -86,6 +88,7 @@ def jobs(precision):
             global_batch=BATCH, accumulation_steps=steps, normalization=normalization,
             options=strategy.defaults | ({"cut": "bn"} if "cut" in strategy.defaults else {}),
             statistics_updates=steps * strategy.defaults.get("micro_batches", 1),
+            settings=dict.fromkeys(settings, True),
         )  # fmt: skip
         last = "pad" if strategy.fixed_batch else "exact"
         unit = steps * (count if data_parallel else 1)
@@ -161,7 +164,7 @@ def against_definitions(strategy, job, epochs):
     state = program.state()
     one_step = np.array([state["running/bn.mean"], state["running/bn.var"]])
     handles += [program.step(program.place(batch)) for batch in batches[1:]]
-    found = {"losses": relative([program.loss(handle) for handle in handles], right.losses)}
+    found: dict[str, Any] = {"losses": relative([program.loss(handle) for handle in handles], right.losses)}
     found["last_loss"] = abs(program.loss() / right.losses[-1] - 1)
     (params, *_) = program.export()
     found["params"] = max(relative(params[name], right.params[name]) for name in right.params)
@@ -173,7 +176,22 @@ def against_definitions(strategy, job, epochs):
     found["evaluation"] = relative(evaluated, by_hand)
     after = program.state()
     found["untouched"] = all(np.array_equal(after[name], array) for name, array in before.items())
+    if job.settings.get("flat_gradients"):
+        found["all_reduced"] = all_reduced(program, program.place(batches[0]))
     return found | {"accuracies": by_hand[:, 1].tolist(), "sizes": [len(batch["x"]) for batch in batches]}
+
+
+def all_reduced(program, placed):
+    """The bytes of each array that a step gives to an all-reduce."""
+    computations, _ = collectives.parse(collectives.text_of(program, [placed]))
+    lines = [line for each in computations.values() for line in each]
+    sizes = {name: collectives.size_of(shape) for name, shape, _, _ in lines}
+    return [
+        sizes[name]
+        for _, _, operation, rest in lines
+        if operation.removesuffix("-start") == "all-reduce"
+        for name in collectives.operands(rest)
+    ]
 
 
 def in_one_call(strategy, job):
@@ -292,5 +310,5 @@ if __name__ == "__main__":
             found = against_definitions(strategy, job, epochs) | in_one_call(strategy, job)
         else:
             found = goes_on(strategy, job, epochs) | loader(strategy, job, epochs)
-        cell = f"{strategy.name} {job.normalization} {job.accumulation_steps}"
+        cell = " ".join([strategy.name, job.normalization, str(job.accumulation_steps), *job.settings])
         print(json.dumps({"cell": cell} | found), flush=True)

@@ -70,7 +70,22 @@ def digest(events: list[Event], steps: int) -> dict[str, Any]:
         "transfers_ms": {kind: a_step(value) for kind, value in transfers.items()},
         "kernels_a_step": round(len(events) / steps, 1),
         "longest": [[name, kind, count, a_step(total)] for name, (kind, count, total) in longest],
+        "gaps": [[before, after, count, a_step(total)] for (before, after), (count, total) in gaps(events)[:10]],
     }
+
+
+def gaps(events: list[Event]) -> list[tuple[tuple[str, str], tuple[int, float]]]:
+    """Where a GPU idles, longest first: the kernels before and after, how often, and for how many microseconds."""
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    ended, name_before = None, ""
+    for name, start, end in sorted(events, key=lambda event: event[1]):
+        if ended is not None and start > ended:
+            pair = (name_before[:60], name[:60])
+            count, total = found.get(pair, (0, 0.0))
+            found[pair] = (count + 1, total + start - ended)
+        if ended is None or end > ended:
+            ended, name_before = end, name
+    return sorted(found.items(), key=lambda item: -item[1][1])
 
 
 def of_chrome(path: Path, platform: str) -> dict[str, list[Event]]:
