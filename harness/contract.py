@@ -9,6 +9,7 @@ only these modules of a package:
 - `formats.py`: read and MAKES_STEPS, if it exists
 - `ledger.py`: execution, if it exists
 - `holdings.py`, if it exists: parameters, observe
+- `moments.py`, if it exists: moments
 - `loader.py`: make_loader
 - `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does
 """
@@ -19,12 +20,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from harness.spec import DeviceShare, Normalization, OptimizerSpec, Platform, Precision, RunOptions, arrays
 from harness.workloads import Workload
 
 Arrays = arrays.Arrays
 """Arrays by canonical name ("conv1.weight"). Images are NHWC, convolution kernels HWIO, linear weights (in, out). The
 rows of a linear layer after a flatten are in (height, width, channel) order."""
+
+Moments = dict[tuple[str, str], np.ndarray]
+"""What an optimizer remembers of each parameter, by the parameter's name and that of harness.spec.optimizers.update:
+the velocity "v", the first moment "m", the second moment or sum of squares "s". In the parameter's canonical layout."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -436,7 +436,8 @@ def test_the_first_loss_has_a_tolerance_ten_times_as_small_as_the_later_ones():
     late, error = [1.0, 0.01 + 5 * tolerance], [1.0, 0.01 + 20 * tolerance]
     assert not judge.off_golden(late, [1.0, 0.01], spec)  # relative to the largest loss so far
     assert "step 1" in judge.off_golden(error, [1.0, 0.01], spec)
-    assert "step 0" in judge.off_golden([0.01 + 5 * tolerance, 1.0], [0.01, 1.0], spec)
+    assert not judge.off_golden(error, [1.0, 0.01], spec, deep=True)  # BatchNorm amplifies rounding
+    assert "step 0" in judge.off_golden([0.01 + 5 * tolerance, 1.0], [0.01, 1.0], spec, deep=True)
 
 
 def test_each_row_has_the_digest_of_its_own_frameworks_code(monkeypatch):

@@ -49,6 +49,9 @@ PACE = 10.0
 """How many times faster than the curve's steps a block's steps may be. Both are timed in the same way. A step that does
 nothing is thousands of times faster."""
 
+PACE_OF_WATCHED = 2.0
+"""How many times as long a step of the watched block may take as one of the timed blocks."""
+
 ATTEMPTS = 6
 """How many times something is timed that makes the blocks seem too fast. An interruption makes it slow as well: on a
 machine with more processes than cores, steps of 0.3 ms took 20 times as long in both calls of a curve once."""
@@ -121,6 +124,16 @@ def work_after_sync(left: Sequence[float], block: float) -> Check:
 def pace(*, of_curve: float, of_blocks: float) -> Check:
     """Seconds of a step when the curve was repeated, and in the timed blocks."""
     return Check(quantity="pace of the blocks", error=of_curve / of_blocks, tolerance=PACE, worst="a step of the curve")
+
+
+def pace_of_watched(*, of_watched: float, of_blocks: float) -> Check:
+    """Seconds of a step in the watched block, and in the others."""
+    return Check(
+        quantity="pace of the watched block",
+        error=of_watched / of_blocks,
+        tolerance=PACE_OF_WATCHED,
+        worst="a step of the timed blocks",
+    )
 
 
 def matrix_rate(precision: Precision, *, reached: float, possible: float) -> Check:

@@ -4,7 +4,7 @@ blocks that are not the row's."""
 from __future__ import annotations
 
 from harness import workloads
-from harness.gate import parity, replay, timed_curve, timed_program
+from harness.gate import further_update, parity, replay, timed_curve, timed_program
 from harness.spec import Check, Quantity, Timing, TrialResult
 
 OF_CURVE: dict[Quantity, float] = {
@@ -19,7 +19,11 @@ MOST: dict[Quantity, float] = {
     "curve after the blocks": timed_curve.MOST.losses,
     "replicas": timed_program.REPLICAS,
     "further loss": timed_program.STALE,
+    "further update": max(further_update.UPDATE.values()),
+    "further weight decay": further_update.DECAY,
+    "further statistics": max(further_update.STATISTICS.values()),
     "pace of the blocks": timed_program.PACE,
+    "pace of the watched block": timed_program.PACE_OF_WATCHED,
     "share of the matrix rate": max(timed_program.MATRIX_RATE.values()),
     "replayed block": replay.MOST,
 }

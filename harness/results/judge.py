@@ -22,10 +22,12 @@ from harness.spec import (
 )
 
 LOSS_TOLERANCES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 3e-2}
-"""How far the timed run's first loss may be from the golden reference, relative; the next few may be ten times as far,
-relative to the largest loss so far: an error at a high loss is still there when the loss has fallen. This check shows
-what the parity phase cannot see: a wrong path for another precision or batch. Measured distances are 1e-7 in fp32 and
-2e-3 in bf16."""
+"""How far the timed run's first loss may be from the golden reference, relative. This check shows what the parity phase
+cannot see: a wrong path for another precision or batch. Measured distances are 1e-7 in fp32 and 2e-3 in bf16."""
+LATER, LATER_WITH_BATCH_NORM = 10, 100
+"""The next few losses may be so many times as far, relative to the largest loss so far: an error at a high loss is
+still there when the loss has fallen. BatchNorm amplifies rounding: of 22 right cells of ResNet-50 tiny in fp32 with
+Adagrad, 12 were off by 2e-3 to 7e-3, in all three frameworks, and two by 5e-2 (harness/gate/timed_curve.py)."""
 TOO_GOOD = 1e-5
 """In a real bf16 run, some loss is further than this from the golden reference. A strategy that loses the cast to bf16
 on its way shows here."""
@@ -140,7 +142,7 @@ def checked(result: TrialResult) -> TrialResult:
     wrong = [check for rank in result.ranks if rank.training for check in rank.training.checks if not check.passed]
     if wrong:
         return _void_training(result, wrong)
-    if off := off_golden(result.losses, result.golden_losses, result.spec):
+    if off := off_golden(result.losses, result.golden_losses, result.spec, deep=result.described.normalizes):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
@@ -188,13 +190,14 @@ def _unequal_losses(result: TrialResult) -> str:
     return ""
 
 
-def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec) -> str:
-    """How the timed run's first losses differ from the golden reference, or "" if they follow it."""
+def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec, *, deep: bool = False) -> str:
+    """How the timed run's first losses differ from the golden reference, or "" if they follow it. `deep`: the network
+    has BatchNorm."""
     named = "bf16" if spec.tolerances == "bf16_gradients" else spec.precision
     largest = 0.0
     for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
         largest = max(largest, abs(right))
-        allowed = LOSS_TOLERANCES[named] * (1 if step == 0 else 10)
+        allowed = LOSS_TOLERANCES[named] * (1 if step == 0 else LATER_WITH_BATCH_NORM if deep else LATER)
         if spec.algorithm == "asynchronous":
             allowed = max(allowed, ASYNCHRONOUS_TOLERANCE)
         if not abs(loss - right) <= allowed * largest:

@@ -54,10 +54,11 @@ Quantity = Literal[
     "timed losses", "timed parameters", "timed movement", "timed tensor movement",
     # of the timed program after its last block
     "replicas", "further loss", "further movement", "updates counted",
+    "further update", "further weight decay", "further statistics",  # of a call from the initial weights
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",
     "replayed block",  # the same steps, one call at a time
-    "pace of the blocks", "share of the matrix rate",
+    "pace of the blocks", "pace of the watched block", "share of the matrix rate",
     "number formats",  # of the running program
     # of a training
     "samples",  # that the input pipeline delivered

@@ -24,6 +24,7 @@ from harness.worker.bounds import bandwidths, speed
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
+from harness.worker.further_call import further_call
 from harness.worker.loading import load
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
@@ -177,6 +178,7 @@ INSPECTIONS: tuple[Inspection, ...] = (
     replicas,
     devices_and_traffic,
     further_step,
+    further_call,
     curve_from_the_start,
 )
 """In this order. An inspection that changes the program's state comes after those that look at it."""

@@ -3,18 +3,25 @@
 It stands at a random place among the timed blocks, so that a program cannot know it. After the last block its steps are
 made again, one call at a time. So a step that does less than it should, because of how often or how soon after another
 it is called, is found: harness/gate/replay.py.
+
+Two more things are seen here. Reading the state needs all steps of the block. If a program has put some off, and its
+`sync` does not make them, it makes them now, and the first reading takes longer than the second. And a program that
+makes all steps only where its state is read needs more time for this block than for others.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from harness.gate import replay
+from harness.gate import replay, timed_program
 from harness.spec import Check
 from harness.spec.arrays import Arrays
+from harness.worker import timing
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.loading import load
@@ -30,14 +37,55 @@ class WatchedBlock:
     after: Arrays = field(default_factory=dict)
 
 
-def watch(context: Context, time_block: Callable[..., object], steps: int) -> WatchedBlock:
-    """Make a block of so many steps by `time_block`, as the timed ones are made. All ranks call it together."""
+def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps: int) -> WatchedBlock:
+    """Make a block of so many steps by `time_block`, as the timed ones are made. All ranks call it together.
+
+    It is compared with the timed blocks so far. Where it seems slow, or its state slow to read, another one is watched,
+    because an interruption does that as well. It is then compared with blocks that are made between the watched ones,
+    because the host may be busy for long.
+    """
+    usual = median(context.draft.timing.block_seconds) / context.draft.timing.steps_per_block
+    others: list[float] = []
+    seconds: list[float] = []
+    left: list[float] = []
     with context.draft.timed_check("watched block"):
-        before = context.program.state()
-        time_block(steps_per_block=steps)
-        context.made(steps)
-        after = context.program.state()
+        while True:
+            context.draft.progress("watched block", len(left) + 1, timed_program.ATTEMPTS)
+            before = context.program.state()
+            (block,) = time_block(steps_per_block=steps)
+            context.made(steps)
+            after, longer = _read_state(context)
+            seconds.append(block.seconds / steps)
+            left.append(longer)
+            unread = timed_program.work_after_sync(left, steps * min(seconds))
+            slow = timed_program.pace_of_watched(of_watched=min(seconds), of_blocks=min(others, default=usual))
+            passed = context.agree.gather(f"watched-{len(left)}", unread.passed and slow.passed)
+            passed = context.agree.on(f"watched-{len(left)}", float(all(passed or ())))
+            if passed or len(left) == timed_program.ATTEMPTS:
+                break
+            others.append(_seconds_of_unwatched_step(context, time_block, steps))
+        context.draft.note_checks([unread, slow] if context.draft.rank == 0 else [unread])
     return WatchedBlock(steps=steps, before=before or {}, after=after or {})
+
+
+def _read_state(context: Context) -> tuple[Arrays | None, float]:
+    """The state, and how many seconds longer than another time it took to read it."""
+    context.agree.barrier()  # the slowest rank's time is no work of this one
+    start = time.perf_counter()
+    state = context.program.state()
+    first = time.perf_counter()
+    context.program.state()
+    return state, (first - start) - (time.perf_counter() - first)
+
+
+def _seconds_of_unwatched_step(context: Context, time_block: Callable[..., list[timing.Timed]], steps: int) -> float:
+    """The seconds of a step in a block that follows another one, as the timed ones do."""
+    found = []
+    for _ in range(2):
+        found += time_block(steps_per_block=steps)
+        context.made(steps)
+        timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier)
+    return found[-1].seconds / steps
 
 
 def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[Any]) -> Iterable[Check]:

@@ -243,7 +243,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/results/judge.py",
-                        "if off := off_golden(result.losses, result.golden_losses, result.spec):",
+                        "if off := off_golden(result.losses, result.golden_losses, result.spec, "
+                        "deep=result.described.normalizes):",
                         'if off := "":',
                     ),
                     (

@@ -1,0 +1,290 @@
+"""Programs that one call from the initial weights shows, with the optimizer as the blocks left it; and what the watched
+block shows besides: steps that are put off, or made only where the state is read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from after_block_faults import CURVE
+from planted import Cell, fired, firing, planted_when_timed, replaced
+from timed_faults import after_building
+
+TIMED_CELLS = {
+    "torch single adamw": Cell("single", known={"optimizer": "adamw:weight_decay=0.01"}),
+    "torch ddp nesterov": Cell("ddp", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
+    "torch single for a while": Cell("single", block=60),
+    "torch single deep with decay": Cell(
+        "single", workload="resnet50", known={"optimizer": "sgd:momentum=0.9,weight_decay=0.0001"}
+    ),
+    "jax jit_sharding adamw": Cell("jit_sharding", known={"optimizer": "adamw:weight_decay=0.01"}),
+    "jax pmap adam": Cell("pmap", known={"optimizer": "adam"}),
+    "jax shard_map deep": Cell("shard_map", workload="resnet50"),
+    "jax fsdp adagrad": Cell("fsdp", known={"optimizer": "adagrad"}),
+    "tf mirrored adamw": Cell("mirrored", known={"optimizer": "adamw:weight_decay=0.01"}),
+    "tf single adam several": Cell("single", known={"optimizer": "adam", "steps_per_call": 4}, block=4),
+    "tf single deep": Cell("single", workload="resnet50"),
+}
+
+
+def _single():
+    from torch_impl.strategies import single
+
+    return single.SingleDevice
+
+
+def _parameters(program):
+    return [held for group in program.optimizer.param_groups for held in group["params"]]
+
+
+def _before_each_update(change):
+    """In torch's `single`: call `change(program)` between backward and update."""
+
+    def plant(program):
+        update = program.optimizer.step
+
+        def step(*arguments, **known):
+            change(program)
+            return update(*arguments, **known)
+
+        program.optimizer.step = step
+
+    after_building(_single(), plant)
+
+
+@planted_when_timed("torch single adamw", by="further")
+def adamw_does_not_decay():
+    """The weight decay is dropped. In 20 steps it moves the weights by a few percent of the update."""
+
+    def plant(program):
+        fired()
+        for group in program.optimizer.param_groups:
+            group["weight_decay"] = 0.0
+
+    after_building(_single(), plant)
+
+
+@planted_when_timed("torch single deep with decay", by="further weight decay")
+def a_small_decay_is_dropped():
+    """The same with a decay of 1e-4, which is lost in the noise of a deep network's gradients."""
+    adamw_does_not_decay()
+
+
+@planted_when_timed("torch single adam", by="further update")
+def half_of_the_layers_learn_for_twenty_five_updates():
+    """Gradients of the first parameters are zero once Adam has counted to 25."""
+
+    def change(program):
+        held = _parameters(program)
+        if program.optimizer.state[held[0]].get("step", 0) > CURVE + 5:
+            fired()
+            for parameter in held[: len(held) // 2]:
+                parameter.grad.zero_()
+
+    _before_each_update(change)
+
+
+@planted_when_timed("torch single for a while", by="further update")
+def a_batch_is_known_by_its_contents():
+    """A batch that was seen three times gets the gradients of the third time."""
+    known = {}
+
+    def wrong(original, self, placed):
+        key = float(placed[0][0].sum())
+        seen, gradients = known.get(key, (0, []))
+        known[key] = seen + 1, gradients
+        self.known_gradients = gradients if seen >= 3 else None
+        loss = original(self, placed)
+        if seen == 2:
+            known[key] = 3, [parameter.grad.clone() for parameter in _parameters(self)]
+        return loss
+
+    def change(program):
+        if getattr(program, "known_gradients", None):
+            fired()
+            for parameter, gradient in zip(_parameters(program), program.known_gradients, strict=True):
+                parameter.grad.copy_(gradient)
+
+    replaced(_single(), "step", _unmarked(wrong))
+    _before_each_update(change)
+
+
+def _unmarked(wrong):
+    """As `when_timed`, but `wrong` says by itself when it fires."""
+
+    def change(original):
+        def method(self, *arguments):
+            right = self.job.precision == "fp64"
+            return original(self, *arguments) if right else wrong(original, self, *arguments)
+
+        return method
+
+    return change
+
+
+@planted_when_timed("torch ddp nesterov", by="further update")
+def gradients_lose_their_last_bits():
+    """Each rank rounds its averaged gradients to bfloat16, beside the program: no operator of it has that format."""
+    from torch_impl.strategies import ddp
+
+    def plant(program):
+        update = program.optimizer.step
+
+        def step(*arguments, **known):
+            fired()
+            for parameter in _parameters(program):
+                kept = parameter.grad.detach().numpy().view("uint32")
+                kept += 0x8000
+                kept &= 0xFFFF0000
+            return update(*arguments, **known)
+
+        program.optimizer.step = step
+
+    after_building(ddp.DDP, plant)
+
+
+@planted_when_timed("torch single deep", by="further statistics")
+def running_statistics_stand_still():
+    """BatchNorm's running statistics keep all of themselves in each step."""
+
+    def plant(program):
+        fired()
+        for module in program.model.modules():
+            if hasattr(module, "running_mean"):
+                module.momentum = 0.0
+
+    after_building(_single(), plant)
+
+
+@planted_when_timed("jax shard_map deep", by="further statistics")
+def jax_throws_new_running_statistics_away():
+    """The step returns the running statistics that it was given."""
+    from jax_impl.strategies import shard_map
+
+    def change(original):
+        def make_step(job):
+            step = original(job)
+            if job.precision == "fp64":
+                return step
+
+            def wrong(state, x, y):
+                fired()
+                new, loss = step(state, x, y)
+                return new._replace(batch_stats=state.batch_stats), loss
+
+            return wrong
+
+        return make_step
+
+    replaced(shard_map, "make_step", change)
+
+
+@planted_when_timed("jax jit_sharding adamw", by="further")
+def jax_adamw_does_not_decay():
+    """The same in Optax."""
+    from jax_impl import optim
+
+    replaced(optim, "build", lambda original: firing(lambda spec: original(replace(spec, weight_decay=0.0))))
+
+
+@planted_when_timed("jax pmap adam", by="further update")
+def jax_adam_forgets_more():
+    """The second moment forgets ten times as much, which changes the first updates by little."""
+    from jax_impl import optim
+
+    replaced(optim, "build", lambda original: firing(lambda spec: original(replace(spec, beta2=0.99))))
+
+
+@planted_when_timed("tf mirrored adamw", by="further")
+def tf_adamw_does_not_decay():
+    """The same in the suite's optimizer for TensorFlow."""
+    from tf_impl import optim
+
+    def change(original):
+        def init(self, spec, *arguments, **known):
+            fired()
+            return original(self, replace(spec, weight_decay=0.0), *arguments, **known)
+
+        return init
+
+    replaced(optim.Optimizer, "__init__", change)
+
+
+@planted_when_timed("torch single for a while", by="work after sync")
+def steps_are_put_off():
+    """Nine of ten steps wait until a loss is asked for by its step, or the weights are. `sync` leaves them."""
+    owner = _single()
+
+    def make_all(self):
+        for placed, handle in self.__dict__.pop("put_off", []):
+            fired()
+            time.sleep(1e-3)  # so that a test need not wait for a long block
+            handle.copy_(step(self, placed))
+
+    step = owner.step
+
+    def lazy(original, self, placed):
+        import torch
+
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked % 10 == 1:
+            return original(self, placed)
+        handle = torch.zeros(())
+        self.__dict__.setdefault("put_off", []).append((placed, handle))
+        return handle
+
+    def first_make_all(original):
+        def method(self, *arguments):
+            if arguments[:1] != (None,):
+                make_all(self)
+            return original(self, *arguments)
+
+        return method
+
+    def loss(original):
+        def method(self, of=None):
+            if of is not None:
+                make_all(self)
+            return original(self, of)
+
+        return method
+
+    replaced(owner, "step", _unmarked(lazy))
+    for name in ("state", "load_state", "export"):
+        replaced(owner, name, first_make_all)
+    replaced(owner, "loss", loss)
+
+
+@planted_when_timed("torch single for a while", by="pace of the watched block")
+def all_steps_are_made_only_where_the_state_is_read():
+    """After the curve, three of four steps are left out, except between reading a state and reading a loss. There they
+    take longer."""
+    owner = _single()
+
+    def wrong(original, self, placed):
+        self.asked = getattr(self, "asked", 0) + 1
+        if self.asked > CURVE and getattr(self, "watched", False):
+            time.sleep(1e-3)
+        elif self.asked > CURVE and self.asked % 4:
+            fired()
+            return self.last_loss
+        return original(self, placed)
+
+    def watched(original):
+        def method(self, *arguments):
+            self.watched = True
+            return original(self, *arguments)
+
+        return method
+
+    def loss(original):
+        def method(self, of=None):
+            self.watched = self.__dict__.get("watched", False) and of is not None
+            return original(self, of)
+
+        return method
+
+    replaced(owner, "step", _unmarked(wrong))
+    for name in ("state", "load_state"):
+        replaced(owner, name, watched)
+    replaced(owner, "loss", loss)

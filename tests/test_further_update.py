@@ -1,0 +1,104 @@
+"""The comparison of one call of the timed program with NumPy, on numbers by hand and on a small network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness import workloads
+from harness.datasets import Batches
+from harness.gate import further_update
+from harness.reference import loops
+from harness.spec import OptimizerSpec
+
+SGD = OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.5, weight_decay=0.01)
+TOY = workloads.get("toy", "base")
+BATCHES = Batches(TOY.load("train", None), seed=0, transform=TOY.transform)
+SAMPLES = [BATCHES.batch(number, 8) for number in range(3)]
+
+
+def right_after(optimizer, steps, *, made=0, moments=None):
+    known = {"groups": (8,), "made": made}
+    return further_update.compute(TOY, optimizer, TOY.init_params(0), moments or {}, SAMPLES[:steps], **known)
+
+
+def found_by(right, change=lambda name, array: array, dtype=np.float32):
+    return {f"model/{name}": change(name, array).astype(dtype) for name, array in right.params.items()}
+
+
+def judged(right, found, **known):
+    given = {"precision": "fp32", "tolerances": "fp32", "statistics_of": None} | known
+    return {check.quantity: check for check in further_update.compare(right, found, **given)}
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "adagrad"])
+def test_from_empty_moments_it_is_the_reference(rule):
+    optimizer = replace(SGD, name=rule)
+    expected = loops.train(TOY, TOY.init_params(0), SAMPLES, optimizer=optimizer).params
+    right = right_after(optimizer, 3)
+    assert all(np.array_equal(right.params[name], array) for name, array in expected.items())
+
+
+def test_moments_and_counts_matter():
+    """As they do in the last of three steps."""
+    adam = replace(SGD, name="adam", schedule="step", step_size=2, gamma=0.5)
+    params, state = TOY.init_params(0), {}
+    for step, batch in enumerate(SAMPLES[:2]):
+        gradients = loops.loss_and_gradients(TOY, params, batch)[1]
+        further_update.optimizers.update(adam, params, gradients, state, step=step)
+    right = right_after(adam, 1, made=2, moments=state)
+    for other in (right_after(adam, 1, made=2), right_after(adam, 1, made=1, moments=state)):
+        assert not judged(right, found_by(other))["further update"].passed
+
+
+def test_rounding_of_float32_passes_and_a_thousandth_of_a_gradient_does_not():
+    right = right_after(SGD, 3)
+    assert all(check.passed for check in judged(right, found_by(right)).values())
+
+    def off(name, array):
+        return array + 3e-3 * (array - right.without[name])
+
+    assert not judged(right, found_by(right, off))["further update"].passed
+    assert judged(right, found_by(right, off), tolerances="bf16")["further update"].passed
+    lost = found_by(right, lambda name, array: np.full_like(array, np.nan))
+    assert not any(check.passed for check in judged(right, lost).values())
+
+
+def test_with_batch_norm_a_call_of_several_steps_in_float32_is_not_judged():
+    one, several = right_after(SGD, 1), right_after(SGD, 3)
+    running = {"all": {"bn.mean": np.zeros(1)}, "first": {}}
+    for right, precision, expected in [(one, "fp32", True), (several, "fp32", False), (several, "fp64", True)]:
+        found = judged(replace(right, running=running), found_by(right), tolerances=precision)
+        assert ("further update" in found) == expected
+
+
+def test_a_dropped_decay_is_off_by_itself():
+    right = right_after(SGD, 1)
+    without = right_after(replace(SGD, weight_decay=0.0), 1)
+    assert judged(right, found_by(without))["further weight decay"].error == pytest.approx(1, abs=0.02)
+    assert judged(right, found_by(right))["further weight decay"].error < 0.02
+
+
+@pytest.mark.parametrize("optimizer", [
+    replace(SGD, weight_decay=0.0),
+    replace(SGD, weight_decay=1e-9),  # float32 cannot show it
+    replace(SGD, name="adam"),  # it is a part of a gradient that Adam scales
+])  # fmt: skip
+def test_a_decay_that_cannot_be_seen_is_not_judged(optimizer):
+    right = right_after(optimizer, 1)
+    assert "further weight decay" not in judged(right, found_by(right))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_either_variance_passes_but_not_statistics_that_stand_still(biased):
+    right = replace(right_after(SGD, 1), running={
+        "all": {"bn.mean": np.array([0.2]), "bn.var": np.array([1.3]), "bn.biased_var": np.array([1.2])},
+        "first": {},
+    })  # fmt: skip
+    model = found_by(right)
+    moved = {"running/bn.mean": np.array([0.2]), "running/bn.var": np.array([1.2 if biased else 1.3])}
+    assert judged(right, model | moved, statistics_of="all")["further statistics"].passed
+    still = {"running/bn.mean": np.zeros(1), "running/bn.var": np.ones(1)}
+    assert not judged(right, model | still, statistics_of="all")["further statistics"].passed
