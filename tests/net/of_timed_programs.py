@@ -20,11 +20,12 @@ def _left_out(inspection: str, planted: str) -> Break:
 GUARANTEES = (
     Guarantee(
         name="after-the-blocks",
-        promise="After its last block the timed program is inspected: replicas, one more step, the curve once more, "
-        "number formats, and what each device holds and sends.",
+        promise="After its last block the timed program is inspected: replicas, one more step, one more call from the "
+        "initial weights, the curve once more, number formats, and what each device holds and sends.",
         breaks=(
             _left_out("replicas", "torch-ddp_falls_silent_after_the_curve"),
             _left_out("further_step", "torch-half_of_the_batch_in_the_blocks"),
+            _left_out("further_call", "torch-half_of_the_layers_learn_for_twenty_five_updates"),
             _left_out("number_formats", "torch-buckets_compressed_unasked"),
             _left_out("exported_parameters", "torch-exports_the_weights_of_rank_0"),
             _left_out("devices_and_traffic", "torch-every_rank_takes_the_whole_batch"),
@@ -44,6 +45,22 @@ GUARANTEES = (
                 fault="the wait after sync is not measured",
                 edits=(("harness/worker/timing.py", "return (first - start) - (clock() - first)", "return 0.0"),),
                 tests=(f"{CAUGHT}[jax-jax_does_not_wait]",),
+            ),
+            Break(
+                fault="reading the state after the watched block is not timed",
+                edits=(
+                    (
+                        "harness/worker/watched_block.py",
+                        "return state, (first - start) - (time.perf_counter() - first)",
+                        "return state, 0.0",
+                    ),
+                ),
+                tests=(f"{CAUGHT}[torch-steps_are_put_off]",),
+            ),
+            Break(
+                fault="the watched block may take as long as it likes",
+                edits=(("harness/gate/timed_program.py", "PACE_OF_WATCHED = 2.0", "PACE_OF_WATCHED = 1e9"),),
+                tests=(f"{CAUGHT}[torch-all_steps_are_made_only_where_the_state_is_read]",),
             ),
             Break(
                 fault="replicas are compared with a NaN",
