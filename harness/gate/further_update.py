@@ -158,12 +158,14 @@ def _joined(arrays: Arrays) -> np.ndarray:
 
 def _statistics(right: Arrays, found: Arrays, tolerance: float) -> Check:
     """A variance may be the biased one, as in Flax and Keras, or the unbiased one, as in torch."""
-    start, checks = {"mean": 0.0, "var": 1.0}, []
+    checks = []
     for biased in (False, True):
-        errors = {}
-        for name, array in running_statistics.by_definition(right, biased=biased).items():
-            moved = norm(array - start[name.rpartition(".")[2]])
-            errors[name] = distance(found[f"running/{name}"], array) / max(moved, float(np.finfo(np.float64).tiny))
+        expected = running_statistics.by_definition(right, biased=biased)
+        errors = {
+            name: distance(found[f"running/{name}"], expected[name])
+            / max(norm(moved), float(np.finfo(np.float64).tiny))
+            for name, moved in running_statistics.moved(expected).items()
+        }
         error, worst = worst_of(errors)
         checks.append(Check(quantity="further statistics", error=error, tolerance=tolerance, worst=worst))
     return min(checks, key=lambda check: check.error)

@@ -124,7 +124,10 @@ def compare(
     if running is not None:
         of_samples = _history(golden.running, statistics_of), _history(golden.running, statistics_of, biased=True)
         # the program must follow one of the two definitions of the variance throughout
-        found = [_check("running statistics", allowed, running, right, _moved(right)) for right in of_samples]
+        found = [
+            _check("running statistics", allowed, running, right, running_statistics.moved(right))
+            for right in of_samples
+        ]
         checks.append(min(found, key=lambda check: check.error))
     return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks), tolerances=tolerances)
 
@@ -136,11 +139,6 @@ def _history(running: Arrays, of: StatisticsOf, *, biased: bool = False) -> Arra
     """
     own = {name.removeprefix(f"{of}/"): array for name, array in running.items() if name.startswith(f"{of}/")}
     return running_statistics.by_definition(own, biased=biased)
-
-
-def _moved(running: Arrays) -> Arrays:
-    """How far running statistics have moved: means begin at 0, variances at 1."""
-    return {name: array - (1.0 if name.endswith(".var") else 0.0) for name, array in running.items()}
 
 
 def merge(ranks: Iterable[Parity]) -> Parity:

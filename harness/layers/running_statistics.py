@@ -78,6 +78,11 @@ def by_definition(statistics: Arrays, *, biased: bool) -> Arrays:
     return found
 
 
+def moved(running: Arrays) -> Arrays:
+    """How far running statistics have moved: means begin at 0, variances at 1."""
+    return {name: array - (1.0 if name.endswith(".var") else 0.0) for name, array in running.items()}
+
+
 def advanced(running: Arrays, groups: Sequence[Arrays]) -> Arrays:
     """The running statistics after a step. `groups`: the statistics of each equal part that normalizes by itself.
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from harness.gate import timed_curve, timed_program
 from harness.gate.runs import normalization
-from harness.layers import running_statistics
 from harness.reference import loops
 from harness.spec import Check
 from harness.spec.arrays import Arrays
@@ -24,18 +23,14 @@ from harness.worker.bounds import bandwidths, speed
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
-from harness.worker.further_call import further_call
-from harness.worker.loading import load
+from harness.worker.further_call import affordable, further_call
+from harness.worker.loading import initial_state, load
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
 from harness.worker.watched_block import WatchedBlock, replayed_block
 
 Inspection = Callable[[Context, Sequence[Any]], Iterable[Check]]
 """Called on every rank at the same time, with the batches that the timed blocks used. It may make steps."""
-
-AFFORDABLE = 2e9
-"""Floating-point operations of a forward pass that NumPy repeats after the blocks of each launch: about a tenth of a
-second of a core's time. The curve's budget would allow ten times as many, but it is spent once for all launches."""
 
 CHUNK = 4  # calls whose batches wait on the devices together while the curve is repeated
 
@@ -88,14 +83,6 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         yield timed_program.further_loss(spec, found=found, expected=expected, first=first)
     if before:
         yield timed_program.moves(before, after, spec.optimizer, range(made, spec.updates(context.made.steps)))
-
-
-def affordable(context: Context) -> bool:
-    """Whether NumPy repeats the forward pass of a batch."""
-    return (
-        context.job.workload.has_reference
-        and context.job.workload.flops_per_unit() / 3 * context.spec.global_batch <= AFFORDABLE
-    )
 
 
 def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
@@ -161,13 +148,6 @@ def _run_curve(context: Context, steps: int) -> tuple[list[float], float]:
 def _make_calls(program: Any, calls: Sequence[Sequence[Any]], handles: list[Any]) -> None:
     for placed in calls:
         handles += make_steps(program, placed)
-
-
-def initial_state(context: Context) -> Arrays:
-    """The state that every training begins with, as a checkpoint without an optimizer would hold it."""
-    running = running_statistics.initial(context.job.workload.layers)
-    model = {f"model/{name}": array for name, array in context.job.params.items()}
-    return model | {f"running/{name}": array for name, array in running.items()}
 
 
 INSPECTIONS: tuple[Inspection, ...] = (

@@ -11,9 +11,8 @@ from harness.gate import timed_curve
 from harness.layers.rounding import SIGNIFICANT_BITS, rounded
 from harness.reference.golden import Golden
 from harness.spec.arrays import Arrays
-from harness.worker.after_blocks import initial_state
 from harness.worker.context import Context
-from harness.worker.loading import load
+from harness.worker.loading import initial_state, load
 from harness.worker.loss_curve import place
 
 

@@ -8,27 +8,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness.contract import Moments
 from harness.gate import further_update
 from harness.gate.runs import normalization
-from harness.layers import running_statistics
 from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
-from harness.worker.loading import load
+from harness.worker.loading import initial_state, load
 from harness.worker.package_modules import optional_module
 
-AFFORDABLE = 6e9
-"""Floating-point operations of the gradients that NumPy computes: some tenths of a second of a core's time."""
+AFFORDABLE = 2e9
+"""Floating-point operations of the forward passes that NumPy repeats after the blocks of each launch, alone or with
+their gradients: a few tenths of a second of a core's time. The curve's budget would allow ten times as many, but it is
+spent once for all launches."""
+
+
+def affordable(context: Context, *, steps: int = 1) -> bool:
+    """Whether NumPy repeats so many steps of the timed batch."""
+    spec, workload = context.spec, context.job.workload
+    return workload.has_reference and workload.flops_per_unit() / 3 * spec.global_batch * steps <= AFFORDABLE
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Does a call on the batches of the blocks make the updates that NumPy makes? The next batch is tried if not."""
     spec, program = context.spec, context.program
-    if not _affordable(context):
+    module = optional_module(context.order.package, "moments")
+    if spec.algorithm != "synchronous" or module is None or not affordable(context, steps=spec.steps_per_call):
         return
     start = context.agree.arrays("further-call", _initial_with_optimizer(context))
+    moments = module.moments(start, context.job.workload)
     made, calls = context.made.steps, spec.steps_per_call
     checks: list[Check] = []
     for attempt in range(further_update.ATTEMPTS):
@@ -37,21 +47,11 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         make_steps(program, [resident[number] for number in numbers])
         program.sync()
         after = program.state()
-        checks = [] if context.draft.rank or after is None else _compare(context, start, after, numbers, made)
+        checks = [] if context.draft.rank or after is None else _compare(context, moments, after, numbers, made)
         if context.agree.on(f"further-call-{attempt}", float(all(check.passed for check in checks))):
             break
     context.made(calls)
     yield from checks
-
-
-def _affordable(context: Context) -> bool:
-    spec, workload = context.spec, context.job.workload
-    return (
-        spec.algorithm == "synchronous"
-        and optional_module(context.order.package, "moments") is not None
-        and workload.has_reference
-        and workload.flops_per_unit() * spec.global_batch * spec.steps_per_call <= AFFORDABLE
-    )
 
 
 def _initial_with_optimizer(context: Context) -> Arrays:
@@ -65,12 +65,10 @@ def _initial_with_optimizer(context: Context) -> Arrays:
         for name, array in state.items()
         if name.startswith("optimizer/") and not name.startswith("optimizer/running/")
     }
-    running = running_statistics.initial(context.job.workload.layers)
-    model = {f"model/{name}": array for name, array in context.job.params.items()}
-    return model | {f"running/{name}": array for name, array in running.items()} | kept
+    return initial_state(context) | kept
 
 
-def _compare(context: Context, start: Arrays, after: Arrays, numbers: Sequence[int], made: int) -> list[Check]:
+def _compare(context: Context, moments: Moments, after: Arrays, numbers: Sequence[int], made: int) -> list[Check]:
     """On rank 0: the state after the call, against NumPy's. `numbers`: the resident batches of its steps."""
     spec, job = context.spec, context.job
     batches = [context.batches.batch(spec.curve_steps + number, spec.global_batch) for number in numbers]
@@ -78,7 +76,7 @@ def _compare(context: Context, start: Arrays, after: Arrays, numbers: Sequence[i
         job.workload,
         spec.optimizer,
         job.params,
-        optional_module(context.order.package, "moments").moments(start, job.workload),
+        moments,
         batches,
         groups=normalization(spec, spec.options)(spec.global_batch),
         made=made,

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.layers import running_statistics
 from harness.spec.arrays import Arrays
 from harness.worker.context import Context
 
 ULPS = 4
 """By how many units in the last place a number may differ from what was loaded: the mean of equal float64 numbers over
 three ranks is not always that number."""
+
+
+def initial_state(context: Context) -> Arrays:
+    """The state that every training begins with, as a checkpoint without an optimizer would hold it."""
+    running = running_statistics.initial(context.job.workload.layers)
+    model = {f"model/{name}": array for name, array in context.job.params.items()}
+    return model | {f"running/{name}": array for name, array in running.items()}
 
 
 def load(context: Context, state: Arrays) -> None:

@@ -117,7 +117,7 @@ def time_blocks_in_turn(
 
     def suite_block() -> list[timing.Timed]:
         found = time_block(steps_per_block=steps_per_block)
-        left.append(timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier))
+        left.append(timing.work_left(context.program.loss, clock=time.perf_counter, barrier=context.agree.barrier)[1])
         return found
 
     def bare_block() -> None:

@@ -13,9 +13,8 @@ from harness.gate import parity
 from harness.reference.golden import Golden
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
-from harness.worker.after_blocks import initial_state
 from harness.worker.context import Context
-from harness.worker.loading import load
+from harness.worker.loading import initial_state, load
 from harness.worker.prove import copied
 
 

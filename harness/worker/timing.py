@@ -92,17 +92,17 @@ def time_calls(
     return found
 
 
-def work_left(program: Program, *, clock: Callable[[], float], barrier: Callable[[], None]) -> float:
-    """Seconds that a program whose `sync` has just returned still needs until its last loss can be read.
+def work_left(read: Callable[[], Any], *, clock: Callable[[], float], barrier: Callable[[], None]) -> tuple[Any, float]:
+    """What `read` returns, and the seconds that a program whose `sync` has just returned still needs until it can.
 
-    Reading takes time by itself, also across ranks. So the loss is read twice, and only the difference counts.
+    Reading takes time by itself, also across ranks. So it is done twice, and only the difference counts.
     """
     barrier()  # the slowest rank's time is no work of this one
     start = clock()
-    program.loss()
+    found = read()
     first = clock()
-    program.loss()
-    return (first - start) - (clock() - first)
+    read()
+    return found, (first - start) - (clock() - first)
 
 
 def steps_for(seconds: float, *, step_seconds: float, at_least: int) -> int:

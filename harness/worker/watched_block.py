@@ -44,6 +44,7 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
     because an interruption does that as well. It is then compared with blocks that are made between the watched ones,
     because the host may be busy for long.
     """
+    barrier = context.agree.barrier
     usual = median(context.draft.timing.block_seconds) / context.draft.timing.steps_per_block
     others: list[float] = []
     seconds: list[float] = []
@@ -54,7 +55,7 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
             before = context.program.state()
             (block,) = time_block(steps_per_block=steps)
             context.made(steps)
-            after, longer = _read_state(context)
+            after, longer = timing.work_left(context.program.state, clock=time.perf_counter, barrier=barrier)
             seconds.append(block.seconds / steps)
             left.append(longer)
             unread = timed_program.work_after_sync(left, steps * min(seconds))
@@ -68,23 +69,13 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
     return WatchedBlock(steps=steps, before=before or {}, after=after or {})
 
 
-def _read_state(context: Context) -> tuple[Arrays | None, float]:
-    """The state, and how many seconds longer than another time it took to read it."""
-    context.agree.barrier()  # the slowest rank's time is no work of this one
-    start = time.perf_counter()
-    state = context.program.state()
-    first = time.perf_counter()
-    context.program.state()
-    return state, (first - start) - (time.perf_counter() - first)
-
-
 def _seconds_of_unwatched_step(context: Context, time_block: Callable[..., list[timing.Timed]], steps: int) -> float:
     """The seconds of a step in a block that follows another one, as the timed ones do."""
     found = []
     for _ in range(2):
         found += time_block(steps_per_block=steps)
         context.made(steps)
-        timing.work_left(context.program, clock=time.perf_counter, barrier=context.agree.barrier)
+        timing.work_left(context.program.loss, clock=time.perf_counter, barrier=context.agree.barrier)
     return found[-1].seconds / steps
 
 

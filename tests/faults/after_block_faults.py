@@ -4,7 +4,7 @@ in the pattern of the timed blocks."""
 from __future__ import annotations
 
 from planted import Cell, fired, planted_when_timed, replaced
-from timed_faults import after_building
+from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
     "torch single adam": Cell("single", workload="classifier", size="base", known={"optimizer": "adam"}),
@@ -135,18 +135,12 @@ def adams_count_is_stuck():
     """Adam counts no further than the curve goes."""
 
     def change(program):
-        original = program.optimizer.step
+        for state in program.optimizer.state.values():
+            if state["step"] >= CURVE:
+                fired()
+                state["step"].fill_(CURVE - 1)
 
-        def step():
-            for state in program.optimizer.state.values():
-                if state["step"] >= CURVE:
-                    fired()
-                    state["step"].fill_(CURVE - 1)
-            return original()
-
-        program.optimizer.step = step
-
-    after_building(_torch("single")[1].SingleDevice, change)
+    before_each_update(_torch("single")[1].SingleDevice, change)
 
 
 @planted_when_timed("torch ddp", by="replicas")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from after_block_faults import CURVE
 from planted import Cell, fired, firing, planted_when_timed, replaced
-from timed_faults import after_building
+from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
     "torch single adamw": Cell("single", known={"optimizer": "adamw:weight_decay=0.01"}),
@@ -35,21 +35,6 @@ def _single():
 
 def _parameters(program):
     return [held for group in program.optimizer.param_groups for held in group["params"]]
-
-
-def _before_each_update(change):
-    """In torch's `single`: call `change(program)` between backward and update."""
-
-    def plant(program):
-        update = program.optimizer.step
-
-        def step(*arguments, **known):
-            change(program)
-            return update(*arguments, **known)
-
-        program.optimizer.step = step
-
-    after_building(_single(), plant)
 
 
 @planted_when_timed("torch single adamw", by="further")
@@ -81,7 +66,7 @@ def half_of_the_layers_learn_for_twenty_five_updates():
             for parameter in held[: len(held) // 2]:
                 parameter.grad.zero_()
 
-    _before_each_update(change)
+    before_each_update(_single(), change)
 
 
 @planted_when_timed("torch single for a while", by="further update")
@@ -106,7 +91,7 @@ def a_batch_is_known_by_its_contents():
                 parameter.grad.copy_(gradient)
 
     replaced(_single(), "step", _unmarked(wrong))
-    _before_each_update(change)
+    before_each_update(_single(), change)
 
 
 def _unmarked(wrong):
@@ -127,20 +112,14 @@ def gradients_lose_their_last_bits():
     """Each rank rounds its averaged gradients to bfloat16, beside the program: no operator of it has that format."""
     from torch_impl.strategies import ddp
 
-    def plant(program):
-        update = program.optimizer.step
+    def change(program):
+        fired()
+        for parameter in _parameters(program):
+            kept = parameter.grad.detach().numpy().view("uint32")
+            kept += 0x8000
+            kept &= 0xFFFF0000
 
-        def step(*arguments, **known):
-            fired()
-            for parameter in _parameters(program):
-                kept = parameter.grad.detach().numpy().view("uint32")
-                kept += 0x8000
-                kept &= 0xFFFF0000
-            return update(*arguments, **known)
-
-        program.optimizer.step = step
-
-    after_building(ddp.DDP, plant)
+    before_each_update(ddp.DDP, change)
 
 
 @planted_when_timed("torch single deep", by="further statistics")

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 from planted import Cell, fired, firing, planted_when_timed, replaced, when_timed
-from timed_faults import after_building
+from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 4}),
@@ -84,18 +84,12 @@ def gradients_averaged_twice():
     def change(program):
         import torch.distributed as dist
 
-        original = program.optimizer.step
+        fired()
+        for parameter in program.model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= program.job.world.processes
 
-        def step():
-            fired()
-            for parameter in program.model.parameters():
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= program.job.world.processes
-            return original()
-
-        program.optimizer.step = step
-
-    after_building(average_gradients.AverageGradients, change)
+    before_each_update(average_gradients.AverageGradients, change)
 
 
 @planted_when_timed("torch ddp accumulating", by="bytes that crossed")

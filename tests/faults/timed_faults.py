@@ -41,6 +41,21 @@ def after_building(program, change):
     replaced(program, "__init__", wrap)
 
 
+def before_each_update(owner, change):
+    """Call `change(program)` between backward and update, in each program of one of torch's strategies."""
+
+    def plant(program):
+        update = program.optimizer.step
+
+        def step(*arguments, **known):
+            change(program)
+            return update(*arguments, **known)
+
+        program.optimizer.step = step
+
+    after_building(owner, plant)
+
+
 def _single():
     from torch_impl.strategies.single import SingleDevice
 
@@ -68,15 +83,10 @@ def momentum_thrown_away():
     """Momentum begins anew in every step."""
 
     def change(program):
-        def step():
-            program.optimizer.state.clear()
-            fired()
-            return original()
+        program.optimizer.state.clear()
+        fired()
 
-        original = program.optimizer.step
-        program.optimizer.step = step
-
-    after_building(_single(), change)
+    before_each_update(_single(), change)
 
 
 @planted_when_timed("torch single")

@@ -80,22 +80,20 @@ def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> V
     )  # fmt: skip
 
 
-def _jax_with(what: str, environment: dict[str, str], wave: int, *strategies: str) -> list[Variant]:
-    return [
-        replace(each, name=f"{each.name} {what}", environment=environment) for each in _of("jax", wave, *strategies)
-    ]
+def _jax_with(what: str, wave: int, *strategies: str, **changed: Any) -> list[Variant]:
+    return [replace(each, name=f"{each.name} {what}", **changed) for each in _of("jax", wave, *strategies)]
 
 
 def _without_command_buffers(wave: int, *strategies: str) -> list[Variant]:
     """XLA updates the kernels of a command buffer whose arrays lie elsewhere than in the last call."""
     off = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
-    return _jax_with("without command buffers", off, wave, *strategies)
+    return _jax_with("without command buffers", wave, *strategies, environment=off)
 
 
 def _with_a_thread_per_gpu(wave: int, *strategies: str) -> list[Variant]:
     """XLA's other client launches the kernels of each GPU from a thread of its own, and not from the caller's."""
     client = {"XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT": "1"}
-    return _jax_with("with a thread per GPU", client, wave, *strategies)
+    return _jax_with("with a thread per GPU", wave, *strategies, environment=client)
 
 
 def _with_fewer_all_reduces(wave: int, *strategies: str) -> list[Variant]:
@@ -103,18 +101,14 @@ def _with_fewer_all_reduces(wave: int, *strategies: str) -> list[Variant]:
     combined = {"XLA_FLAGS": "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824"}
     waited_for = {"XLA_FLAGS": "--xla_gpu_disable_async_collectives=allreduce"}
     return [
-        *_jax_with("with one all-reduce", combined, wave, *strategies),
-        *_jax_with("with synchronous all-reduces", waited_for, wave, *strategies),
+        *_jax_with("with one all-reduce", wave, *strategies, environment=combined),
+        *_jax_with("with synchronous all-reduces", wave, *strategies, environment=waited_for),
     ]
 
 
 def _with_flat_gradients(wave: int, *strategies: str) -> list[Variant]:
     """The gradients cross as one vector: one kernel joins them, instead of one for each tensor."""
-    flat = {"flat_gradients": True}
-    return [
-        replace(each, name=f"{each.name} with flat gradients", settings=each.settings | flat)
-        for each in _of("jax", wave, *strategies)
-    ]
+    return _jax_with("with flat gradients", wave, *strategies, settings={"flat_gradients": True})
 
 
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
