@@ -101,7 +101,7 @@ def tolerance(spec: TrialSpec, step: int) -> float:
     The first loss comes before any gradient. Later losses include errors of gradients, so their tolerance is ten times
     as large, as in a comparison with the golden reference, but at most LATER_LOSSES: beyond that, an update is wrong.
     """
-    first = LOSS_TOLERANCES["bf16" if spec.tolerances == "bf16_gradients" else spec.precision]
+    first = LOSS_TOLERANCES[spec.judged_precision]
     return first if step == 0 else max(first, min(10 * first, LATER_LOSSES))
 
 

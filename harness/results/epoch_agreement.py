@@ -76,7 +76,7 @@ def _of_one_set(together: Sequence[tuple[int, TrialResult]]) -> dict[int, Disagr
 def _tolerance(result: TrialResult) -> float:
     if result.described.normalizes:
         return DEEP
-    return TOLERANCES["bf16" if result.spec.tolerances == "bf16_gradients" else result.spec.precision]
+    return TOLERANCES[result.spec.judged_precision]
 
 
 def _losses(result: TrialResult) -> list[float]:

@@ -193,7 +193,7 @@ def _unequal_losses(result: TrialResult) -> str:
 def off_golden(losses: Sequence[float], golden_losses: Sequence[float], spec: TrialSpec, *, deep: bool = False) -> str:
     """How the timed run's first losses differ from the golden reference, or "" if they follow it. `deep`: the network
     has BatchNorm."""
-    named = "bf16" if spec.tolerances == "bf16_gradients" else spec.precision
+    named = spec.judged_precision
     largest = 0.0
     for step, (loss, right) in enumerate(zip(losses[:CHECKED_LOSSES], golden_losses, strict=False)):
         largest = max(largest, abs(right))

@@ -125,6 +125,11 @@ class TrialSpec(RunOptions):
         return options.get(self.roles.get(role, ""))
 
     @property
+    def judged_precision(self) -> Precision:
+        """The precision whose tolerances losses and weights have: bf16 where gradients cross devices in it."""
+        return "bf16" if self.tolerances == "bf16_gradients" else self.precision
+
+    @property
     def parity_options(self) -> dict[str, Any]:
         """The options of the parity phase."""
         return self.options | self.changed_in_parity

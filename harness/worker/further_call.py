@@ -11,7 +11,7 @@ from typing import Any
 from harness.contract import Moments
 from harness.gate import further_update
 from harness.gate.runs import normalization
-from harness.spec import Check, Precision
+from harness.spec import Check
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
 from harness.worker.calls import make_steps
@@ -84,5 +84,5 @@ def _compare(context: Context, moments: Moments, after: Arrays, numbers: Sequenc
     # parts that follow one another move the statistics one by one, and only their order says how far
     at_once = job.workload.normalizes and job.statistics_updates == 1
     kept: StatisticsOf | None = getattr(context.program, "statistics_of", "all") if at_once else None
-    rounded: Precision = "bf16" if spec.tolerances == "bf16_gradients" else spec.precision
-    return list(further_update.compare(right, after, precision=spec.precision, tolerances=rounded, statistics_of=kept))
+    judged = spec.judged_precision
+    return list(further_update.compare(right, after, precision=spec.precision, tolerances=judged, statistics_of=kept))
