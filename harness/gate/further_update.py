@@ -13,7 +13,7 @@ ones, and much of them is rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,8 @@ import numpy as np
 from harness.contract import Moments
 from harness.gate.distances import distance, norm, worst_of
 from harness.layers import running_statistics
-from harness.reference.loops import loss_and_gradients
+from harness.reference import loops
+from harness.reference.golden import Golden
 from harness.spec import Check, OptimizerSpec, Precision, optimizers
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
@@ -54,15 +55,17 @@ BatchNorm, one of 40 of mnist_cnn base was off by 5e-4 in float32, and the other
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """What a call must do, and in which way `steps` updates after `made` others do it."""
+    """What a call must do, with this optimizer after `made` updates."""
 
     optimizer: OptimizerSpec
     made: int
-    steps: int
-    before: Arrays
-    params: Arrays  # afterwards
-    without: Arrays  # the same if all gradients had been 0
-    running: dict[StatisticsOf, Arrays]
+    golden: Golden
+    without: Arrays  # the parameters afterwards, if all gradients had been 0
+
+    @property
+    def steps(self) -> int:
+        """How many updates the call makes."""
+        return len(self.golden.losses)
 
 
 def compute(
@@ -72,32 +75,17 @@ def compute(
     moments: Moments,
     batches: Sequence[Arrays],
     *,
-    groups: Sequence[int],
+    groups: Callable[[int], Sequence[int]],
     made: int,
 ) -> Right:
-    """The updates on these batches after `made` others, in float64. `groups`: the sizes of the consecutive parts of a
-    batch that BatchNorm normalizes by themselves."""
+    """The updates on these batches after `made` others, in float64. `groups`: as in loops.train."""
     before = {name: array.astype(np.float64) for name, array in params.items()}
-    nothing = {name: np.zeros_like(array) for name, array in before.items()}
-    right, without = before, before
     state = {key: array.astype(np.float64) for key, array in moments.items()}
-    of_without = dict(state)
-    running = running_statistics.Histories(workload.layers)
-    for step, batch in enumerate(batches, made):
-        seen: list[Arrays] = []
-        _, gradients = loss_and_gradients(workload, right, batch, groups=groups, seen=seen)
-        running.add(seen)
-        right = optimizers.update(optimizer, right, gradients, state, step=step)
-        without = optimizers.update(optimizer, without, nothing, of_without, step=step)
-    return Right(
-        optimizer=optimizer,
-        made=made,
-        steps=len(batches),
-        before=before,
-        params=right,
-        without=without,
-        running=running.of,
-    )
+    golden = loops.train(workload, before, batches, optimizer=optimizer, groups=groups, moments=state, made=made)
+    without, nothing = before, {name: np.zeros_like(array) for name, array in before.items()}
+    for step in range(made, made + len(batches)):
+        without = optimizers.update(optimizer, without, nothing, state, step=step)
+    return Right(optimizer=optimizer, made=made, golden=golden, without=without)
 
 
 def compare(
@@ -105,8 +93,8 @@ def compare(
 ) -> Iterator[Check]:
     """The state `found` after the call. `tolerances`: of the parameters. `statistics_of`: which running statistics
     the program keeps, or None if there are none to judge."""
-    params = {name: found[f"model/{name}"] for name in right.params}
-    deep = bool(right.running["all"])
+    params = {name: found[f"model/{name}"] for name in right.golden.params}
+    deep = bool(right.golden.running)
     tolerance = (DEEP_UPDATE if deep else UPDATE).get(tolerances)
     # errors of one step are amplified by the next
     if tolerance is not None and not (deep and right.steps > 1 and tolerances != "fp64"):
@@ -115,14 +103,14 @@ def compare(
     if decay is not None:
         yield decay
     if statistics_of is not None:
-        yield _statistics(right.running[statistics_of], found, STATISTICS[precision])
+        yield _statistics(right.golden.running, statistics_of, found, STATISTICS[precision])
 
 
 def _parameters(right: Right, found: Arrays, tolerance: float) -> Check:
-    changed = {name: distance(array, right.without[name]) for name, array in right.params.items()}
+    changed = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
     least = LEAST_SHARE * max(changed.values(), default=0.0)
     errors = {}
-    for name, array in right.params.items():
+    for name, array in right.golden.params.items():
         # what storing the parameter after each update rounds at most
         rounding = right.steps * float(np.finfo(found[name].dtype).eps) / 2 * norm(array)
         beyond = max(0.0, distance(found[name], array) - rounding)
@@ -138,12 +126,12 @@ def _decay(right: Right, found: Arrays) -> Check | None:
     None without weight decay, where it is a part of a gradient that Adam or Adagrad scale, and where it is so small
     that rounding hides it.
     """
-    optimizer, before = right.optimizer, _joined(right.before)
+    optimizer, before = right.optimizer, _joined(right.golden.initial)
     rates = sum(optimizers.rate(optimizer, right.made + step) for step in range(right.steps))
     size = optimizer.weight_decay * rates * float(before @ before)
     if not size or optimizer.name not in ("sgd", "adamw"):
         return None
-    off = _joined(found) - _joined(right.params)
+    off = _joined(found) - _joined(right.golden.params)
     along = float(off @ before)
     across = norm(off - along / float(before @ before) * before)
     if across * norm(before) / math.sqrt(before.size) > NOISE * size:
@@ -156,11 +144,11 @@ def _joined(arrays: Arrays) -> np.ndarray:
     return np.concatenate([arrays[name].astype(np.float64).ravel() for name in sorted(arrays)])
 
 
-def _statistics(right: Arrays, found: Arrays, tolerance: float) -> Check:
+def _statistics(running: Arrays, of: StatisticsOf, found: Arrays, tolerance: float) -> Check:
     """A variance may be the biased one, as in Flax and Keras, or the unbiased one, as in torch."""
     checks = []
     for biased in (False, True):
-        expected = running_statistics.by_definition(right, biased=biased)
+        expected = running_statistics.history(running, of, biased=biased)
         errors = {
             name: distance(found[f"running/{name}"], expected[name])
             / max(norm(moved), float(np.finfo(np.float64).tiny))

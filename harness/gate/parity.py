@@ -76,7 +76,7 @@ def make_reference(
         losses=other.losses,
         after_first=[moved(worker) for worker in other.after_first],
         replicas=[moved(other.params)],
-        running=_history(other.running, "all") or None,
+        running=running_statistics.history(other.running, "all") or None,
         batch=0,
     )
     noise: dict[str, float] = {}
@@ -122,23 +122,16 @@ def compare(
     for index, replica in enumerate(replicas):
         checks.append(_of_replica("parameters", allowed, replica, golden.params, golden.initial, index=index))
     if running is not None:
-        of_samples = _history(golden.running, statistics_of), _history(golden.running, statistics_of, biased=True)
         # the program must follow one of the two definitions of the variance throughout
+        of_samples = [
+            running_statistics.history(golden.running, statistics_of, biased=biased) for biased in (False, True)
+        ]
         found = [
             _check("running statistics", allowed, running, right, running_statistics.moved(right))
             for right in of_samples
         ]
         checks.append(min(found, key=lambda check: check.error))
     return Parity(steps=len(golden.losses), batch=batch, groups=groups, checks=tuple(checks), tolerances=tolerances)
-
-
-def _history(running: Arrays, of: StatisticsOf, *, biased: bool = False) -> Arrays:
-    """One history of running statistics as "<layer>.mean" and "<layer>.var".
-
-    torch keeps the unbiased variance, Flax and Keras the biased one.
-    """
-    own = {name.removeprefix(f"{of}/"): array for name, array in running.items() if name.startswith(f"{of}/")}
-    return running_statistics.by_definition(own, biased=biased)
 
 
 def merge(ranks: Iterable[Parity]) -> Parity:

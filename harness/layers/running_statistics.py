@@ -78,6 +78,15 @@ def by_definition(statistics: Arrays, *, biased: bool) -> Arrays:
     return found
 
 
+def history(running: Arrays, of: StatisticsOf, *, biased: bool = False) -> Arrays:
+    """One history of those that `Histories.named` has, as "<layer>.mean" and "<layer>.var".
+
+    torch keeps the unbiased variance, Flax and Keras the biased one.
+    """
+    own = {name.removeprefix(f"{of}/"): array for name, array in running.items() if name.startswith(f"{of}/")}
+    return by_definition(own, biased=biased)
+
+
 def moved(running: Arrays) -> Arrays:
     """How far running statistics have moved: means begin at 0, variances at 1."""
     return {name: array - (1.0 if name.endswith(".var") else 0.0) for name, array in running.items()}

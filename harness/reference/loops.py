@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from harness.contract import Moments
 from harness.layers import chain_forward, running_statistics
 from harness.reference.golden import Golden
 from harness.reference.losses import loss_and_gradient
@@ -29,23 +30,25 @@ def train(
     *,
     optimizer: OptimizerSpec,
     groups: Callable[[int], Sequence[int]] | None = None,
+    moments: Moments | None = None,
+    made: int = 0,
 ) -> Golden:
     """Train on each batch once.
 
     `groups` turns the size of a batch into the sizes of its parts that share normalization statistics; by default, that
     is the whole batch. The loss is the mean over all samples, whatever the groups. Raises ValueError if the parts do
-    not add up to the batch.
+    not add up to the batch. `moments`: what the optimizer remembers of the `made` updates before these.
     """
-    initial, losses, after_first, state = dict(params), [], {}, {}
+    initial, losses, after_first, state = dict(params), [], {}, dict(moments or {})
     running = running_statistics.Histories(workload.layers)
-    for step, batch in enumerate(batches):
+    for step, batch in enumerate(batches, made):
         parts = None if groups is None else groups(len(batch["x"]))
         seen: list[Arrays] = []
         loss, gradients = loss_and_gradients(workload, params, batch, groups=parts, seen=seen)
         running.add(seen)
         losses.append(loss)
         params = update(optimizer, params, gradients, state, step=step)
-        if step == 0:
+        if step == made:
             after_first = params
     return Golden(
         initial=initial,

@@ -78,7 +78,7 @@ def _compare(context: Context, moments: Moments, after: Arrays, numbers: Sequenc
         job.params,
         moments,
         batches,
-        groups=normalization(spec, spec.options)(spec.global_batch),
+        groups=normalization(spec, spec.options),
         made=made,
     )
     # parts that follow one another move the statistics one by one, and only their order says how far
