@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from planted import Cell, fired, planted_when_timed, replaced
-from timed_faults import after_building
+from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
     "torch single in blocks": Cell("single", block=10),
@@ -132,26 +132,24 @@ def reuses_gradients_until_a_state_is_loaded():
     """From step 31 on, every other step applies the gradient of the one before, until a state is loaded."""
 
     def change(program):
-        made, kept, update, load = [0], {}, program.optimizer.step, program.load_state
+        program.made = getattr(program, "made", 0) + 1
+        if program.made > 30 and program.made % 2:
+            fired()
+            for parameter, gradient in program.kept.items():
+                parameter.grad = gradient
+        program.kept = {parameter: parameter.grad.clone() for parameter in program.model.parameters()}
 
-        def step():
-            made[0] += 1
-            if made[0] > 30 and made[0] % 2:
-                fired()
-                for parameter, gradient in kept.items():
-                    parameter.grad = gradient
-            kept.update({parameter: parameter.grad.clone() for parameter in program.model.parameters()})
-            return update()
+    def from_the_beginning(original):
+        def load_state(self, state):
+            self.made = 0
+            return original(self, state)
 
-        def loading(state):
-            made[0] = 0
-            return load(state)
-
-        program.optimizer.step, program.load_state = step, loading
+        return load_state
 
     from torch_impl.strategies.single import SingleDevice
 
-    after_building(SingleDevice, change)
+    before_each_update(SingleDevice, change)
+    replaced(SingleDevice, "load_state", from_the_beginning)
 
 
 def _every_program_of(package, change):

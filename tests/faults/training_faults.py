@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from planted import Cell, fired, firing, planted_when_trained, replaced
-from timed_faults import after_building
+from timed_faults import after_building, before_each_update
 
 from harness.planning.run_request import TrainingRequest
 
@@ -464,18 +464,12 @@ def half_as_fast_again_from_the_second_epoch():
     from torch_impl.strategies.single import SingleDevice
 
     def change(program):
-        count, original = [0], program.optimizer.step
+        program.made = getattr(program, "made", 0) + 1
+        if program.made == STEPS + 1:
+            fired()
+            program.optimizer.param_groups[0]["lr"] *= 1.5
 
-        def step():
-            count[0] += 1
-            if count[0] == STEPS + 1:
-                fired()
-                program.optimizer.param_groups[0]["lr"] *= 1.5
-            return original()
-
-        program.optimizer.step = step
-
-    after_building(SingleDevice, change)
+    before_each_update(SingleDevice, change)
 
 
 @planted_when_trained("torch ddp scheduled")
