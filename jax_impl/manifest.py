@@ -54,9 +54,9 @@ FRAMEWORK = FrameworkSpec(
         ),
         Setting(
             name="flat_gradients",
-            summary="the gradients and the loss cross devices as one vector, by one all-reduce; off in both tracks",
+            summary="the gradients and the loss cross devices as one vector, by one all-reduce",
             source="reports/probes/two_gpus/README.md",
-            tuned_on=(),
+            tuned_on=("gpu",),
             strategies=("pmap", "shard_map", "multi_process"),
         ),
         SPACE_TO_DEPTH,

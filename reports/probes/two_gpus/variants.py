@@ -106,9 +106,9 @@ def _with_fewer_all_reduces(wave: int, *strategies: str) -> list[Variant]:
     ]
 
 
-def _with_flat_gradients(wave: int, *strategies: str) -> list[Variant]:
-    """The gradients cross as one vector: one kernel joins them, instead of one for each tensor."""
-    return _jax_with("with flat gradients", wave, *strategies, settings={"flat_gradients": True})
+def _without_flat_gradients(wave: int, *strategies: str) -> list[Variant]:
+    """The gradients cross tensor by tensor: a kernel for each copies it before its all-reduce."""
+    return _jax_with("without flat gradients", wave, *strategies, settings={"flat_gradients": False})
 
 
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
@@ -163,7 +163,7 @@ VARIANTS = (
     *_without_command_buffers(6, "pipeline", "shard_map"),
     *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
     *_with_fewer_all_reduces(6, "shard_map"),
-    *_with_flat_gradients(6, "shard_map", "pmap", "multi_process"),
+    *_without_flat_gradients(6, "shard_map", "pmap", "multi_process"),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
