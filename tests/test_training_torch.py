@@ -131,3 +131,31 @@ assert units(own, whole_stacks=True) == units(own, whole_stacks=False) == []
 """
     done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.frameworks
+def test_a_vector_of_gradients_has_the_order_of_the_parameters_in_memory():
+    """Back from the vector, each gradient has its numbers and its parameter's strides, and lies in the vector."""
+    code = """
+import torch
+from torch import nn
+from torch_impl.strategies.average_gradients import as_vector, set_gradients
+stored = torch.channels_last
+shapes = ((8, 3, 5, 5), (4, 6, 1, 1), (8, 1, 3, 3))
+kernels = [nn.Parameter(torch.zeros(shape).to(memory_format=stored)) for shape in shapes]
+parameters = [*kernels, nn.Parameter(torch.zeros(7)), nn.Parameter(torch.zeros(3, 2, 3, 3))]
+for parameter in parameters:
+    parameter.grad = torch.randn(parameter.shape)
+parameters[0].grad = parameters[0].grad.to(memory_format=stored)
+before = [parameter.grad.clone() for parameter in parameters]
+vector = as_vector(parameters)
+set_gradients(parameters, vector)
+for parameter, right in zip(parameters, before, strict=True):
+    assert torch.equal(parameter.grad, right) and parameter.grad.stride() == parameter.stride()
+    assert parameter.grad.untyped_storage().data_ptr() == vector.untyped_storage().data_ptr()
+assert torch.equal(vector[:600], before[0].permute(0, 2, 3, 1).flatten())
+(alone,) = parameters[:1]
+assert as_vector([alone]).data_ptr() == alone.grad.data_ptr()
+"""
+    done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -73,16 +73,18 @@ def buckets(parameters: list[nn.Parameter], *, cap_bytes: float) -> Iterator[lis
 
 
 def as_vector(bucket: list[nn.Parameter]) -> torch.Tensor:
-    """The gradients of a bucket in one vector. A single gradient is not copied."""
-    gradients = [p.grad.reshape(-1) for p in bucket if p.grad is not None]
+    """The gradients of a bucket in one vector, each in the order in which its parameter lies in memory: as NHWC, if
+    that is how it is stored. A single gradient is not copied.
+    """
+    gradients = [optim.laid_out(p.grad, p).as_strided((p.numel(),), (1,)) for p in bucket if p.grad is not None]
     return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
 def set_gradients(bucket: list[nn.Parameter], gradients: torch.Tensor) -> None:
-    """Make the parts of a vector the gradients of a bucket's parameters, without a copy where possible."""
+    """Make the parts of such a vector the gradients of a bucket's parameters, without a copy."""
     parts = gradients.split([p.numel() for p in bucket])
     for parameter, part in zip(bucket, parts, strict=True):
-        parameter.grad = optim.laid_out(part.view(parameter.shape), parameter)  # a part of the vector lies as NCHW
+        parameter.grad = part.as_strided(parameter.shape, parameter.stride())
 
 
 def build(job: Job) -> AverageGradients:

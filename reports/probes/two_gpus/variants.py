@@ -70,6 +70,7 @@ def _schedules(wave: int, images: int, *schedules: str) -> list[Variant]:
 
 _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _LATENCY_HIDING = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
+_TENSOR_BY_TENSOR = {"flat_gradients": False}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
 
 
@@ -101,14 +102,24 @@ def _with_fewer_all_reduces(wave: int, *strategies: str) -> list[Variant]:
     combined = {"XLA_FLAGS": "--xla_gpu_all_reduce_combine_threshold_bytes=1073741824"}
     waited_for = {"XLA_FLAGS": "--xla_gpu_disable_async_collectives=allreduce"}
     return [
-        *_jax_with("with one all-reduce", wave, *strategies, environment=combined),
-        *_jax_with("with synchronous all-reduces", wave, *strategies, environment=waited_for),
+        *_jax_with("with one all-reduce", wave, *strategies, environment=combined, settings=_TENSOR_BY_TENSOR),
+        *_jax_with(
+            "with synchronous all-reduces", wave, *strategies, environment=waited_for, settings=_TENSOR_BY_TENSOR
+        ),
     ]
 
 
 def _without_flat_gradients(wave: int, *strategies: str) -> list[Variant]:
     """The gradients cross tensor by tensor: a kernel for each copies it before its all-reduce."""
-    return _jax_with("without flat gradients", wave, *strategies, settings={"flat_gradients": False})
+    return _jax_with("without flat gradients", wave, *strategies, settings=_TENSOR_BY_TENSOR)
+
+
+def _torch_with_one_bucket(wave: int, *strategies: str) -> list[Variant]:
+    """One all-reduce of all gradients, when backward has ended."""
+    return [
+        replace(each, name=f"{each.name} with one bucket", options=_ONE_BUCKET)
+        for each in _of("torch", wave, *strategies)
+    ]
 
 
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
@@ -157,7 +168,7 @@ VARIANTS = (
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
     *_deep("torch", 4, 128, stages=True),
     Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
-    Variant(name="torch ddp with one bucket", framework="torch", strategy="ddp", wave=4, options=_ONE_BUCKET),
+    *_torch_with_one_bucket(4, "ddp", "average_gradients"),
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
     *_deep("jax", 6, 128),
     *_without_command_buffers(6, "pipeline", "shard_map"),
