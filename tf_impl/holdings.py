@@ -95,7 +95,7 @@ def of_devices(program: Any, placed: Any, graph: Any) -> tuple[DeviceShare, ...]
                 optimizer_state=state[device],
                 batch=batch[device],
                 samples=samples if device in at_work or (alone and "" in at_work) else 0,
-                blocks=blocks_on(program, device) if staged else (),
+                blocks=blocks_on(program, device) if staged or alone else (),
             )
         )
     return tuple(rows)

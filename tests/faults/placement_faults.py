@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from planted import Cell, fired, firing, planted_when_timed, replaced, when_timed
 from timed_faults import after_building, before_each_update
 
+
 TIMED_CELLS = {
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 4}),
     "torch local_sgd": Cell("local_sgd"),
@@ -36,6 +37,9 @@ TIMED_CELLS = {
     "tf model_parallel": Cell("model_parallel"),
     "tf model_parallel with a softmax alone": Cell("model_parallel", options={"cut": "fc2"}),
     "tf parameter_server": Cell("parameter_server"),
+    "torch model_parallel alone": Cell("model_parallel", known={"devices": (1,)}),
+    "jax model_parallel alone": Cell("model_parallel", known={"devices": (1,)}),
+    "tf model_parallel alone": Cell("model_parallel", known={"devices": (1,)}),
 }
 
 CURVE = 20  # steps of the loss curve: what begins after them is not seen there
