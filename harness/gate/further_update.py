@@ -99,7 +99,8 @@ def compare(
     # errors of one step are amplified by the next
     if tolerance is not None and not (deep and right.steps > 1 and tolerances != "fp64"):
         yield _parameters(right, params, tolerance)
-    decay = _decay(right, params)
+    rates = sum(optimizers.rate(right.optimizer, right.made + step) for step in range(right.steps))
+    decay = decay_along(right.optimizer, rates, right.golden.initial, right.golden.params, params)
     if decay is not None:
         yield decay
     if statistics_of is not None:
@@ -120,21 +121,23 @@ def _parameters(right: Right, found: Arrays, tolerance: float) -> Check:
     return Check(quantity="further update", error=error, tolerance=tolerance, worst=worst)
 
 
-def _decay(right: Right, found: Arrays) -> Check | None:
+def decay_along(
+    optimizer: OptimizerSpec, rates: float, before: Arrays, right: Arrays, found: Arrays, *, rounded: float = 1.0
+) -> Check | None:
     """By which share of itself the decay w - rate decay w is off: the error of all parameters along the parameters.
 
-    None without weight decay, where it is a part of a gradient that Adam or Adagrad scale, and where it is so small
-    that rounding hides it.
+    `before`, `right`, `found`: the parameters before the call, what they must be afterwards, and what they are.
+    `rates`: the sum of the learning rates. `rounded`: how much of the error is rounding. None without weight decay,
+    where it is a part of a gradient that Adam or Adagrad scale, and where it is so small that rounding hides it.
     """
-    optimizer, before = right.optimizer, _joined(right.golden.initial)
-    rates = sum(optimizers.rate(optimizer, right.made + step) for step in range(right.steps))
-    size = optimizer.weight_decay * rates * float(before @ before)
+    start = _joined(before)
+    size = optimizer.weight_decay * rates * float(start @ start)
     if not size or optimizer.name not in ("sgd", "adamw"):
         return None
-    off = _joined(found) - _joined(right.golden.params)
-    along = float(off @ before)
-    across = norm(off - along / float(before @ before) * before)
-    if across * norm(before) / math.sqrt(before.size) > NOISE * size:
+    off = _joined(found) - _joined(right)
+    along = float(off @ start)
+    across = norm(off - along / float(start @ start) * start)
+    if rounded * across * norm(start) / math.sqrt(start.size) > NOISE * size:
         return None
     error = abs(along) / size if math.isfinite(along) else math.inf
     return Check(quantity="further weight decay", error=error, tolerance=DECAY, worst=f"rate {rates:.3g}")

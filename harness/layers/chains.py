@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from harness.layers.base import Layer, Parameter, Pullback, Shape, each_once, summed
+from harness.layers.convolution import Conv2D
+from harness.layers.linear import Linear
 from harness.layers.normalization import BatchNorm
 from harness.spec.arrays import Arrays
 
@@ -94,6 +98,26 @@ def all_layers(layers: Sequence[Layer]) -> Iterator[Layer]:
             yield from all_layers((*layer.body, *layer.shortcut))
         else:
             yield layer
+
+
+def normalized_kernels(layers: Sequence[Layer]) -> list[str]:
+    """The names of the kernels right before a BatchNorm, at any depth, without those that another layer uses too.
+
+    BatchNorm divides out the size of such a kernel, but for its epsilon. So the gradient is orthogonal to the kernel
+    (Euler's theorem on homogeneous functions; van Laarhoven 2017, arXiv:1706.05350).
+    """
+    uses = Counter(parameter.name for layer in all_layers(layers) for parameter in layer.parameters())
+    return [name for name in _before_norms(layers) if uses[name] == 1]
+
+
+def _before_norms(layers: Sequence[Layer]) -> Iterator[str]:
+    for before, after in pairwise(layers):
+        if isinstance(before, (Conv2D, Linear)) and isinstance(after, BatchNorm):
+            yield f"{before.name}.weight"
+    for layer in layers:
+        if isinstance(layer, Residual):
+            yield from _before_norms(layer.body)
+            yield from _before_norms(layer.shortcut)
 
 
 def batch_norms(layers: Sequence[Layer]) -> list[BatchNorm]:

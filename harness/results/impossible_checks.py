@@ -4,7 +4,7 @@ blocks that are not the row's."""
 from __future__ import annotations
 
 from harness import workloads
-from harness.gate import further_update, parity, replay, timed_curve, timed_program
+from harness.gate import further_update, parity, replay, timed_curve, timed_program, without_gradients
 from harness.spec import Check, Quantity, Timing, TrialResult
 
 OF_CURVE: dict[Quantity, float] = {
@@ -22,6 +22,7 @@ MOST: dict[Quantity, float] = {
     "further update": max(further_update.UPDATE.values()),
     "further weight decay": further_update.DECAY,
     "further statistics": max(further_update.STATISTICS.values()),
+    "kept statistics": max(without_gradients.KEPT.values()),
     "pace of the blocks": timed_program.PACE,
     "pace of the watched block": timed_program.PACE_OF_WATCHED,
     "share of the matrix rate": max(timed_program.MATRIX_RATE.values()),

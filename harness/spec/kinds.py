@@ -55,6 +55,7 @@ Quantity = Literal[
     # of the timed program after its last block
     "replicas", "further loss", "further movement", "updates counted",
     "further update", "further weight decay", "further statistics",  # of a call from the initial weights
+    "kept statistics",  # of two such calls
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",
     "replayed block",  # the same steps, one call at a time

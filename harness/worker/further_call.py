@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.contract import Moments
-from harness.gate import further_update
+from harness.gate import further_update, without_gradients
 from harness.gate.runs import normalization
 from harness.spec import Check
 from harness.spec.arrays import Arrays
@@ -32,26 +32,57 @@ def affordable(context: Context, *, steps: int = 1) -> bool:
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does a call on the batches of the blocks make the updates that NumPy makes? The next batch is tried if not."""
-    spec, program = context.spec, context.program
+    """Does a call on the batches of the blocks make the updates that NumPy makes? The next batch is tried if not.
+
+    Where NumPy cannot afford them: does it decay the weights?
+    """
+    spec, workload = context.spec, context.job.workload
     module = optional_module(context.order.package, "moments")
-    if spec.algorithm != "synchronous" or module is None or not affordable(context, steps=spec.steps_per_call):
+    if spec.algorithm != "synchronous" or module is None:
+        return
+    with_gradients = affordable(context, steps=spec.steps_per_call)
+    if not with_gradients and (spec.steps_per_call > 1 or not workload.normalizes or not spec.optimizer.weight_decay):
         return
     start = context.agree.arrays("further-call", _initial_with_optimizer(context))
-    moments = module.moments(start, context.job.workload)
-    made, calls = context.made.steps, spec.steps_per_call
+    moments = module.moments(start, workload)
+    made = context.made.steps
     checks: list[Check] = []
-    for attempt in range(further_update.ATTEMPTS):
-        load(context, start)
-        numbers = [(attempt + number) % len(resident) for number in range(calls)]
-        make_steps(program, [resident[number] for number in numbers])
-        program.sync()
-        after = program.state()
-        checks = [] if context.draft.rank or after is None else _compare(context, moments, after, numbers, made)
+    for attempt in range(further_update.ATTEMPTS if with_gradients else 1):
+        numbers = [(attempt + number) % len(resident) for number in range(spec.steps_per_call)]
+        after = _called(context, start, [resident[number] for number in numbers])
+        if context.draft.rank or after is None:
+            checks = []
+        elif with_gradients:
+            checks = _compare(context, moments, after, numbers, made)
+        else:
+            known = {"params": context.job.params, "moments": moments, "found": after, "made": made}
+            found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
+            checks = [] if found is None else [found]
         if context.agree.on(f"further-call-{attempt}", float(all(check.passed for check in checks))):
             break
-    context.made(calls)
+    context.made(spec.steps_per_call)
     yield from checks
+
+
+def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """How much of its running statistics does a call keep? Two calls on the same batches, from the initial weights."""
+    spec, start = context.spec, initial_state(context)
+    if spec.algorithm != "synchronous" or not context.job.workload.normalizes:
+        return
+    other = {name: array + 1.0 if name.startswith("running/") else array for name, array in start.items()}
+    placed = [resident[number % len(resident)] for number in range(spec.steps_per_call)]
+    found = [_called(context, state, placed) for state in (start, other)]
+    if context.draft.rank == 0 and found[0] is not None and found[1] is not None:
+        known = {"steps": spec.steps_per_call, "precision": spec.precision}
+        yield without_gradients.kept_statistics((start, other), (found[0], found[1]), **known)
+
+
+def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays | None:
+    """The state after one call from the state `start`. A collective."""
+    load(context, start)
+    make_steps(context.program, placed)
+    context.program.sync()
+    return context.program.state()
 
 
 def _initial_with_optimizer(context: Context) -> Arrays:

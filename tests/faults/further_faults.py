@@ -17,6 +17,7 @@ TIMED_CELLS = {
     "torch single deep with decay": Cell(
         "single", workload="resnet50", known={"optimizer": "sgd:momentum=0.9,weight_decay=0.0001"}
     ),
+    "torch pipeline deep": Cell("pipeline", workload="resnet50", options={"micro_batches": "2"}),
     "jax jit_sharding adamw": Cell("jit_sharding", known={"optimizer": "adamw:weight_decay=0.01"}),
     "jax pmap adam": Cell("pmap", known={"optimizer": "adam"}),
     "jax shard_map deep": Cell("shard_map", workload="resnet50"),
@@ -52,6 +53,15 @@ def adamw_does_not_decay():
 @planted_when_timed("torch single deep with decay", by="further weight decay")
 def a_small_decay_is_dropped():
     """The same with a decay of 1e-4, which is lost in the noise of a deep network's gradients."""
+    adamw_does_not_decay()
+
+
+@planted_when_timed("torch single deep with decay", by="further weight decay")
+def a_small_decay_is_dropped_where_numpy_is_too_slow():
+    """The same in a network whose gradients NumPy cannot afford."""
+    from harness.worker import further_call
+
+    further_call.AFFORDABLE = 0.0
     adamw_does_not_decay()
 
 
@@ -133,6 +143,20 @@ def running_statistics_stand_still():
                 module.momentum = 0.0
 
     after_building(_single(), plant)
+
+
+@planted_when_timed("torch pipeline deep", by="kept statistics")
+def each_micro_batch_moves_the_statistics_as_a_step_does():
+    """Two micro-batches keep 0.9 of the running statistics each, instead of 0.9 together."""
+    from torch_impl.strategies import pipeline
+
+    def plant(program):
+        fired()
+        for module in program.model.modules():
+            if hasattr(module, "running_mean"):
+                module.momentum = 0.1
+
+    after_building(pipeline.Pipeline, plant)
 
 
 @planted_when_timed("jax shard_map deep", by="further statistics")
