@@ -26,13 +26,13 @@ spent once for all launches."""
 
 
 def affordable(context: Context, *, steps: int = 1) -> bool:
-    """Whether NumPy repeats so many steps of the timed batch."""
+    """Whether NumPy can afford to repeat so many steps of the timed batch."""
     spec, workload = context.spec, context.job.workload
     return workload.has_reference and workload.flops_per_unit() / 3 * spec.global_batch * steps <= AFFORDABLE
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does a call on the batches of the blocks make the updates that NumPy makes? The next batch is tried if not."""
+    """Does a call on the batches of the blocks make the updates that NumPy makes? If not, the next batch is tried."""
     spec, program = context.spec, context.program
     module = optional_module(context.order.package, "moments")
     if spec.algorithm != "synchronous" or module is None or not affordable(context, steps=spec.steps_per_call):
