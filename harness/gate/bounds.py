@@ -1,4 +1,4 @@
-"""What devices can do at most: the rates that a program's speed is held beside. Each framework makes the operations.
+"""What devices can do at most: the rates that a program's speed is compared with. Each framework runs the operations.
 
 A rate is the best of several tries, because interruptions only lower it. Operations are launched several at a time, so
 that the host's part in them does not count.

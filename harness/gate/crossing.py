@@ -1,6 +1,6 @@
 """Do the bytes that crossed in a step obey the strategy's formula, and do the stages of a pipeline overlap?
 
-The formulas are those of harness/gate/traffic.py, as ranges: what a framework is free to do differently is inside.
+The formulas are those of harness/gate/traffic.py, as ranges, which include what a framework is free to do differently.
 """
 
 from __future__ import annotations
@@ -204,11 +204,11 @@ def _off_schedule(order: str, cell: Cell) -> str:
 
 
 def _late(spans: Sequence[Span], cell: Cell) -> str:
-    """Whether a process that drives all stages lets the first one wait, as a text.
+    """Why the first stage waits too long, in a process that drives all stages, or "".
 
     It must begin its second micro-batch before the last stage has ended its first. On CPU devices one process does one
-    thing after another. There the last stage must not even have begun, and only from three stages on: with two, work is
-    begun in the same order with and without overlap.
+    thing after another. There the last stage must not even have begun its first. This is only checked from three stages
+    on: with two, work is begun in the same order with and without overlap.
     """
     forward = {(span.stage, span.micro_batch): span for span in spans if span.phase == "forward"}
     through = forward[cell.spec.devices - 1, 0]

@@ -1,13 +1,13 @@
 """One more call of the timed program after its last block, computed again in NumPy.
 
-The program gets its initial weights back, but keeps what its optimizer remembers, and the counts of its updates. Then
-it makes a call on the batches of the blocks, and NumPy makes the same updates from the same weights and moments. This
+The program gets its initial weights back, but keeps its optimizer's moments and the counts of its updates. Then it
+makes a call on the batches of the blocks, and NumPy makes the same updates from the same weights and moments. This
 shows mistakes that begin after some number of updates, or with a batch that was seen before. It also shows those that
 move the weights too little for the loss curve: a missing weight decay, gradients in a narrower format, running
 statistics that stand still.
 
-From the weights after the blocks the gradients would say less. A network that knows its batches by heart has small
-ones, and much of them is rounding.
+Gradients at the weights after the blocks would say less. A network that has memorized its batches has small gradients,
+and much of them is rounding.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _parameters(right: Right, found: Arrays, tolerance: float) -> Check:
 def decay_along(
     optimizer: OptimizerSpec, rates: float, before: Arrays, right: Arrays, found: Arrays, *, rounded: float = 1.0
 ) -> Check | None:
-    """By which share of itself the decay w - rate decay w is off: the error of all parameters along the parameters.
+    """The relative error of the decay w - rate decay w: the error of all parameters, projected onto the parameters.
 
     `before`, `right`, `found`: the parameters before the call, what they must be afterwards, and what they are.
     `rates`: the sum of the learning rates. `rounded`: how much of the error is rounding. None without weight decay,

@@ -1,4 +1,4 @@
-"""Does the running program compute, communicate and remember in the number formats of its nominal precision?
+"""Does the running program compute, communicate and store in the number formats of its nominal precision?
 
 The formats themselves are read by each framework's formats.py. Here is what they must be.
 """

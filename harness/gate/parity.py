@@ -135,8 +135,8 @@ def compare(
 
 
 def merge(ranks: Iterable[Parity]) -> Parity:
-    """One result for all ranks: the worst check of each quantity. A quantity that no rank reported has failed, but for
-    running statistics, which few networks have."""
+    """One result for all ranks: the worst check of each quantity. A quantity that no rank reported has failed, except
+    for running statistics, which few networks have."""
     ranks = list(ranks)
     checks = []
     first = ranks[0]

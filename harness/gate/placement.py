@@ -223,7 +223,7 @@ def samples(cell: Cell) -> Range:
 def stages_of(cell: Cell, index: int, share: DeviceShare) -> tuple[int, ...]:
     """The stages that belong on a device. With two on each, they lie in a V (0, 3 and 1, 2) or in turn (0, 2 and 1, 3).
 
-    Which of both is taken from the blocks that were found.
+    The blocks that were found tell which of the two it is.
     """
     number = cell.rank * cell.devices + index
     count = cell.spec.devices

@@ -1,4 +1,4 @@
-"""Is what a program is read from what its steps run?"""
+"""Do a program's steps run the compiled function from which its facts are read?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RunsSomethingElse(RuntimeError):
-    """A call of a program is not what it is read from."""
+    """A call of a program does not run the function from which its facts are read."""
 
 
 def check_runs(program: Any, batches: Sequence[Any], *, one: str, several: str) -> None:

@@ -1,7 +1,8 @@
 """Did a block of steps compute what the same steps compute one by one?
 
-harness/worker/watched_block.py reads a program's state before and after a block, loads the first one again, and makes
-the steps once more, waiting after each call. Where sums differ from run to run, the second replay says by how much.
+harness/worker/watched_block.py reads a program's state before and after a block, loads the state from before it again,
+and makes the steps once more, waiting after each call. Where sums differ from run to run, the second replay says by how
+much.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ UNLIKE = 0.1
 """The same for each parameter of a program whose replays do not agree in every bit, as on GPUs where sums are made in
 any order. A flipped activation now and then makes most of the distance, so two replays may agree by chance to 1e-6
 where a third is off by 1e-2. That was the most in mnist_cnn base in float32, in 180 pairs of replays of 80 steps with
-gradients that were off by 1e-7 of their largest value. What an optimizer remembers was off by up to 0.2, and is not
-judged there."""
+gradients that were off by 1e-7 of their largest value. Optimizer state was off by up to 0.2, and is not judged
+there."""
 FACTOR = 5.0
 """The same, as a multiple of the distance between two replays."""
 MOST = 0.3

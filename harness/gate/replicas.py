@@ -1,7 +1,7 @@
 """Do the weights that a program exports lie on its devices?
 
-A program's `export` is its own word: it may broadcast rank 0's weights before it answers, though rank 1 was never
-updated. So what it exports is compared with the parameters as they lie on every device of the same process.
+What `export` returns is only the program's claim: it may broadcast rank 0's weights before it answers, though rank 1
+was never updated. So what it exports is compared with the parameters as they lie on every device of the same process.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ golden reference: all losses of the curve that the reference has, and the weight
 
 How far a right program may be off depends on workload, optimizer and precision. So the reference also trains several
 times with every layer rounded to the precision of the timed run (harness/layers/rounding.py): once to the nearest, and
-else up or down at random. The distance to the exact training is the noise. Tolerances are FACTOR times the noise to the
-nearest, or FACTOR_AT_RANDOM times the worst at random, and never less than LEAST.
+otherwise up or down at random. The distance to the exact training is the noise. Tolerances are FACTOR times the noise
+to the nearest, or FACTOR_AT_RANDOM times the worst at random, and never less than LEAST.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def compare(
 ) -> tuple[Check, ...]:
     """Compare one rank's curve with the golden one, and the weights of each of its replicas after it.
 
-    Losses are judged by how far the curve falls, weights by how far they move: a training that stands still is wrong by
-    all of that. Without replicas, only losses are compared.
+    Losses are judged by how far the curve falls, weights by how far they move: a training that stands still has an
+    error of 1. Without replicas, only losses are compared.
     """
     allowed, rounding = tolerances(golden, precision, tolerance_set), ROUNDING[precision]
     error = error_of_losses(losses, golden.losses.tolist(), rounding=rounding)
@@ -158,8 +158,8 @@ def compare(
 def compare_stale(golden: Golden, *, replicas: Iterable[Arrays]) -> tuple[Check, ...]:
     """The same for workers that do not wait for each other: their order is unknown, and so is each weight.
 
-    But the reference, in which they take turns, says about how far the weights move at least: workers that idle make
-    fewer updates. Stale gradients may carry the weights much further.
+    But the reference, in which they take turns, says roughly how far the weights must move at least: workers that idle
+    make fewer updates. Stale gradients may carry the weights much further.
     """
     right, checks = distance_of_all(golden.params, golden.initial), []
     for index, replica in enumerate(replicas):

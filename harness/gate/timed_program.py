@@ -98,7 +98,7 @@ def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: Optimize
 
 
 def after_blocks(check: Check) -> Check:
-    """A check of the curve, as one of the curve that was repeated after the blocks."""
+    """Rename a check of the curve: it is one of the curve that was repeated after the blocks."""
     return replace(check, quantity=AFTER_BLOCKS[check.quantity])
 
 

@@ -36,7 +36,7 @@ CHUNK = 4  # calls whose batches wait on the devices together while the curve is
 
 
 def inspect(context: Context, resident: Sequence[Any], watched: WatchedBlock) -> None:
-    """Make all inspections, and note their checks. The last one loads states, and leaves the program in one."""
+    """Make all inspections, and note their checks. The last ones leave the program in a state that they loaded."""
     last = partial(_replayed_block, watched)
     for name, inspection in (*((each.__name__, each) for each in INSPECTIONS), ("replayed_block", last)):
         words = name.replace("_", " ")
@@ -93,8 +93,8 @@ def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
 
 
 def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """From the initial weights again, by the same compiled program and in calls as in the blocks: is the curve the
-    curve, are its steps as slow, and does the optimizer count them?"""
+    """Repeat the curve from the initial weights, by the same compiled program and in calls as in the blocks. Does it
+    have the same losses, are its steps no slower than those of the blocks, and does the optimizer count them?"""
     spec, program, golden = context.spec, context.program, context.golden
     counted = program.state()
     if counted is not None:

@@ -38,13 +38,13 @@ def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
 
 
 def read_losses(program: Program, handles: Sequence[Any]) -> list[float]:
-    """The losses of the last call. That of a single step is read without a handle, as a program for `run` alone may
-    offer it."""
+    """The losses of the last call. For a single step the loss is read without a handle, because a program that only
+    supports `run` may not take one."""
     if len(handles) == 1:
         return [program.loss()]
     return [program.loss(handle) for handle in handles]
 
 
 def _shapes(step: Step) -> tuple[int, bool]:
-    """Differs if the shapes of two batches differ: padding adds a column to the targets."""
+    """A key that differs if the shapes of two batches differ: padding adds a column to the targets."""
     return step.rows, step.rows == len(step.chosen)

@@ -44,7 +44,7 @@ def label_sum(targets: Sequence[Any]) -> int:
 
 
 def is_multiple(taken: int, *, of: int, at_most: int) -> bool:
-    """Whether a step's labels were taken by one rank after another, or whole by several, as in a pipeline."""
+    """Whether the ranks took all labels of a step once, or all of them several times, as in a pipeline."""
     return any(taken == times * of for times in range(1, at_most + 1))
 
 
@@ -69,8 +69,8 @@ def _is_array(item: Any) -> bool:
 
 
 def _on_host(array: Any) -> Iterator[np.ndarray]:
-    """Copies of an array. Of several, if it has a value for each replica (tf.distribute), or if other processes have
-    parts of it (JAX): then of this process's parts."""
+    """Copies of an array on the host. There are several if it has a value for each replica (tf.distribute), or if other
+    processes have parts of it (JAX): then those of this process's parts."""
     values = getattr(array, "values", None)
     if isinstance(values, tuple):
         for value in values:
@@ -83,7 +83,7 @@ def _on_host(array: Any) -> Iterator[np.ndarray]:
 
 
 def wrong(expected: Fingerprints, taken: Sequence[Fingerprints], *, padding: int) -> str:
-    """How what all ranks took of a step differs from its samples, or "".
+    """How the samples that all ranks took in a step differ from the step's samples, or "".
 
     All samples must have been taken, each equally often (in a pipeline every rank takes the whole batch), and nothing
     else but padding. `padding`: the fingerprint of a row of zeros.

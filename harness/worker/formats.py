@@ -1,4 +1,4 @@
-"""The inspection of the number formats in which the timed program computes, communicates and remembers."""
+"""The inspection of the number formats in which the timed program computes, communicates and stores its state."""
 
 from __future__ import annotations
 

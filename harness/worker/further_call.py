@@ -26,13 +26,13 @@ spent once for all launches."""
 
 
 def affordable(context: Context, *, steps: int = 1) -> bool:
-    """Whether NumPy repeats so many steps of the timed batch."""
+    """Whether NumPy can afford to repeat so many steps of the timed batch."""
     spec, workload = context.spec, context.job.workload
     return workload.has_reference and workload.flops_per_unit() / 3 * spec.global_batch * steps <= AFFORDABLE
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does a call on the batches of the blocks make the updates that NumPy makes? The next batch is tried if not.
+    """Does a call on the batches of the blocks make the updates that NumPy makes? If not, the next batch is tried.
 
     Where NumPy cannot afford them: does it decay the weights?
     """
@@ -41,7 +41,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     if spec.algorithm != "synchronous" or module is None:
         return
     with_gradients = affordable(context, steps=spec.steps_per_call)
-    if not with_gradients and (spec.steps_per_call > 1 or not workload.normalizes or not spec.optimizer.weight_decay):
+    if not with_gradients and not without_gradients.shows_decay(workload, spec.optimizer, steps=spec.steps_per_call):
         return
     start = context.agree.arrays("further-call", _initial_with_optimizer(context))
     moments = module.moments(start, workload)

@@ -1,4 +1,4 @@
-"""Loading a state into a program, and looking whether it is there: what is trained or timed next begins with it."""
+"""Loading a state into a program, and checking that it is there: what is trained or timed next begins with it."""
 
 from __future__ import annotations
 

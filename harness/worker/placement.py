@@ -32,9 +32,10 @@ def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[C
 
 
 def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Hold what the devices hold, take and send in a step against the manifest. Notes what was found.
+    """Compare what the devices hold, take and send in a step with the manifest. Notes what was found.
 
-    It makes steps: one, or as many as there are between two exchanges, or in one call; of a pipeline on GPUs one more.
+    It makes steps: one, or as many as there are between two exchanges or in one call. For a pipeline on GPUs it makes
+    one more.
     """
     holdings = optional_module(context.order.package, "holdings")
     if holdings is None:

@@ -70,7 +70,7 @@ def repeated(
 ) -> tuple[Golden, str]:
     """The reference in the order of a history, because the result of an asynchronous run depends on that order.
 
-    Of an impossible one, the reference in which workers take turns, and why it is impossible.
+    For an impossible history: the reference in which workers take turns, and why the history is impossible.
     """
     job, push_every = context.job, context.spec.push_interval(of=context.spec.parity_options)
     known = {"optimizer": job.optimizer, "history": history, "push_every": push_every}
@@ -94,10 +94,10 @@ def copied(replica: Arrays) -> Arrays:
 
 def running_statistics(context: Context) -> Arrays | None:
     """BatchNorm's running statistics as the program would save them. None on ranks that do not hold the state, and
-    where it is not defined which statistics those are.
+    where these statistics are not defined.
 
-    It is not where a device updates them several times in a step (micro-batches, accumulation), and where workers do
-    not wait for each other.
+    They are not defined where a device updates them several times in a step (micro-batches, accumulation), or where
+    workers do not wait for each other.
     """
     program, spec = context.program, context.spec
     once = spec.normalization != "per_microbatch" and spec.accumulation_steps == 1 and spec.algorithm != "asynchronous"

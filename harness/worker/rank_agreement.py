@@ -43,7 +43,7 @@ class Agreement:
             return dict(held)
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        """The value of every rank, which JSON can hold, on rank 0; None on the others. A collective, as `on` is."""
+        """The value of every rank, of a type that JSON has, on rank 0; None on the others. A collective, as `on` is."""
 
         def path(rank: int) -> Path:
             return self.folder / f"gathered-{name}-{rank}"

@@ -93,7 +93,7 @@ def time_calls(
 
 
 def work_left(read: Callable[[], Any], *, clock: Callable[[], float], barrier: Callable[[], None]) -> tuple[Any, float]:
-    """What `read` returns, and the seconds that a program whose `sync` has just returned still needs until it can.
+    """What `read` returns, and the seconds that it waits for work which the program's `sync` has left undone.
 
     Reading takes time by itself, also across ranks. So it is done twice, and only the difference counts.
     """

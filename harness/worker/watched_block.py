@@ -1,8 +1,8 @@
 """A block that is run as the timed ones are, but watched: the program's state is read before and after it.
 
 It stands at a random place among the timed blocks, so that a program cannot know it. After the last block its steps are
-made again, one call at a time. So a step that does less than it should, because of how often or how soon after another
-it is called, is found: harness/gate/replay.py.
+made again, one call at a time. This finds steps that do less than they should because of how often, or how soon after
+another step, they are called: harness/gate/replay.py.
 
 Two more things are seen here. Reading the state needs all steps of the block. If a program has put some off, and its
 `sync` does not make them, it makes them now, and the first reading takes longer than the second. And a program that
@@ -41,8 +41,8 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
     """Make a block of so many steps by `time_block`, as the timed ones are made. All ranks call it together.
 
     It is compared with the timed blocks so far. Where it seems slow, or its state slow to read, another one is watched,
-    because an interruption does that as well. It is then compared with blocks that are made between the watched ones,
-    because the host may be busy for long.
+    because an interruption can cause that as well. It is then compared with blocks that are made between the watched
+    ones, because the host may be busy for long.
     """
     barrier = context.agree.barrier
     usual = median(context.draft.timing.block_seconds) / context.draft.timing.steps_per_block
@@ -98,7 +98,8 @@ def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[A
 def placed_anew(context: Context, count: int) -> list[Any]:
     """The `count` batches of the blocks once more, and so often that no call takes one twice.
 
-    A program that knows a batch by where it lies, and does less for one that it has seen, does other steps with these.
+    A program that recognizes a batch by its place in memory, and does less for one that it has seen, makes other steps
+    with these.
     """
     rounds = math.ceil(context.spec.steps_per_call / count)
     return [place(context, context.spec.curve_steps + number % count) for number in range(rounds * count)]

@@ -93,7 +93,8 @@ def gather(part: jax.Array, whole: NamedSharding, dtype: DTypeLike | None) -> ja
 
 
 def largest_dim(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Cut along the largest dimension that `devices` divides, the first of equals; not at all if there is none."""
+    """Cut along the largest dimension that `devices` divides (of equal ones, the first); not at all if there is
+    none."""
     divisible = [dim for dim, size in enumerate(shape) if size and size % devices == 0]
     if not divisible:
         return PartitionSpec()

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from planted import Cell, fired, firing, planted_when_timed, replaced, when_timed
 from timed_faults import after_building, before_each_update
 
-
 TIMED_CELLS = {
     "torch ddp accumulating": Cell("ddp", known={"accumulation_steps": 4}),
     "torch local_sgd": Cell("local_sgd"),

@@ -46,7 +46,7 @@ class ParameterServer(Coordinator):
     def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
         """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server.
 
-        The worker's device is named, as `strategy.run` would name it. Otherwise a GPU's worker computes on its CPU.
+        The worker's device is named, as `strategy.run` would name it. Otherwise a worker with a GPU uses its CPU.
         """
         with tf.device(self.device):
             with tf.GradientTape() as tape:

@@ -11,7 +11,7 @@ Then the rank takes a lock, updates the shared parameters with its gradient (pus
     rank 1  | share of step 0  | step 1       | step 2 ...
 
 While a rank computed, others may have updated the shared parameters, so its gradient belongs to older parameters: it is
-stale. How stale depends on who came when.
+stale. How stale depends on the order in which ranks arrive.
 
 It is a different algorithm (Dean et al. 2012, "Large scale distributed deep networks"): N ranks make N updates in the
 time of one, each from 1/N of the samples, some of them stale. The gate proves it all the same: each push records which
@@ -21,7 +21,8 @@ With push_every=K a rank sums the gradients of K steps in a buffer on its device
 step, so that both cost 1/K. This is DistBelief's n_push (section 4.1; algorithm 7.1 adds up "accrued gradients") with
 n_fetch = n_push. As there, the sum is pushed, not the mean: a sample's gradient counts as much whatever K is. But here
 the rank's own copy stays as it was pulled until the next pull. What is in the buffer when a phase ends is not pushed.
-It is no part of the exported parameters, but of the state, and training goes on with it when the state is loaded.
+It is not part of the exported parameters, but it is part of the state, and a training that loads the state goes on with
+it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from torch_impl.program import Program
 from torch_impl.shared_memory import SharedMemory
 from torch_impl.shared_store import SharedStore
 
-MOST_PUSHES = 4096  # of each rank that are recorded; each one takes the place of the one this many before
+MOST_PUSHES = 4096  # pushes of each rank that are recorded; a new one overwrites the one this many before it
 
 
 class AsyncSGD(Program):

@@ -2,7 +2,7 @@
 
 At every step device 0 copies its parameters to all devices, splits the batch along dim 0 and sends each device a part.
 Each thread runs the forward pass on its copy. The outputs are gathered on device 0, which computes the loss. Backward
-takes the same way in reverse: the copies' gradients are summed into device 0's parameters, and only these are updated.
+goes the same way in reverse: the copies' gradients are summed into device 0's parameters, and only these are updated.
 All devices wait for device 0 at both ends, and all threads share one interpreter lock: that is why DDP replaced it.
 
 A trap: the threads are new at every step, and torch keeps the results of cuDNN's autotuner per thread (`thread_local`

@@ -13,9 +13,9 @@ it in the last all-reduce.
 Each rank's gradient is that of the mean loss over its share. Since the shares are equal, the mean of these gradients is
 the gradient of the global mean loss. Each rank keeps its own running statistics of BatchNorm, from its own samples, and
 evaluation and checkpoints take their mean. (By default DDP would send those of rank 0 to all ranks before each forward,
-and the mean would hold little but rank 0's history.) DDP rebuilds its
-buckets after its first step, in the order in which gradients arrived. From three ranks on, a training resumed from a
-checkpoint therefore sums in another order in its first step, and is equal up to rounding.
+and the mean would hold little but rank 0's history.) DDP rebuilds its buckets after its first step, in the order in
+which gradients arrived. From three ranks on, a training resumed from a checkpoint therefore sums in another order in
+its first step, and is equal up to rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
 `gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, every

@@ -9,7 +9,7 @@ and updates its own shard. A block of the network gathers the missing shards whe
 A block of a stack, such as a bottleneck of ResNet-50, is gathered by itself. All other layers, the first and the last
 ones, are gathered together at the beginning of forward: a collective for each small layer would cost more than it
 saves. A network without stacks is gathered as a whole. With unit=stack, a stack is gathered, and compiled, as a whole.
-Python works for each unit in forward and in backward, and for small blocks that takes longer than the blocks do.
+Each unit costs Python time in forward and in backward, for small blocks more time than the blocks themselves take.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
 collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's

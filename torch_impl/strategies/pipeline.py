@@ -57,7 +57,7 @@ class Pipeline(StagedProgram):
         self.lr_schedule = optim.build_schedule(job.optimizer, self.optimizer)
 
     def forward(self, x: torch.Tensor) -> tuple[dict[Work, torch.Tensor], dict[Work, torch.Tensor]]:
-        """What each stage takes and what it makes of it, for each micro-batch."""
+        """Each stage's input and its output, for each micro-batch."""
         micro_batches = x.split(partition.micro_batch_size(len(x), self.job.options))
         taken: dict[Work, torch.Tensor] = {(0, number): part for number, part in enumerate(micro_batches)}
         made: dict[Work, torch.Tensor] = {}
