@@ -25,7 +25,7 @@ for x, y in zip(given["x"], given["y"], strict=True):
     optimizer.zero_grad()
     first, *others = x.to(FIRST).split(SPLIT_SIZE)
     outputs, waiting = [], stage_0(first).to(SECOND)
-    for micro_batch in others:  # on GPUs a call returns before the device has finished, so these two run at once
+    for micro_batch in others:  # on GPUs a call returns before the device has finished, so these two can overlap
         outputs.append(stage_1(waiting))
         waiting = stage_0(micro_batch).to(SECOND)
     outputs.append(stage_1(waiting))

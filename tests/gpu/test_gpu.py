@@ -94,7 +94,9 @@ def test_a_gpu_of_a_data_centre_counts_errors_of_its_memory():
         assert (found.xids == ()) != bool(found.xids_unknown)  # what a container does not hear of has a reason
 
 
-TUNED = ("single", "data_parallel", "ddp", "average_gradients", "pmap", "jit_sharding", "mirrored")
+TUNED = (
+    "single", "data_parallel", "ddp", "average_gradients", "shard_map", "multi_process", "jit_sharding", "mirrored"
+)  # fmt: skip
 
 
 def known(framework: str, names: Collection[str]) -> list[str]:
