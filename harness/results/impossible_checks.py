@@ -19,6 +19,7 @@ MOST: dict[Quantity, float] = {
     "curve after the blocks": timed_curve.MOST.losses,
     "replicas": timed_program.REPLICAS,
     "further loss": timed_program.STALE,
+    "update on new batches": max(further_update.UPDATE.values()),
     "further update": max(further_update.UPDATE.values()),
     "further weight decay": further_update.DECAY,
     "further statistics": max(further_update.STATISTICS.values()),

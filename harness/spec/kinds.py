@@ -54,6 +54,7 @@ Quantity = Literal[
     "timed losses", "timed parameters", "timed movement", "timed tensor movement",
     # of the timed program after its last block
     "replicas", "further loss", "further movement", "updates counted",
+    "update on new batches",  # of a call from where the blocks ended
     "further update", "further weight decay", "further statistics",  # of a call from the initial weights
     "kept statistics",  # of two such calls
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",

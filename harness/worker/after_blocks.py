@@ -23,7 +23,7 @@ from harness.worker.bounds import bandwidths, speed
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.formats import number_formats
-from harness.worker.further_call import affordable, further_call, statistics_kept
+from harness.worker.further_call import affordable, call_on_new_batches, further_call, statistics_kept
 from harness.worker.loading import initial_state, load
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
@@ -158,6 +158,7 @@ INSPECTIONS: tuple[Inspection, ...] = (
     replicas,
     devices_and_traffic,
     further_step,
+    call_on_new_batches,
     further_call,
     curve_from_the_start,
     statistics_kept,

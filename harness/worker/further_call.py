@@ -1,11 +1,11 @@
-"""The inspection `further_call`: one more call from the initial weights, with the optimizer as the blocks left it.
+"""The inspections that make further calls: from where the blocks ended, and from the initial weights.
 
 harness/gate/further_update.py says why, and compares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness.contract import Moments
@@ -17,7 +17,9 @@ from harness.spec.kinds import StatisticsOf
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
 from harness.worker.loading import initial_state, load
+from harness.worker.loss_curve import place
 from harness.worker.package_modules import optional_module
+from harness.workloads import Workload
 
 AFFORDABLE = 2e9
 """Floating-point operations of the forward passes that NumPy repeats after the blocks of each launch, alone or with
@@ -31,36 +33,60 @@ def affordable(context: Context, *, steps: int = 1) -> bool:
     return workload.has_reference and workload.flops_per_unit() / 3 * spec.global_batch * steps <= AFFORDABLE
 
 
+def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
+    """Does a call on batches after those of the blocks make the updates that NumPy makes? If not, others are tried."""
+    spec, workload, program = context.spec, context.job.workload, context.program
+    steps = spec.steps_per_call
+    known = {"deep": workload.normalizes, "steps": steps}
+    tolerance = further_update.tolerance_of(spec.judged_precision, spec.optimizer, **known)
+    if _moments_of(context) is None or not affordable(context, steps=steps) or tolerance is None:
+        return
+    checks: list[Check] = []
+    for attempt in range(further_update.ATTEMPTS):
+        before, made = program.state(), context.made.steps
+        first = spec.curve_steps + len(resident) + attempt * steps
+        make_steps(program, [place(context, number) for number in range(first, first + steps)])
+        program.sync()
+        context.made(steps)
+        after = program.state()
+        if context.draft.rank == 0 and before is not None and after is not None:
+            right = _computed(context, before, range(first, first + steps), made)
+            checks = [further_update.of_parameters("update on new batches", right, after, tolerance)]
+        if context.agree.on(f"new-batches-{attempt}", float(all(check.passed for check in checks))):
+            break
+    yield from checks
+
+
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Does a call on the batches of the blocks make the updates that NumPy makes? If not, the next batch is tried.
 
     Where NumPy cannot afford them: does it decay the weights?
     """
-    spec, workload = context.spec, context.job.workload
-    module = optional_module(context.order.package, "moments")
-    if spec.algorithm != "synchronous" or module is None:
+    spec, workload, moments_of = context.spec, context.job.workload, _moments_of(context)
+    steps = spec.steps_per_call
+    with_gradients = affordable(context, steps=steps)
+    if moments_of is None or not (
+        with_gradients or without_gradients.shows_decay(workload, spec.optimizer, steps=steps)
+    ):
         return
-    with_gradients = affordable(context, steps=spec.steps_per_call)
-    if not with_gradients and not without_gradients.shows_decay(workload, spec.optimizer, steps=spec.steps_per_call):
-        return
-    start = context.agree.arrays("further-call", _initial_with_optimizer(context))
-    moments = module.moments(start, workload)
-    made = context.made.steps
+    start, made = context.agree.arrays("further-call", _initial_with_optimizer(context)), context.made.steps
     checks: list[Check] = []
     for attempt in range(further_update.ATTEMPTS if with_gradients else 1):
-        numbers = [(attempt + number) % len(resident) for number in range(spec.steps_per_call)]
+        numbers = [(attempt + number) % len(resident) for number in range(steps)]
         after = _called(context, start, [resident[number] for number in numbers])
         if context.draft.rank or after is None:
             checks = []
         elif with_gradients:
-            checks = _compare(context, moments, after, numbers, made)
+            checks = _compare(
+                context, _computed(context, start, [spec.curve_steps + at for at in numbers], made), after
+            )
         else:
-            known = {"params": context.job.params, "moments": moments, "found": after, "made": made}
+            known = {"params": context.job.params, "moments": moments_of(start, workload), "found": after, "made": made}
             found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
             checks = [] if found is None else [found]
         if context.agree.on(f"further-call-{attempt}", float(all(check.passed for check in checks))):
             break
-    context.made(spec.steps_per_call)
+    context.made(steps)
     yield from checks
 
 
@@ -99,19 +125,26 @@ def _initial_with_optimizer(context: Context) -> Arrays:
     return initial_state(context) | kept
 
 
-def _compare(context: Context, moments: Moments, after: Arrays, numbers: Sequence[int], made: int) -> list[Check]:
-    """On rank 0: the state after the call, against NumPy's. `numbers`: the resident batches of its steps."""
+def _moments_of(context: Context) -> Callable[[Arrays, Workload], Moments] | None:
+    """What finds an optimizer's moments in a state. None if nothing does, or if no one history of updates is right."""
+    module = optional_module(context.order.package, "moments")
+    return module.moments if module is not None and context.spec.algorithm == "synchronous" else None
+
+
+def _computed(context: Context, start: Arrays, numbers: Iterable[int], made: int) -> further_update.Right:
+    """What NumPy makes of the state `start`, after `made` updates, with the batches of these numbers."""
+    spec, workload, moments_of = context.spec, context.job.workload, _moments_of(context)
+    assert moments_of is not None
+    params = {name: start[f"model/{name}"] for name in context.job.params}
+    batches = [context.batches.batch(number, spec.global_batch) for number in numbers]
+    groups = normalization(spec, spec.options)
+    known = {"groups": groups, "made": made}
+    return further_update.compute(workload, spec.optimizer, params, moments_of(start, workload), batches, **known)
+
+
+def _compare(context: Context, right: further_update.Right, after: Arrays) -> list[Check]:
+    """The state after a call from the initial weights, on rank 0."""
     spec, job = context.spec, context.job
-    batches = [context.batches.batch(spec.curve_steps + number, spec.global_batch) for number in numbers]
-    right = further_update.compute(
-        job.workload,
-        spec.optimizer,
-        job.params,
-        moments,
-        batches,
-        groups=normalization(spec, spec.options),
-        made=made,
-    )
     # parts that follow one another move the statistics one by one, and only their order says how far
     at_once = job.workload.normalizes and job.statistics_updates == 1
     kept: StatisticsOf | None = getattr(context.program, "statistics_of", "all") if at_once else None

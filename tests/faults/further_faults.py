@@ -10,6 +10,8 @@ from after_block_faults import CURVE
 from planted import Cell, fired, firing, planted_when_timed, replaced
 from timed_faults import after_building, before_each_update
 
+FAST = "sgd:learning_rate=0.05,momentum=0.5"  # after some 30 steps, gradients are larger than at the start
+
 TIMED_CELLS = {
     "torch single adamw": Cell("single", known={"optimizer": "adamw:weight_decay=0.01"}),
     "torch ddp nesterov": Cell("ddp", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
@@ -18,6 +20,8 @@ TIMED_CELLS = {
         "single", workload="resnet50", known={"optimizer": "sgd:momentum=0.9,weight_decay=0.0001"}
     ),
     "torch pipeline deep": Cell("pipeline", workload="resnet50", options={"micro_batches": "2"}),
+    "torch average_gradients fast": Cell("average_gradients", known={"optimizer": FAST}, block=40),
+    "jax shard_map fast": Cell("shard_map", known={"optimizer": FAST}, block=40),
     "jax jit_sharding adamw": Cell("jit_sharding", known={"optimizer": "adamw:weight_decay=0.01"}),
     "jax pmap adam": Cell("pmap", known={"optimizer": "adam"}),
     "jax shard_map deep": Cell("shard_map", workload="resnet50"),
@@ -63,6 +67,20 @@ def a_small_decay_is_dropped_where_numpy_is_too_slow():
 
     further_call.AFFORDABLE = 0.0
     adamw_does_not_decay()
+
+
+@planted_when_timed("torch average_gradients fast", by="update on new batches")
+def large_gradients_are_clipped():
+    """Clipping that somebody left in. Gradients at the initial weights are not large enough to be clipped."""
+    from torch_impl.strategies import average_gradients
+
+    def change(program):
+        import torch
+
+        if torch.nn.utils.clip_grad_norm_(_parameters(program), 1.0) > 1.0:
+            fired()
+
+    before_each_update(average_gradients.AverageGradients, change)
 
 
 @planted_when_timed("torch single adam", by="further update")
@@ -188,6 +206,27 @@ def jax_adamw_does_not_decay():
     from jax_impl import optim
 
     replaced(optim, "build", lambda original: firing(lambda spec: original(replace(spec, weight_decay=0.0))))
+
+
+@planted_when_timed("jax shard_map fast", by="update on new batches")
+def jax_clips_large_gradients():
+    """The same in Optax. In float64, too."""
+    import optax
+
+    from jax_impl import optim
+
+    def change(original):
+        return firing(lambda spec: optax.chain(optax.clip_by_global_norm(1.0), original(spec)))
+
+    replaced(optim, "build", change)
+
+
+@planted_when_timed("jax pmap adam", by="further update")
+def jax_adam_guards_epsilon():
+    """An epsilon of at least that of the number format, which is another one in float32 alone."""
+    from jax_impl import optim
+
+    replaced(optim, "build", lambda original: firing(lambda spec: original(replace(spec, epsilon=1.2e-7))))
 
 
 @planted_when_timed("jax pmap adam", by="further update")
