@@ -197,6 +197,7 @@ class Program(Protocol):
     # several ranks, rank 0 returns that of all. That of a pipeline in one process takes `head_start`: for so many
     # seconds GPUs wait first, while the host launches work ahead of them.
     # `statistics_of: StatisticsOf`, if BatchNorm's running statistics are not the mean over those of all devices.
+    # `once_a_process: bool`, if a process cannot build it a second time.
     # `pushes() -> History`, if it is asynchronous and records the order of its updates, so that the reference can
     # repeat it (harness/reference/asynchronous.py). It records them in every phase.
     # `step_in_turn(placed)`, if it is asynchronous and cannot record that order: `step`, but each worker's update waits

@@ -53,6 +53,11 @@ class Context:
         """The program that the phase works with."""
         return self.built[0]
 
+    def build_anew(self) -> None:
+        """Put a fresh program in the place of the one that the phase works with."""
+        self.release()
+        self.built.append(self.build())
+
     def release(self) -> None:
         """Forget the program. A phase that builds others would have two of them in the devices' memory."""
         self.built.clear()

@@ -660,3 +660,57 @@ def second_moment_not_loaded():
         return load_state
 
     replaced(optim, "load_state", change)
+
+
+@planted_when_trained("torch ddp scheduled", by="resumed training")
+def a_fresh_program_begins_with_the_first_rate():
+    """A loaded state sets the rate of the next update only in an optimizer that has made updates before."""
+    from torch_impl import optim
+
+    def change(original):
+        def load_state(model, optimizer, schedule, spec, arrays):
+            fresh = not optimizer.state
+            original(model, optimizer, schedule, spec, arrays)
+            if fresh and any(array.any() for name, array in arrays.items() if name.startswith("optimizer/")):
+                fired()
+                optim.set_rate(optimizer, spec.learning_rate)
+
+        return load_state
+
+    replaced(optim, "load_state", change)
+
+
+@planted_when_trained("torch single momentum", by="resumed training")
+def velocities_are_saved_in_bfloat16():
+    """A checkpoint has the upper half of each number, and loading it changes nothing any more."""
+    from torch_impl.program import Program
+
+    def change(original):
+        def state(self):
+            found = original(self)
+            for name in [name for name in found or () if name.startswith("optimizer/") and found[name].ndim]:
+                fired()
+                found[name] = (found[name].view("uint32") & 0xFFFF0000).view("float32")
+            return found
+
+        return state
+
+    replaced(Program, "state", change)
+
+
+@planted_when_trained("torch local_sgd", by="resumed training")
+def a_checkpoint_does_not_count_the_steps():
+    """Workers of a loaded state believe that they have just averaged."""
+    from torch_impl.strategies.local_sgd import LocalSGD
+
+    def change(original):
+        def state(self):
+            found = original(self)
+            if found is not None:
+                fired()
+                found.pop("optimizer/steps")
+            return found
+
+        return state
+
+    replaced(LocalSGD, "state", change)

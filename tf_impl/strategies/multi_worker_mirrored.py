@@ -31,6 +31,8 @@ COMMUNICATION = {
 
 
 class MultiWorkerMirrored(ReplicatedProgram):
+    once_a_process = True  # the processes of a second strategy never meet
+
     def __init__(self, job: Job) -> None:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(
             cluster.of_workers(job.world),
