@@ -38,7 +38,7 @@ SEVERAL = {"steps_per_call": 3, "optimizer": "sgd:momentum=0.9,schedule=step,ste
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {}  # name -> cell, and what plants it
 TIMED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults that spare the parity phase
 CAUGHT_BY: dict[str, str] = {}  # what must catch those: see planted_when_timed
-ONLY_BY: dict[str, str] = {}  # the only check that catches a fault of a training, where that is known
+SEEN_BY: dict[str, str] = {}  # a check that must catch a fault of a training, where one is named
 TRAINED: dict[str, tuple[str, Callable[[], None]]] = {}  # the same, for faults of a training
 
 
@@ -70,13 +70,13 @@ def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[]
 def planted_when_trained(cell: str, *, by: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Register a fault of a program that trains under its function's name.
 
-    `by`: the quantity of the only check that catches it, where that is known.
+    `by`: the quantity of a check that must catch it, if one is named.
     """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         TRAINED[plant.__name__] = (cell, plant)
         if by:
-            ONLY_BY[plant.__name__] = by
+            SEEN_BY[plant.__name__] = by
         return plant
 
     return register

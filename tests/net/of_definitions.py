@@ -5,6 +5,8 @@ from guarantee import Break, Guarantee
 TITLE = "Shared definitions, and trainings"
 
 DATASETS = "harness/datasets/__init__.py"
+TRAINING_CHECKS = "harness/worker/training_checks.py"
+CAUGHT = "test_training_faults::test_a_training_that_is_wrong_is_caught"
 
 GUARANTEES = (
     Guarantee(
@@ -192,6 +194,28 @@ GUARANTEES = (
                     ),
                 ),
                 tests=("test_other_networks::test_the_reference_refuses_targets_that_it_would_misread",),
+            ),
+        ),
+    ),
+    Guarantee(
+        name="saved-state",
+        promise="At its end, a training goes on from its saved state as it would have gone on without, in the same "
+        "program and in a fresh one.",
+        breaks=(
+            Break(
+                fault="the state is not loaded into a fresh program",
+                edits=((TRAINING_CHECKS, 'getattr(self.program, "once_a_process", False)', "True"),),
+                tests=(f"{CAUGHT}[torch-a_fresh_program_begins_with_the_first_rate]",),
+            ),
+            Break(
+                fault="weights on CPU devices need not be equal in every bit",
+                edits=(("harness/gate/trained.py", "0.0 if exact else RESUMED", "RESUMED"),),
+                tests=(f"{CAUGHT}[torch-velocities_are_saved_in_bfloat16]",),
+            ),
+            Break(
+                fault="a state may be saved right after an averaging",
+                edits=((TRAINING_CHECKS, "made % self.spec.exchange_interval == 0:", "made < 0:"),),
+                tests=(f"{CAUGHT}[torch-a_checkpoint_does_not_count_the_steps]",),
             ),
         ),
     ),

@@ -20,11 +20,14 @@ def _left_out(inspection: str, planted: str) -> Break:
 GUARANTEES = (
     Guarantee(
         name="after-the-blocks",
-        promise="After its last block the timed program is inspected: replicas, one more step, one more call from the "
-        "initial weights, the curve once more, number formats, and what each device holds and sends.",
+        promise="After its last block the timed program is inspected: replicas, one more step, calls from where it "
+        "ended and from the initial weights, the curve once more, number formats, and what each device holds and "
+        "sends.",
         breaks=(
             _left_out("replicas", "torch-ddp_falls_silent_after_the_curve"),
             _left_out("further_step", "torch-half_of_the_batch_in_the_blocks"),
+            _left_out("call_on_new_batches", "torch-large_gradients_are_clipped"),
+            _left_out("statistics_kept", "torch-each_micro_batch_moves_the_statistics_as_a_step_does"),
             _left_out("further_call", "torch-half_of_the_layers_learn_for_twenty_five_updates"),
             _left_out("number_formats", "torch-buckets_compressed_unasked"),
             _left_out("exported_parameters", "torch-exports_the_weights_of_rank_0"),
