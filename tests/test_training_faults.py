@@ -93,5 +93,6 @@ def test_a_training_that_is_wrong_is_caught(tmp_path, forked, fault):
     assert not result.epochs, "nobody may take the accuracy of a wrong training"
     assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
     failed = {check.quantity for check in checks(result) if not check.passed}
-    assert SEEN_BY.get(fault) in (None, *failed), failed
+    named = SEEN_BY.get(fault)  # what a program counts by itself is lost in a fresh one, so that is seen, too
+    assert named is None or named in failed <= {named, "resumed training"}, failed
     print("FAULT", fault, worst([check for check in checks(result) if not check.passed]))

@@ -87,10 +87,18 @@ def compute(
     before = {name: array.astype(np.float64) for name, array in params.items()}
     state = {key: array.astype(np.float64) for key, array in moments.items()}
     golden = loops.train(workload, before, batches, optimizer=optimizer, groups=groups, moments=state, made=made)
-    without, nothing = before, {name: np.zeros_like(array) for name, array in before.items()}
-    for step in range(made, made + len(batches)):
-        without = optimizers.update(optimizer, without, nothing, state, step=step)
+    without = if_gradients_were_0(optimizer, before, state, range(made, made + len(batches)))
     return Right(optimizer=optimizer, made=made, golden=golden, without=without)
+
+
+def if_gradients_were_0(optimizer: OptimizerSpec, params: Arrays, moments: Moments, steps: range) -> Arrays:
+    """The parameters after these updates, in float64, if all gradients had been 0."""
+    params = {name: array.astype(np.float64) for name, array in params.items()}
+    nothing = {name: np.zeros_like(array) for name, array in params.items()}
+    state = {key: array.astype(np.float64) for key, array in moments.items()}
+    for step in steps:
+        params = optimizers.update(optimizer, params, nothing, state, step=step)
+    return params
 
 
 def compare(

@@ -50,10 +50,8 @@ def decay(
     names = normalized_kernels(workload.layers)
     if not names or not shows_decay(workload, optimizer, steps=1):
         return None
-    before = {name: params[name].astype(np.float64) for name in names}
-    state = {key: array.astype(np.float64) for key, array in moments.items()}
-    nothing = {name: np.zeros_like(array) for name, array in before.items()}
-    without = optimizers.update(optimizer, before, nothing, state, step=made)
+    before = {name: params[name] for name in names}
+    without = further_update.if_gradients_were_0(optimizer, before, moments, range(made, made + 1))
     after = {name: found[f"model/{name}"] for name in names}
     rate = optimizers.rate(optimizer, made)
     return further_update.decay_along(optimizer, rate, before, without, after, rounded=ROUNDED[precision])

@@ -41,20 +41,20 @@ def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[C
     tolerance = further_update.tolerance_of(spec.judged_precision, spec.optimizer, **known)
     if _moments_of(context) is None or not affordable(context, steps=steps) or tolerance is None:
         return
-    checks: list[Check] = []
-    for attempt in range(further_update.ATTEMPTS):
+
+    def call(attempt: int) -> list[Check]:
         before, made = program.state(), context.made.steps
         first = spec.curve_steps + len(resident) + attempt * steps
         make_steps(program, [place(context, number) for number in range(first, first + steps)])
         program.sync()
         context.made(steps)
         after = program.state()
-        if context.draft.rank == 0 and before is not None and after is not None:
-            right = _computed(context, before, range(first, first + steps), made)
-            checks = [further_update.of_parameters("update on new batches", right, after, tolerance)]
-        if context.agree.on(f"new-batches-{attempt}", float(all(check.passed for check in checks))):
-            break
-    yield from checks
+        if context.draft.rank or before is None or after is None:
+            return []
+        right = _computed(context, before, range(first, first + steps), made)
+        return [further_update.of_parameters("update on new batches", right, after, tolerance)]
+
+    yield from _first_that_passes(context, "new-batches", call)
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -70,37 +70,50 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     ):
         return
     start, made = context.agree.arrays("further-call", _initial_with_optimizer(context)), context.made.steps
-    checks: list[Check] = []
-    for attempt in range(further_update.ATTEMPTS if with_gradients else 1):
+
+    def call(attempt: int) -> list[Check]:
         numbers = [(attempt + number) % len(resident) for number in range(steps)]
         after = _called(context, start, [resident[number] for number in numbers])
         if context.draft.rank or after is None:
-            checks = []
-        elif with_gradients:
-            checks = _compare(
-                context, _computed(context, start, [spec.curve_steps + at for at in numbers], made), after
-            )
-        else:
-            known = {"params": context.job.params, "moments": moments_of(start, workload), "found": after, "made": made}
-            found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
-            checks = [] if found is None else [found]
-        if context.agree.on(f"further-call-{attempt}", float(all(check.passed for check in checks))):
-            break
+            return []
+        if with_gradients:
+            right = _computed(context, start, [spec.curve_steps + number for number in numbers], made)
+            return _compare(context, right, after)
+        known = {"params": context.job.params, "moments": moments_of(start, workload), "found": after, "made": made}
+        found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
+        return [] if found is None else [found]
+
+    checks = _first_that_passes(
+        context, "further-call", call, attempts=further_update.ATTEMPTS if with_gradients else 1
+    )
     context.made(steps)
     yield from checks
 
 
 def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """How much of its running statistics does a call keep? Two calls on the same batches, from the initial weights."""
-    spec, start = context.spec, initial_state(context)
+    spec = context.spec
     if spec.algorithm != "synchronous" or not context.job.workload.normalizes:
         return
+    start = initial_state(context)
     other = {name: array + 1.0 if name.startswith("running/") else array for name, array in start.items()}
     placed = [resident[number % len(resident)] for number in range(spec.steps_per_call)]
     found = [_called(context, state, placed) for state in (start, other)]
     if context.draft.rank == 0 and found[0] is not None and found[1] is not None:
         known = {"steps": spec.steps_per_call, "precision": spec.precision}
         yield without_gradients.kept_statistics((start, other), (found[0], found[1]), **known)
+
+
+def _first_that_passes(
+    context: Context, name: str, call: Callable[[int], list[Check]], *, attempts: int = further_update.ATTEMPTS
+) -> list[Check]:
+    """The checks of the first call that passes on rank 0, or of the last one. A collective."""
+    checks: list[Check] = []
+    for attempt in range(attempts):
+        checks = call(attempt)
+        if context.agree.on(f"{name}-{attempt}", float(all(check.passed for check in checks))):
+            break
+    return checks
 
 
 def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from after_block_faults import CURVE
 from planted import Cell, fired, firing, planted_when_timed, replaced
-from timed_faults import after_building, before_each_update
+from timed_faults import after_building, before_each_update, statistics_move_by
 
 FAST = "sgd:learning_rate=0.05,momentum=0.5"  # after some 30 steps, gradients are larger than at the start
 
@@ -154,13 +154,7 @@ def gradients_lose_their_last_bits():
 def running_statistics_stand_still():
     """BatchNorm's running statistics keep all of themselves in each step."""
 
-    def plant(program):
-        fired()
-        for module in program.model.modules():
-            if hasattr(module, "running_mean"):
-                module.momentum = 0.0
-
-    after_building(_single(), plant)
+    after_building(_single(), statistics_move_by(0.0))
 
 
 @planted_when_timed("torch pipeline deep", by="kept statistics")
@@ -168,13 +162,7 @@ def each_micro_batch_moves_the_statistics_as_a_step_does():
     """Two micro-batches keep 0.9 of the running statistics each, instead of 0.9 together."""
     from torch_impl.strategies import pipeline
 
-    def plant(program):
-        fired()
-        for module in program.model.modules():
-            if hasattr(module, "running_mean"):
-                module.momentum = 0.1
-
-    after_building(pipeline.Pipeline, plant)
+    after_building(pipeline.Pipeline, statistics_move_by(0.1))
 
 
 @planted_when_timed("jax shard_map deep", by="further statistics")

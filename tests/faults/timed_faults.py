@@ -41,6 +41,20 @@ def after_building(program, change):
     replaced(program, "__init__", wrap)
 
 
+def statistics_move_by(share):
+    """For `after_building`: each BatchNorm of torch moves its running statistics by this share in each pass."""
+
+    def change(program):
+        from torch import nn
+
+        for module in program.model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                fired()
+                module.momentum = share
+
+    return change
+
+
 def before_each_update(owner, change):
     """Call `change(program)` between backward and update, in each program of one of torch's strategies."""
 

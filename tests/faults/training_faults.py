@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from planted import Cell, fired, firing, planted_when_trained, replaced
-from timed_faults import after_building, before_each_update
+from timed_faults import after_building, before_each_update, statistics_move_by
 
 from harness.planning.run_request import TrainingRequest
 
@@ -403,33 +403,17 @@ def loss_of_the_batch_before():
 @planted_when_trained("torch single deep")
 def running_statistics_never_updated():
     """BatchNorm's momentum is 0."""
-    from torch import nn
-
     from torch_impl.strategies.single import SingleDevice
 
-    def change(program):
-        for module in program.model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                fired()
-                module.momentum = 0.0
-
-    after_building(SingleDevice, change)
+    after_building(SingleDevice, statistics_move_by(0.0))
 
 
 @planted_when_trained("torch ddp deep")
 def running_momentum_of_nine_tenths():
     """BatchNorm's momentum is 0.9, as Keras and Flax mean it, where torch means 0.1."""
-    from torch import nn
-
     from torch_impl.strategies.ddp import DDP
 
-    def change(program):
-        for module in program.model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                fired()
-                module.momentum = 0.9
-
-    after_building(DDP, change)
+    after_building(DDP, statistics_move_by(0.9))
 
 
 @planted_when_trained("jax single deep")
@@ -685,17 +669,12 @@ def velocities_are_saved_in_bfloat16():
     """A checkpoint has the upper half of each number, and loading it changes nothing any more."""
     from torch_impl.program import Program
 
-    def change(original):
-        def state(self):
-            found = original(self)
-            for name in [name for name in found or () if name.startswith("optimizer/") and found[name].ndim]:
-                fired()
-                found[name] = (found[name].view("uint32") & 0xFFFF0000).view("float32")
-            return found
+    def change(found):
+        for name in [name for name in found if name.startswith("optimizer/") and found[name].ndim]:
+            fired()
+            found[name] = (found[name].view("uint32") & 0xFFFF0000).view("float32")
 
-        return state
-
-    replaced(Program, "state", change)
+    _saved(Program, change)
 
 
 @planted_when_trained("torch local_sgd", by="resumed training")
@@ -703,14 +682,23 @@ def a_checkpoint_does_not_count_the_steps():
     """Workers of a loaded state believe that they have just averaged."""
     from torch_impl.strategies.local_sgd import LocalSGD
 
-    def change(original):
+    def change(found):
+        fired()
+        found.pop("optimizer/steps")
+
+    _saved(LocalSGD, change)
+
+
+def _saved(owner, change):
+    """`state` of a program returns what `change` makes of it, on the rank that has one."""
+
+    def changed(original):
         def state(self):
             found = original(self)
             if found is not None:
-                fired()
-                found.pop("optimizer/steps")
+                change(found)
             return found
 
         return state
 
-    replaced(LocalSGD, "state", change)
+    replaced(owner, "state", changed)
