@@ -791,15 +791,18 @@ def mean_of_uneven_means():
 
 @planted("torch average_gradients tuned")
 def gradients_in_another_order_of_memory():
-    """Parameters in NHWC get parts of a vector, in NCHW, as gradients; the fused optimizer walks through both in the
-    order of memory."""
+    """Parameters in NHWC get their averages in NCHW; the fused optimizer walks through both in the order of memory."""
     from torch_impl.strategies import average_gradients
 
-    def set_gradients(bucket, gradients):
-        for parameter, part in zip(bucket, gradients.split([p.numel() for p in bucket]), strict=True):
-            parameter.grad = part.view(parameter.shape)
+    def change(original):
+        def set_gradients(bucket, gradients):
+            original(bucket, gradients)
+            for parameter in bucket:
+                parameter.grad = parameter.grad.contiguous()
 
-    replaced(average_gradients, "set_gradients", lambda _: firing(set_gradients))
+        return firing(set_gradients)
+
+    replaced(average_gradients, "set_gradients", change)
 
 
 @planted("torch single deep")
