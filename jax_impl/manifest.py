@@ -54,10 +54,10 @@ FRAMEWORK = FrameworkSpec(
         ),
         Setting(
             name="flat_gradients",
-            summary="the gradients and the loss cross devices as one vector, by one all-reduce",
+            summary="the gradients and the loss cross devices as one vector, by one all-reduce; the update reads it",
             source="reports/probes/two_gpus/README.md",
             tuned_on=("gpu",),
-            strategies=("pmap", "shard_map", "multi_process"),
+            strategies=("single", "pmap", "shard_map", "multi_process"),
         ),
         SPACE_TO_DEPTH,
         gathered_pooling(),
@@ -67,8 +67,8 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="single",
             summary="jit on one device: the base of every speed-up",
-            tuned={"latency_hiding_scheduler": False},
-            tuned_because="nothing crosses devices, so there is no communication to overlap",
+            tuned={"latency_hiding_scheduler": False, "flat_gradients": False},
+            tuned_because="nothing crosses devices, so there is no communication to overlap or to join",
             processes="one",
             one_step_per_call="",
             parallelism="none",

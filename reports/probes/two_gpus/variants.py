@@ -175,6 +175,7 @@ VARIANTS = (
     *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
     *_with_fewer_all_reduces(6, "shard_map"),
     *_without_flat_gradients(6, "shard_map", "pmap", "multi_process"),
+    *_jax_with("with flat gradients", 6, "single", settings={"flat_gradients": True}),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
