@@ -21,6 +21,7 @@ from jax_impl.models import Network, OfOnesOwn
 from jax_impl.train_state import TrainState
 
 TIMED_RUNS = 3  # each block's time is the smallest of this many
+VISITS = 4  # forward and backward of a block in each of these
 
 KEPT = (primitives.conv_general_dilated_p, primitives.dot_general_p, primitives.reduce_sum_p)
 """The operations of a stage whose results backward reads from memory. It computes everything else again, which is
@@ -68,7 +69,7 @@ def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
 def block_seconds(job: Job) -> list[float]:
     """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of ones.
 
-    Its programs are those that a stage of this one block would have.
+    It computes what the programs of a stage of this one block would.
     """
     device = runtime.devices(job.world)[0]
     state = jax.device_put(train_state.initial(job), device)
@@ -77,23 +78,38 @@ def block_seconds(job: Job) -> list[float]:
     seconds = []
     for index in range(len(job.workload.blocks)):
         block = compile_stage(_stage(job, index, index + 1), job, device, first=index == 0)
-        y = visit(block, state, x)  # compiles
-        seconds.append(min(seconds_of(block, state, x) for _ in range(TIMED_RUNS)))
+        run = visits(block)
+        given = block.stage.own(state.params), block.stage.own(state.batch_stats), x
+        y, _ = jax.block_until_ready(run(*given))  # compiles
+        seconds.append(min(seconds_of(run, *given) for _ in range(TIMED_RUNS)) / VISITS)
         x = y
     return seconds
 
 
-def visit(block: CompiledStage, state: TrainState, x: jax.Array) -> jax.Array:
-    """Forward and backward of a block, to the end. Returns its outputs."""
-    y, pullback, _ = block.forward(block.stage.own(state.params), block.stage.own(state.batch_stats), x)
-    jax.block_until_ready(block.backward(pullback, y))
-    return y
+def visits(block: CompiledStage) -> Callable[..., Any]:
+    """Forward and backward of a block several times in one call, so that what a call takes the host hardly counts.
+
+    Takes what `block.forward` takes. Returns the outputs of the last visit, and the gradients of each.
+    """
+
+    @jax.jit
+    def run(params: Any, batch_stats: Any, x: jax.Array) -> Any:
+        y, every = x, []
+        for number in range(VISITS):
+            if number:  # inputs that XLA cannot know to be the same, or it would make one visit of all
+                x = x.at[(0,) * x.ndim].add(0 * y.ravel()[0].astype(x.dtype))
+            y, pullback, _ = block.forward(params, batch_stats, x)
+            y, pullback = jax.lax.optimization_barrier((y, pullback))  # a stage has a program for each
+            every.append(block.backward(params, pullback, y))
+        return y, every
+
+    return run
 
 
-def seconds_of(block: CompiledStage, state: TrainState, x: jax.Array) -> float:
-    """How long a visit takes."""
+def seconds_of(run: Callable[..., Any], *given: Any) -> float:
+    """How long a call takes, to the end of what it starts on the devices."""
     start = time.perf_counter()
-    visit(block, state, x)
+    jax.block_until_ready(run(*given))
     return time.perf_counter() - start
 
 
@@ -104,8 +120,9 @@ class CompiledStage:
     stage: Stage
     device: Any  # jax.Device
     forward: Callable[..., Any]  # (params, batch_stats, x) to outputs, pullback, new batch_stats
-    backward: Callable[..., Any]  # (pullback, gradient of the outputs) to gradients of params and, unless first, of x
-    backward_and_add: Callable[..., Any]  # (sum of gradients, pullback, gradient of the outputs) to the same
+    backward: Callable[..., Any]  # (params, pullback, gradient of the outputs) to gradients of params and, unless
+    # first, of x
+    backward_and_add: Callable[..., Any]  # (sum of gradients, params, pullback, gradient of the outputs) to the same
     update: Callable[..., Any]  # (params, opt_state, gradients) to new params and opt_state
     infer: Callable[..., Any]  # (params, batch_stats, x) to outputs and batch_stats
 
@@ -126,15 +143,17 @@ def compile_stage(stage: Stage, job: Job, device: Any, *, first: bool) -> Compil
 
         given = (params,) if first else (params, x)
         y, pullback, batch_stats = jax.vjp(jax.checkpoint(of, policy=is_kept), *given, has_aux=True)
+        pullback.args_res[0] = None  # else the program would return a copy of the parameters
         return y, pullback, batch_stats
 
     @jax.jit
-    def backward(pullback: Callable[..., Any], dy: jax.Array) -> Any:
+    def backward(params: Any, pullback: Any, dy: jax.Array) -> Any:
+        pullback.args_res[0] = params
         return pullback(dy)
 
     @partial(jax.jit, donate_argnums=0)
-    def backward_and_add(total: Any, pullback: Callable[..., Any], dy: jax.Array) -> Any:
-        gradients, *dx = pullback(dy)
+    def backward_and_add(total: Any, params: Any, pullback: Any, dy: jax.Array) -> Any:
+        gradients, *dx = backward(params, pullback, dy)
         return jax.tree.map(jnp.add, total, gradients), *dx
 
     @partial(jax.jit, donate_argnums=(0, 1))

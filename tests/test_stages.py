@@ -34,4 +34,6 @@ def test_a_stage_of_jax_keeps_what_is_dear_to_compute_again():
     (kept, types), (everything, all_types) = found["kept"], found["everything"]
     assert kept < everything / 2
     assert "bool" in all_types and "bool" not in types  # the masks of ReLU
+    assert not found["carried"]  # no array has the shape of a kernel
     assert set(found["samples"]) == {3} and found["blocks"] > 4
+    assert found["products"] == [3 * found["visits"]]  # XLA has not made one visit of several

@@ -9,8 +9,8 @@ gradients cross back in backward, and only one device works at any time. BatchNo
 
 A jitted program lives on one set of devices, so each stage is compiled by itself, and Python moves the arrays between
 stages. A stage's forward returns the pullback of jax.vjp, which is a tree of arrays like any other result of jit. It
-holds a copy of the stage's weights, and the results of convolutions and matrix products; backward computes the rest
-again from these (stages.KEPT). Calls return at once and each device works through its own queue; a copy to the next
+holds the results of convolutions and matrix products; backward computes the rest again from these and the stage's
+parameters (stages.KEPT). Calls return at once and each device works through its own queue; a copy to the next
 device orders the two queues.
 """
 
@@ -50,9 +50,9 @@ class ModelParallel(StagedProgram):
         loss, dy = self.loss_and_gradient(x, y)
 
         gradients: list[Any] = []
-        for stage in reversed(self.stages):
+        for held, stage in zip(reversed(self.held), reversed(self.stages), strict=True):
             dy = jax.device_put(dy, stage.device)
-            own, *dx = stage.backward(pullbacks.pop(), dy)
+            own, *dx = stage.backward(held.params, pullbacks.pop(), dy)
             gradients.insert(0, own)
             dy = dx[0] if dx else None  # the first stage has no gradient to pass on
 

@@ -90,11 +90,12 @@ class Pipeline(StagedProgram):
     def backward(self, pullbacks: list[Any], dy: jax.Array, gradients: list[Any]) -> None:
         """Add the gradients of a micro-batch to each stage's `gradients`, from the last stage to the first."""
         for index in reversed(range(len(self.stages))):
-            stage, dy = self.stages[index], jax.device_put(dy, self.stages[index].device)
+            stage, params, pullback = self.stages[index], self.held[index].params, pullbacks[index]
+            dy = jax.device_put(dy, stage.device)
             if gradients[index] is None:
-                gradients[index], *dx = stage.backward(pullbacks[index], dy)
+                gradients[index], *dx = stage.backward(params, pullback, dy)
             else:
-                gradients[index], *dx = stage.backward_and_add(gradients[index], pullbacks[index], dy)
+                gradients[index], *dx = stage.backward_and_add(gradients[index], params, pullback, dy)
             dy = dx[0] if dx else dy  # the first stage has no gradient to pass on
 
     def evaluate(self, placed: list[MicroBatch]) -> tuple[float, float]:

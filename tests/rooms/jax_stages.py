@@ -33,8 +33,20 @@ def held(pullback):
     return sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in arrays), sorted({str(leaf.dtype) for leaf in arrays})
 
 
-samples = []
-visit = stages.visit
-stages.visit = lambda block, state, x: samples.append(len(x)) or visit(block, state, x)
+samples, products = [], []
+seconds_of = stages.seconds_of
+
+
+def seen(run, params, batch_stats, x):
+    samples.append(len(x))
+    if "fc" in params and not products:  # one of forward, and one for each gradient of backward
+        products.append(run.lower(params, batch_stats, x).compile().as_text().count(" dot("))
+    return seconds_of(run, params, batch_stats, x)
+
+
+stages.seconds_of = seen
 seconds = stages.block_seconds(job)
-print(json.dumps({"kept": held(kept), "everything": held(everything), "samples": samples, "blocks": len(seconds)}))
+kernels = {leaf.shape for leaf in jax.tree.leaves(state.params) if leaf.ndim > 1}
+carried = kernels & {leaf.shape for leaf in jax.tree.leaves(kept)}
+found = {"kept": held(kept), "everything": held(everything), "samples": samples, "blocks": len(seconds)}
+print(json.dumps(found | {"products": products, "visits": stages.VISITS, "carried": sorted(map(list, carried))}))
