@@ -194,8 +194,7 @@ FRAMEWORK = FrameworkSpec(
             replicated="nothing",
             sharded="parameters, gradients and optimizer state, by stage",
             crosses="activations at the cuts in forward, their gradients in backward",
-            waits="each stage for the previous one in forward and for the next one in backward, so only one device "
-            "works at a time",
+            waits="each stage for the previous one in forward and the next one in backward: one device works at a time",
             use="the network is too large for one device and nothing better fits",
             traffic="activations",
         ),
@@ -227,12 +226,14 @@ FRAMEWORK = FrameworkSpec(
             min_devices=2,
             normalization="per_microbatch",
             fixed_batch=True,
+            tuned={"cut": "time"},
+            tuned_because="every tick takes as long as its slowest stage, and FLOPs do not say how long a block takes",
+            tuned_source="arxiv.org/abs/1811.06965, section 2.2",
             options=(MICRO_BATCHES, CUT),
             holds="padded_stage",
             replicated="the batch, and the program of all stages",
             sharded="parameters, gradients and optimizer state, by stage, padded to the size of the largest stage",
-            crosses="activations in forward, their gradients in backward, by ppermute; padded to the largest cut, and "
-            "sent in every tick, including the bubble's",
+            crosses="activations and their gradients, by ppermute in every tick, padded to the largest cut",
             waits="neighbours for each other, in the ppermute of every tick",
             use="a deep network of equal stages does not fit on one device, and there are many micro-batches",
             traffic="every_tick",
@@ -243,8 +244,7 @@ FRAMEWORK = FrameworkSpec(
         "(docs.jax.dev/en/latest/concurrency.html)",
         "local SGD": "no function averages parameters every few steps; shard_map has the collectives to write it "
         "(docs.jax.dev/en/latest/notebooks/shard_map.html)",
-        "a library of pipeline schedules": "stages and micro-batches are written by hand, as in the strategy pipeline "
-        "(docs.jax.dev/en/latest/gpu_performance_tips.html)",
+        "a library of pipeline schedules": "written by hand (docs.jax.dev/en/latest/gpu_performance_tips.html)",
     },
     environment={platform: own | CACHING for platform, own in PLATFORMS.items()},
 )

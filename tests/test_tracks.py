@@ -51,7 +51,7 @@ def test_the_defaults_track_has_what_the_framework_turns_on_by_itself():
     assert (xla("single", 1), xla("single", 0), xla("mirrored", 2)) == (True, False, False)
     assert not xla("single", 1, settings={"xla": "false"})
     spec = spec_of(1, frameworks=("tf",), tracks=("defaults",))
-    assert spec.settings == {name: name == "xla" for name in spec.settings}
+    assert spec.settings == {name: name in ("xla", "xla_step") for name in spec.settings}  # the update, too
     assert spec.variant == ""
 
 
@@ -209,7 +209,7 @@ def test_xla_compiles_whole_steps_where_it_can():
 
     for strategy in ("single", "mirrored", "multi_worker_mirrored"):
         assert settings(strategy, 2)["xla_step"], strategy
-        assert not settings(strategy, 2, tracks=("defaults",))["xla_step"]
+        assert settings(strategy, 2, tracks=("defaults",))["xla_step"] == (strategy == "single")
         assert settings(strategy, 0)["xla_step"] == (strategy == "single")
         without = settings(strategy, 2, settings={"xla": "false"})
         assert not without["xla"] and not without["xla_step"]

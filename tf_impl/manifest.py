@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "KERAS_BACKEND": "tensorflow",  # overrides ~/.keras/keras.json
 }
 
+KERAS_COMPILES = "keras.io/api/models/model_training_apis (jit_compile)"
 KERAS_DISTRIBUTION = "Keras' distribution API is implemented for JAX only (keras.io/guides/distribution)"
 DTENSOR = (
     "tf.experimental.dtensor has been experimental since TensorFlow 2.9, and Keras 3 does not support it "
@@ -129,8 +130,8 @@ FRAMEWORK = FrameworkSpec(
             name="single",
             summary="tf.function on one device: the base of every speed-up",
             processes="one",
-            by_default={"xla": "keras.io/api/models/model_training_apis (jit_compile)"},
-            untuned="tf.function with XLA",
+            by_default=dict.fromkeys(("xla", "xla_step"), KERAS_COMPILES),
+            untuned="tf.function of the whole step with XLA",
             one_step_per_call="",
             parallelism="none",
             normalization="global",

@@ -140,7 +140,7 @@ SETTINGS = (
 
 BUCKET_CAP = Option(
     name="bucket_cap_mb",
-    summary="the size of a bucket of gradients, in MiB: each bucket is one all-reduce",
+    summary="the size of a bucket of gradients, in MiB: each bucket is one all-reduce; with 25, ddp's first one has 1",
     default=25.0,
     least=0,
 )

@@ -48,6 +48,10 @@ OWN_STATISTICS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers": False
 }
 
+DEFAULT_BUCKET_MB = 25.0
+"""PyTorch's own default. If it is not passed, DDP also begins with a bucket of 1 MiB, and torch.compile splits backward
+for that; if any size is passed, the first bucket has it as well."""
+
 
 class DDP(Program):
     def __init__(self, job: Job) -> None:
@@ -55,6 +59,7 @@ class DDP(Program):
         self.model = self.build_model()
         if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        cap = job.options["bucket_cap_mb"]
         with tuning.building_stream(job):
             # DDP broadcasts rank 0's parameters once, and registers a hook on every parameter's gradient. The network
             # is compiled before it is wrapped, and the compiled backward is split where a bucket ends, so that buckets
@@ -62,7 +67,7 @@ class DDP(Program):
             self.network = DistributedDataParallel(
                 tuning.compiled(self.model, job),
                 device_ids=None if self.device.type == "cpu" else [self.device],
-                bucket_cap_mb=job.options["bucket_cap_mb"],
+                bucket_cap_mb=None if cap == DEFAULT_BUCKET_MB else cap,
                 gradient_as_bucket_view=job.options["gradient_as_bucket_view"],
                 static_graph=job.options["static_graph"],
                 find_unused_parameters=job.options["find_unused_parameters"],

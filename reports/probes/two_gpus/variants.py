@@ -29,7 +29,7 @@ class Variant:
     @property
     def alone(self) -> bool:
         """Whether nothing else may be prepared beside it, because it times its blocks to find a cut."""
-        return self.strategy in ("pipeline", "pipeline_schedules")
+        return self.strategy in ("pipeline", "pipeline_schedules", "pipeline_spmd")
 
 
 def _of(framework: str, wave: int, *strategies: str) -> list[Variant]:
