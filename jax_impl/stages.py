@@ -142,6 +142,7 @@ def compile_stage(stage: Stage, job: Job, device: Any, *, first: bool) -> Compil
             return stage.forward(params, batch_stats, x)
 
         given = (params,) if first else (params, x)
+        pullback: Any  # a VJP object
         y, pullback, batch_stats = jax.vjp(jax.checkpoint(of, policy=is_kept), *given, has_aux=True)
         pullback.args_res[0] = None  # else the program would return a copy of the parameters
         return y, pullback, batch_stats

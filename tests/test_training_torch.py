@@ -159,3 +159,9 @@ assert as_vector([alone]).data_ptr() == alone.grad.data_ptr()
 """
     done = subprocess.run([python("torch"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.frameworks
+def test_ddp_has_its_own_buckets_unless_another_size_is_asked_for(tmp_path):
+    """Its first bucket is then smaller than the others."""
+    assert visit("torch", "torch_buckets.py", str(tmp_path)) == [{"25.0": True, "10.0": False}]

@@ -25,10 +25,16 @@ LOSSES: dict[str, Any] = {
 def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
     """A function that makes the given number of updates, on the batches in turn.
 
-    It changes the program's state just as the program's own steps do.
+    It changes the program's state just as the program's own steps do. Where steps are captured, the loss is compiled
+    if the program's is; elsewhere it would be compiled within the first block.
     """
-    network, optimizer = program.network, program.optimizer
-    loss_fn = LOSSES[program.job.workload.loss]
+    network, optimizer, captured = program.network, program.optimizer, program.job.settings.get("cuda_graphs")
+    plain_loss = LOSSES[program.job.workload.loss]
+
+    def loss_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return plain_loss(outputs, y)
+
+    loss_fn = tuning.compiled(loss_of, program.job) if captured else plain_loss
     device, bf16 = program.device.type, program.job.precision == "bf16"
 
     def update(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -42,7 +48,7 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
         for ((x, y),) in islice(cycle(batches), steps):
             update(x, y)
 
-    if not program.job.settings.get("cuda_graphs"):
+    if not captured:
         return eager
 
     # The graph that a script would capture of its update. It reads the batch from the program's graph's own tensors.
