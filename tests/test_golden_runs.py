@@ -174,6 +174,16 @@ def test_a_reference_that_diverges_in_its_process_is_refused_as_here(tmp_path, m
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("algorithm", ["synchronous", "local", "asynchronous"])
+def test_a_reference_that_hardly_moves_is_refused(tmp_path, algorithm):
+    """A gradient that is many times too large would pass beside rounding."""
+    known = {"synchronous": {}, "local": {"strategy": "local_sgd", "options": {"sync_every": 2}}}.get(algorithm, {})
+    known |= {"devices": 1 if algorithm == "synchronous" else 2}
+    spec = make_spec(algorithm=algorithm, optimizer=OptimizerSpec(name="sgd", learning_rate=1e-20), **known)
+    with refused("--optimizer", "learning_rate 1e-20", "1e-09"):
+        references(tmp_path / "work", spec).reference(spec)
+
+
 def test_a_killed_harness_leaves_none(tmp_path):
     samples = tmp_path / "inputs"
     os.mkfifo(samples)  # nobody writes there: the process waits for its samples

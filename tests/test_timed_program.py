@@ -121,18 +121,18 @@ def test_every_count_of_updates_is_read(name):
     assert not timed_program.updates_counted({"model/steps": np.array(7)}, 7, scheduled).passed  # nothing counts
 
 
-def test_a_further_step_moves_unless_rounding_swallows_it():
-    moved = [{"w": W["w"] + 1e-3}]
-    assert not timed_program.moves([W], [W], SGD, range(7, 8)).passed
-    assert timed_program.moves([W], moved, SGD, range(7, 8)).passed
-    assert timed_program.moves([W], [W], replace(SGD, learning_rate=1e-9), range(7, 8)).passed
+def test_a_further_step_moves_and_is_not_judged_if_rounding_swallows_it():
+    (still,), (moved,) = (timed_program.moves([W], [w], SGD, range(7, 8)) for w in (W, {"w": W["w"] + 1e-3}))
+    assert moved.passed and not still.passed
+    assert timed_program.moves([W], [W], replace(SGD, learning_rate=1e-9), range(7, 8)) == []
 
 
 def test_a_step_after_the_end_of_a_schedule_moves_nothing():
     over = replace(SGD, schedule="cosine", total_steps=50)
-    assert timed_program.moves([W], [W], over, range(50, 51)).passed
-    assert not timed_program.moves([W], [W], over, range(49, 51)).passed
-    assert not timed_program.moves([W], [W], replace(over, total_steps=60), range(50, 51)).passed
+    assert timed_program.moves([W], [W], over, range(50, 51)) == []
+    for rule, updates in ((over, range(49, 51)), (replace(over, total_steps=60), range(50, 51))):
+        (still,) = timed_program.moves([W], [W], rule, updates)
+        assert not still.passed
 
 
 def test_a_further_loss_is_relative_to_itself_or_to_the_first():

@@ -22,6 +22,7 @@ import numpy as np
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity, timed_curve
+from harness.gate.distances import distance_of_all, norm_of_all
 from harness.layers import with_rounding
 from harness.reference import asynchronous, loops
 from harness.reference.golden import Golden
@@ -93,7 +94,7 @@ class GoldenRun:
 def compute(run: GoldenRun, batches: Batches, *, each: Callable[..., Iterable[Golden]] = map) -> None:
     """Compute one run and write its file. `each` calls a function for each training, one after another or together.
 
-    Raises UsageError for a reference that diverges, because no program can be compared with it.
+    Raises UsageError for a reference that no program can be compared with.
     """
     spec = run.spec
     with np.errstate(all="ignore"):
@@ -105,13 +106,22 @@ def compute(run: GoldenRun, batches: Batches, *, each: Callable[..., Iterable[Go
             params = workloads.get(spec.workload, spec.size).init_params(spec.seed)
             train = training(spec, spec.parity_optimizer, spec.parity_options, parity_samples(spec, batches))
             found = parity.make_reference(train, params, both=each)
-            if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
-                rate = spec.optimizer.learning_rate
-                raise UsageError(
-                    f"--optimizer: the golden reference itself diverges at learning_rate {rate:g}; lower it"
-                )
+            check_trains(found, spec.optimizer)
     run.folder.mkdir(exist_ok=True)
     found.save(run.output)
+
+
+def check_trains(found: Golden, optimizer: OptimizerSpec) -> None:
+    """Raises UsageError for a reference that diverges, or in which rounding moves weights as far as training does."""
+    rate = f"learning_rate {optimizer.learning_rate:g}"
+    if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
+        raise UsageError(f"--optimizer: the golden reference itself diverges at {rate}; lower it")
+    moved = distance_of_all(found.params, found.initial) / norm_of_all(found.initial)
+    if moved < parity.STILL:
+        raise UsageError(
+            f"--optimizer: at {rate} the {len(found.losses)} steps of the golden reference move the weights by "
+            f"{moved:.1g} of their size, and below {parity.STILL:g} errors cannot be told from rounding; raise it"
+        )
 
 
 def timed_reference(

@@ -85,16 +85,16 @@ def curve_again(first: Sequence[float], again: Sequence[float], *, spec: TrialSp
     return Check(quantity="curve after the blocks", error=error, tolerance=tolerance, worst="loss")
 
 
-def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: OptimizerSpec, updates: range) -> Check:
-    """Whether further updates moved every replica's parameters. At a rate that rounding swallows, they need not.
+def moves(before: Sequence[Arrays], after: Sequence[Arrays], optimizer: OptimizerSpec, updates: range) -> list[Check]:
+    """Whether further updates moved every replica's parameters. No check at a rate that rounding swallows.
 
     `updates`: their numbers, counted from 0. A schedule may have ended before them, with a rate of 0.
     """
     share = max(np.abs(array).max() for array in before[0].values()) * np.finfo(np.float32).eps
     if max(optimizers.rate(optimizer, update) for update in updates) <= float(share):
-        return finding("further movement", "")
+        return []
     still = unchanged(before, after)
-    return finding("further movement", f"replica {still[0]} did not change" if still else "")
+    return [finding("further movement", f"replica {still[0]} did not change" if still else "")]
 
 
 def after_blocks(check: Check) -> Check:

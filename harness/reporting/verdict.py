@@ -18,12 +18,21 @@ from harness.reporting import (
 )
 from harness.reporting.formatting import at_most, conjunction, count, from_to
 from harness.reporting.summary import Cell
-from harness.spec import FAILURES, Parity, TrialResult
+from harness.spec import FAILURES, Parity, Quantity, TrialResult
 
 CPU_NOTE = (
     "These are virtual CPU devices, parts of one processor. They exist so that the gate can run without GPUs. Their "
     "speeds say nothing about GPUs, or about which framework or strategy is faster."
 )
+
+INSPECTED: dict[str, set[Quantity]] = {
+    "losses": {"further loss", "curve after the blocks", "losses after the blocks"},
+    "weights": {"further movement", "parameters after the blocks", "movement after the blocks", "further update"},
+    "replicas": {"replicas"},
+    "number formats": {"number formats"},
+}
+"""What the checks after the timed blocks are of, in words."""
+HELD_AND_SENT: set[Quantity] = {"parameters held", "optimizer state held", "batch held", "bytes that crossed"}
 
 
 def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
@@ -167,10 +176,12 @@ def _inspected(cells: Sequence[Cell]) -> str:
     least, most = min(passed), max(passed)
     kinds = count(most, "kind")
     number = kinds if least == most else f"{least} to {kinds}"
-    return (
-        f" {count(len(passed), 'timed program')} passed {number} of checks each, of losses, weights, replicas, "
-        "number formats, and of what each device holds and sends (docs/parity.md)."
-    )
+    made = {check.quantity for cell in cells for timing in cell.first.timings for check in timing.checks}
+    of = [words for words, quantities in INSPECTED.items() if made & quantities]
+    if made & HELD_AND_SENT:
+        of = [*[", ".join(of) + ","] * bool(of), "of what each device holds and sends"]
+    what = f", of {conjunction(of)}" if of else ""
+    return f" {count(len(passed), 'timed program')} passed {number} of checks each{what} (docs/parity.md)."
 
 
 def _worst(cells: Sequence[Cell]) -> float:

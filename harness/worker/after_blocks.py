@@ -82,7 +82,7 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         first = context.draft.timing.losses[0]
         yield timed_program.further_loss(spec, found=found, expected=expected, first=first)
     if before:
-        yield timed_program.moves(before, after, spec.optimizer, range(made, spec.updates(context.made.steps)))
+        yield from timed_program.moves(before, after, spec.optimizer, range(made, spec.updates(context.made.steps)))
 
 
 def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
