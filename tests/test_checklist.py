@@ -276,6 +276,20 @@ def test_what_is_not_recorded_is_not_known(number, change, record):
     assert outcome(number, change(record)) == "not known"
 
 
+def test_trainings_are_judged_by_what_is_not_about_speed():
+    trained = [training("jax", name, seed=seed) for seed in range(2) for name in ("single", "shard_map")]
+    found = answers(trained)
+    applies = {number for number, answer in found.items() if answer.outcome != "does not apply"}
+    assert applies == {5, 11, 12, 13, 19, 20}
+    assert found[12].outcome == "pass"
+    assert trained[0].ranks[0].training is not None
+    wrong = replace(
+        trained[0].ranks[0].training, checks=(Check(quantity="samples", error=1.0, tolerance=0.0, worst=""),)
+    )
+    ranks = (replace(trained[0].ranks[0], training=wrong), *trained[0].ranks[1:])
+    assert answers([replace(trained[0], ranks=ranks), *trained[1:]])[12].outcome == "fail"
+
+
 @pytest.mark.parametrize(("number", "change"), named(DOES_NOT_APPLY))
 def test_what_the_report_claims_nothing_about_does_not_apply(number, change, record):
     assert outcome(number, record) == "pass"

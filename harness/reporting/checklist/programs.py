@@ -59,21 +59,25 @@ def _cadence(result: TrialResult) -> int:
 
 
 def same_training(record: Record) -> Answer:
-    """12. Every launch with a speed was proved: the gate compared the first update and what follows with the float64
-    reference. Its timed losses were held against a reference, or against those of other cells that take the same steps.
-    No launch of a cell with a speed failed the gate or diverged."""
+    """12. Every launch with a speed, and every training, was proved: the gate compared the first update and the later
+    ones with the float64 reference. Timed losses were held against a reference, or against those of other cells that
+    take the same steps. No launch of such a cell failed the gate or diverged."""
     unproved = [result for result in record.launches if not _proved(result)]
-    proved = of_cells(record.cells_with(unproved), record.timed, "a float64 proof")
+    proved = of_cells(record.cells_with(unproved), record.measured, "a float64 proof")
     errors = [check.error for result in record.launches if result.parity for check in result.parity.checks]
     worst = judged(True, f"worst relative error {at_most(max(errors))}" if errors else "")
     compared = {id(cell) for cell in loss_agreement.compared(record.cells)}
     alone = [cell for cell in record.timed if not cell.first.golden_losses and id(cell) not in compared]
-    losses = of_cells(alone, record.timed, "timed losses that were compared")
-    checks = [check for result in record.launches for timing in result.timings for check in timing.checks]
+    losses = of_cells(alone, record.timed, "timed losses that were compared") if record.timed else judged(True, "")
+    inspected = [part for r in record.launches for rank in r.ranks for part in (rank.timing, rank.training) if part]
+    checks = [check for part in inspected for check in part.checks]
     wrong = sum(not check.passed for check in checks)
-    failed = judged(not wrong, f"{wrong} of {len(checks)} checks of timed programs failed" if checks else "")
-    void = [cell for cell in record.timed if any(result.status in VOID for result in cell.launches)]
-    beside = judged(not void, f"a speed beside a void launch: {names(void)}" if void else "")
+    programs = "timed programs" if record.timed else "trainings"
+    failed = judged(not wrong, f"{wrong} of {len(checks)} checks of {programs} failed" if checks else "")
+    void = [cell for cell in record.measured if any(result.status in VOID for result in cell.launches)]
+    beside = judged(
+        not void, f"{'a speed' if record.timed else 'a training'} beside a void launch: {names(void)}" if void else ""
+    )
     return together(proved, worst, losses, failed, beside)
 
 
@@ -88,7 +92,9 @@ def settings(record: Record) -> Answer:
     tuned cell it is recorded what was tried to find the settings, and the search had the same budget of seconds in
     all of these frameworks."""
     bare = [result for result in record.launches if not result.conditions.environment]
-    environment = recorded(record.cells_with(bare), record.timed, "variables of the workers")
+    environment = recorded(record.cells_with(bare), record.measured, "variables of the workers")
+    if not record.timed:
+        return together(environment, _tuning(record))
     unread = [r for r in record.launches if any(t.formats is None or t.formats.unread for t in r.timings)]
     formats = recorded(record.cells_with(unread), record.timed, "number formats of the running program")
     kinds: dict[Hashable, dict[str, list[Cell]]] = {}
@@ -110,7 +116,7 @@ def _tuning(record: Record) -> Answer:
     """Whether the frameworks with tuned cells were tuned with the same effort."""
     tuned = [result for result in record.launches if result.spec.track == "tuned"]
     if silent := [result for result in tuned if result.described.tuning is None]:
-        cells = [cell for cell in record.timed if cell.spec.track == "tuned"]
+        cells = [cell for cell in record.measured if cell.spec.track == "tuned"]
         return recorded(record.cells_with(silent), cells, "how much tuning its framework got")
     budgets: dict[str, set[float]] = {}
     for result in tuned:

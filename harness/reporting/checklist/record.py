@@ -31,9 +31,16 @@ class Record:
         return training.trained(self.cells)
 
     @cached_property
+    def measured(self) -> list[Cell]:
+        """The cells that have a speed; in a record of trainings alone, those that trained."""
+        return self.timed or [cell for cell in self.trained if any(r.status == "ok" for r in cell.launches)]
+
+    @cached_property
     def launches(self) -> list[TrialResult]:
-        """The launches that the speeds are of."""
-        return [result for cell in self.timed for result in cell.timed]
+        """The launches that the speeds are of, or the trainings."""
+        if self.timed:
+            return [result for cell in self.timed for result in cell.timed]
+        return [result for cell in self.measured for result in cell.launches if result.status == "ok"]
 
     @property
     def on_cpu(self) -> bool:
@@ -74,6 +81,6 @@ class Record:
         return [] if self.on_cpu else [cell for cell in self.timed if cell.status == "ok"]
 
     def cells_with(self, wanted: Sequence[TrialResult]) -> list[Cell]:
-        """The timed cells that have one of these launches."""
+        """The measured cells that have one of these launches."""
         numbers = {id(result) for result in wanted}
-        return [cell for cell in self.timed if any(id(result) in numbers for result in cell.timed)]
+        return [cell for cell in self.measured if any(id(result) in numbers for result in cell.launches)]
