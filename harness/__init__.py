@@ -19,7 +19,7 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
     harness.load("reports/<run>", "reports/<other run>", blocks=True)
 
     Seconds are in s, throughput is in samples/s, memory in bytes. A number that there is not is NaN, and a text is
-    empty. A launch whose status is not "ok" has no throughput. docs/usage.md lists all columns.
+    empty. A launch whose status is not "ok" has no throughput. docs/columns.md lists all columns.
 
     Raises harness.spec.errors.UsageError for a folder that is not a run.
     """

@@ -614,11 +614,14 @@ def test_without_a_golden_run_its_cells_have_their_rows_and_others_are_measured(
 GOLDEN = ["golden parity", "golden timing"]
 
 
-def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(session):
+def test_a_proof_is_kept_for_the_very_same_code_and_samples_alone(session, capsys):
     assert session("abc") == [*GOLDEN, "parity", "timing"]
     assert session("abc") == ["golden timing", "timing"]  # and what is not proved needs no reference
+    assert "changed" not in capsys.readouterr().err
     assert session("def") == [*GOLDEN, "parity", "timing"]
+    assert "code changed" in capsys.readouterr().err
     assert session("def", samples=2) == [*GOLDEN, "parity", "timing"]
+    assert "samples changed" in capsys.readouterr().err
     assert session("def", samples=2) == ["golden timing", "timing"]
 
 

@@ -40,6 +40,13 @@ class Proofs:
         self.by_computation[spec.computation] = earlier.result
         return True
 
+    def changed(self, spec: TrialSpec) -> str:
+        """What an earlier session's proof of this computation was made with that has changed since; "" without one."""
+        earlier, (code, data) = self._earlier.get(spec.computation), self.inputs_of(spec)
+        if earlier is None:
+            return ""
+        return "its code" if earlier.code != code else "its samples" if earlier.data != data else ""
+
     def inputs_of(self, spec: TrialSpec) -> tuple[str, str]:
         """What a proof made now depends on: digests of the code and of the samples.
 
