@@ -428,6 +428,11 @@ FRAMEWORK = FrameworkSpec(
                     choices=("block", "stack"),
                 ),
                 Option(
+                    name="prefetch",
+                    summary="each unit's parameters are gathered one unit earlier than by default",
+                    default=False,
+                ),
+                Option(
                     name="mixed_precision_policy",
                     summary="in bf16, kernels are gathered as bfloat16; otherwise as float32, which autocast rounds",
                     default=True,

@@ -1,4 +1,4 @@
-"""python torch_fsdp.py RANK FOLDER: FSDP in bf16 as one of two ranks, by policy and by autocast.
+"""python torch_fsdp.py RANK FOLDER: FSDP in bf16 as one of two ranks, by policy with prefetch and by autocast without.
 
 Prints a line of JSON for each network and number of accumulation steps: the bytes that a step gathers and reduces, and
 the largest difference of losses and parameters between the two after some steps.
@@ -37,7 +37,7 @@ def two_blocks_in_a_stack():
 def trained(workload, policy, accumulation_steps):
     """Losses, parameters and what crossed in a step."""
     unit = "block" if accumulation_steps == 1 else "stack"
-    options = {"reshard_after_forward": True, "unit": unit, "mixed_precision_policy": policy}
+    options = {"reshard_after_forward": True, "unit": unit, "mixed_precision_policy": policy, "prefetch": policy}
     job = Job(
         world=world, workload=workload, params=workload.init_params(0), optimizer=workload.optimizer, precision="bf16",
         global_batch=BATCH, normalization="per_device", accumulation_steps=accumulation_steps, options=options,

@@ -12,7 +12,8 @@ saves. A network without stacks is gathered as a whole. With unit=stack, a stack
 Each unit costs Python time in forward and in backward, for small blocks more time than the blocks themselves take.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
-collectives. The next block's all-gather runs while this block computes. This takes 1.5 times the traffic of DDP's
+collectives. The next block's all-gather runs while this block computes: Python calls for it when it has launched this
+block's work, or, with prefetch=true, before. This takes 1.5 times the traffic of DDP's
 all-reduce, and 1/n of the memory that DDP needs for parameters, gradients and optimizer state. With
 reshard_after_forward=false a block keeps its gathered parameters until its backward, or, with accumulation, that of the
 last part: the traffic is that of DDP, and whole parameters stay in memory between forward and backward, but each rank
@@ -30,6 +31,8 @@ of its own.)
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -85,9 +88,12 @@ class FSDP(Program):
             policy = ROUNDED
             if wide := [module for module in model.modules() if stays_float32(module)]:
                 fully_shard(wide, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
-        for unit in own:
-            fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+        gathered = [fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy) for unit in own]
         fully_shard(model, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)  # last, with all that is left
+        if job.options["prefetch"]:
+            for unit, following in pairwise(gathered):
+                unit.set_modules_to_forward_prefetch([following])
+                following.set_modules_to_backward_prefetch([unit])
         model.to_empty(device=self.device)  # memory for this rank's shards
         weights.reset_statistics(model)
         weights.load(model, job.workload, job.params)  # each rank cuts its shards out of the weights on the host

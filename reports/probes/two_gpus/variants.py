@@ -72,6 +72,8 @@ _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _LATENCY_HIDING = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _TENSOR_BY_TENSOR = {"flat_gradients": False}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
+_EQUAL_BUCKETS = {"bucket_cap_mb": 25.001}  # with 25, its own default, DDP begins with a bucket of 1 MiB
+_PROFILE_GUIDED = {"JAX_ENABLE_PGLE": "true", "JAX_PGLE_PROFILING_RUNS": "3"}
 
 
 def _in_calls_of_16(framework: str, wave: int, strategy: str, devices: int) -> Variant:
@@ -169,6 +171,10 @@ VARIANTS = (
     *_deep("torch", 4, 128, stages=True),
     Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
     *_torch_with_one_bucket(4, "ddp", "average_gradients"),
+    Variant(name="torch ddp with equal buckets", framework="torch", strategy="ddp", wave=4, options=_EQUAL_BUCKETS),
+    Variant(
+        name="torch fsdp with prefetch", framework="torch", strategy="fsdp", wave=4, options={"prefetch": True},
+    ),
     *_of("jax", 5, "jit_explicit", "fsdp", "model_parallel", "pipeline", "pipeline_spmd"),
     *_deep("jax", 6, 128),
     *_without_command_buffers(6, "pipeline", "shard_map"),
@@ -176,6 +182,8 @@ VARIANTS = (
     *_with_fewer_all_reduces(6, "shard_map"),
     *_without_flat_gradients(6, "shard_map", "pmap", "multi_process"),
     *_jax_with("with flat gradients", 6, "single", settings={"flat_gradients": True}),
+    *_jax_with("with PGLE", 6, "shard_map", "jit_sharding", "fsdp", environment=_PROFILE_GUIDED),
+    *_jax_with("with kept parameters", 6, "fsdp", options={"reshard_after_forward": False}),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
     Variant(name="jax shard_map with 4 steps a call", framework="jax", strategy="shard_map", wave=6, steps_per_call=4),
     *_of("tf", 7, "model_parallel", "parameter_server"),
