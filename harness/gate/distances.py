@@ -9,6 +9,9 @@ import numpy as np
 
 from harness.spec.arrays import Arrays
 
+LEAST_SHARE = 1e-2
+"""A tensor that moves by less than this share of the largest movement is judged as if it moved that far."""
+
 
 def norm(array: np.ndarray) -> float:
     """The Euclidean norm of all numbers of an array."""
@@ -30,6 +33,20 @@ def norm_of_all(arrays: Arrays) -> float:
 def distance_of_all(found: Arrays, right: Arrays) -> float:
     """The norm of the difference of all arrays of `right`. Raises KeyError for one that was not found."""
     return math.hypot(*(distance(found[name], array) for name, array in right.items()))
+
+
+def beyond_rounding(found: Arrays, right: Arrays, *, moved: Mapping[str, float], roundings: float) -> dict[str, float]:
+    """What rounding cannot explain of the distance of each tensor, relative to its movement.
+
+    `moved`: the norm of each tensor's movement. `roundings`: how many times a tensor was rounded when it was stored.
+    """
+    least = LEAST_SHARE * max(moved.values(), default=0.0)
+    errors = {}
+    for name, array in right.items():
+        rounding = roundings * float(np.finfo(found[name].dtype).eps) / 2 * norm(array)
+        beyond, size = max(0.0, distance(found[name], array) - rounding), max(moved[name], least)
+        errors[name] = beyond / size if size else (math.inf if beyond else 0.0)
+    return errors
 
 
 def worst_of(errors: Mapping[str, float]) -> tuple[float, str]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.contract import Moments
-from harness.gate.distances import distance, norm, worst_of
+from harness.gate.distances import beyond_rounding, distance, norm, worst_of
 from harness.layers import running_statistics
 from harness.reference import loops
 from harness.reference.golden import Golden
@@ -50,9 +50,6 @@ DECAY = 0.3
 in bf16 (a decay of 1e-4 in ResNet-50 tiny, in nine cells)."""
 NOISE = 0.05
 """It is judged if rounding makes less of an error than this, were its direction random."""
-LEAST_SHARE = 1e-2
-"""A tensor whose gradients move it by less than this share of the largest such movement is judged as if it were that
-large."""
 ATTEMPTS = 5
 """How many batches are tried. Now and then an activation whose sign differs by rounding changes a gradient: without
 BatchNorm, one of 40 of mnist_cnn base was off by 5e-4 in float32, and the others by up to 2e-6."""
@@ -130,16 +127,9 @@ def tolerance_of(precision: Precision, optimizer: OptimizerSpec, *, deep: bool, 
 
 def of_parameters(quantity: Quantity, right: Right, found: Arrays, tolerance: float) -> Check:
     """The parameters of the state `found` after the call."""
-    changed = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
-    least = LEAST_SHARE * max(changed.values(), default=0.0)
-    errors = {}
-    for name, array in right.golden.params.items():
-        # what storing the parameter after each update rounds at most
-        given = found[f"model/{name}"]
-        rounding = right.steps * float(np.finfo(given.dtype).eps) / 2 * norm(array)
-        beyond = max(0.0, distance(given, array) - rounding)
-        size = max(changed[name], least)
-        errors[name] = beyond / size if size else (math.inf if beyond else 0.0)
+    moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
+    given = {name: found[f"model/{name}"] for name in moved}
+    errors = beyond_rounding(given, right.golden.params, moved=moved, roundings=right.steps)
     error, worst = worst_of(errors)
     return Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)
 

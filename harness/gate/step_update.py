@@ -10,11 +10,9 @@ two successive steps show it:
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from harness.gate.distances import distance, norm, worst_of
+from harness.gate.distances import beyond_rounding, norm, worst_of
 from harness.spec import Check, OptimizerSpec, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.optimizers import rate, update
@@ -30,8 +28,6 @@ than bf16; it was not measured."""
 DEEP_UPDATES: dict[Precision, float] = {"fp64": 1e-6, "fp32": 0.25}
 """The same with BatchNorm, which amplifies rounding. Right programs of `resnet50 tiny` were off by up to 2e-5 in fp32
 and by 1.3 in bf16. A gradient of the whole ResNet-50 in float32 differs by up to 0.18 from float64 (docs/parity.md)."""
-LEAST_SHARE = 1e-2
-"""A tensor whose gradient is smaller than this share of the largest tensor's is judged as if it were that large."""
 
 
 def compare_update(
@@ -62,15 +58,10 @@ def compare_update(
         }
     right = update(optimizer, exact, gradients, state, step=made)
     fresh = {name: now * (array + optimizer.weight_decay * exact[name]) for name, array in gradients.items()}
-    least = LEAST_SHARE * max(map(norm, fresh.values()), default=0.0)
     # Each of the weights was rounded when it was stored: two of them make the update, two the velocity.
     stored = 2 + (2 * optimizer.momentum * now / past if state else 0)
-    errors: dict[str, float] = {}
-    for name, array in right.items():
-        rounding = stored * float(np.finfo(before[name].dtype).eps) / 2 * norm(exact[name])
-        beyond = max(0.0, distance(after[name], array) - rounding)
-        size = max(norm(fresh[name]), least)
-        errors[name] = beyond / size if size else (math.inf if beyond else 0.0)
+    moved = {name: norm(array) for name, array in fresh.items()}
+    errors = beyond_rounding(after, right, moved=moved, roundings=stored)
     error, worst = worst_of(errors)
     return Check(quantity="step updates", error=error, tolerance=tolerance, worst=f"{worst}, {where}")
 
