@@ -594,6 +594,40 @@ def test_a_run_needs_no_open_streams(tmp_path):
     assert [result.status for result in store.read(tmp_path / "run")] == ["ok"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "made"),
+    [
+        (
+            ["run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", "new"],
+            0,
+            "new/report.md",
+        ),
+        (["report", "one"], 0, "one/report.md"),
+        (["check", "one"], 5, ""),
+        (["plan", "--framework", "fake"], 0, ""),
+        (["list", "options"], 0, ""),
+        (["run", "--help"], 0, ""),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_reader_that_leaves_changes_neither_the_work_nor_the_exit_code(arguments, code, made, tmp_path):
+    (tmp_path / "one").mkdir()
+    store.append(tmp_path / "one", make_result())
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{FAKES}"},
+            stdout=writes, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    assert done.returncode == code, done.stderr
+    assert not re.search(r"error:|Error|Traceback", done.stderr)
+    assert not made or (tmp_path / made).is_file()
+
+
 def test_results_are_shown_where_the_terminal_has_ascii_alone(tmp_path):
     done = harness(
         "run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", str(tmp_path / "run"),

@@ -248,3 +248,12 @@ def test_a_socket_is_refused(tmp_path):
         server.bind(str(tmp_path / "x"))
         with refused("--csv", str(tmp_path / "x")):
             export.write_file("--csv", tmp_path / "x", b"rows")
+
+
+def test_the_reader_of_a_pipe_may_leave(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(lambda: pipe.open("rb").close())
+        export.write_file("--csv", pipe, b"row\n" * 100_000)
+        read.result(20)

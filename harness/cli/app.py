@@ -117,8 +117,6 @@ def exit_code(error: BaseException) -> int:
         case OSError(errno=errno.ENAMETOOLONG):
             name = str(error.filename)
             return fail(f"{name[:60]}... has {len(name)} characters, too many for a path; name a shorter one", 2)
-        case BrokenPipeError():  # `harness list ... | head`: the reader has seen enough
-            return 0
         case OSError(errno=number) if number in OF_THE_MACHINE:
             return fail(f"{error}; a run keeps what it has measured, and run --resume goes on with it", 3)
         case MemoryError():

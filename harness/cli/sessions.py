@@ -103,7 +103,7 @@ def show_finished(finished: Finished) -> int:
     """Show the results of a run; returns its exit code."""
     from harness.cli.screen import show
 
-    with contextlib.suppress(OSError):  # the terminal is gone, or the reader of a pipe: the report is written
+    with contextlib.suppress(OSError):  # the terminal is gone: the report is written
         show(finished.results, finished.folder)
     if finished.usage_error:
         fail(finished.usage_error, finished.exit_code)

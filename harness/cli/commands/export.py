@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,11 +98,12 @@ def check_files(run: Path, given: Mapping[str, Path]) -> None:
 def write_file(flag: str, path: Path, content: bytes) -> None:
     """Write a file that the user has named: whole, in place of the one to which the path leads; links stay.
 
-    A device or a pipe is written into. Raises UsageError where the path leads nowhere.
+    A device or a pipe is written into, until its reader has seen enough. Raises UsageError where the path leads
+    nowhere.
     """
     try:
         if path.exists() and not path.is_file():
-            with whole_files.naming(path), path.open("wb", buffering=0) as file:
+            with whole_files.naming(path), suppress(BrokenPipeError), path.open("wb", buffering=0) as file:
                 whole_files.write_all(file.fileno(), content)
         else:
             whole_files.write(path.resolve(), content)
