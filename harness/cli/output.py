@@ -93,8 +93,8 @@ def _lasting(stream: TextIO, number: int) -> TextIO:
     with contextlib.suppress(OSError):  # it is no file
         if stream.fileno() == number:
             raw = io.BufferedWriter(_Lasting(number, "wb", closefd=False))
-            known = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
-            return io.TextIOWrapper(raw, stream.encoding, errors="backslashreplace", **known)
+            lines, through = stream.line_buffering, stream.write_through
+            return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", None, lines, through)
     stream.reconfigure(errors="backslashreplace")
     return stream
 
