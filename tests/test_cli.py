@@ -157,6 +157,14 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path, command):
     refused_command(harness(*command, "--platform", "cpu", "--dry-run", "--out", "/proc", cwd=tmp_path), "--out /proc")
 
 
+def test_a_dry_run_of_what_cannot_run_is_refused_as_the_run_is(tmp_path):
+    known = ("run", "--framework", "torch", "--strategy", "ddp", "--devices", "1", "--platform", "cpu")
+    run, dry = (harness(*known, *more, cwd=tmp_path) for more in ((), ("--dry-run",)))
+    refused_command(run, "ddp", "2")
+    assert (dry.returncode, dry.stderr) == (run.returncode, run.stderr)
+    assert "ddp" in dry.stdout and not list(tmp_path.iterdir())
+
+
 def test_a_dry_run_reads_the_data_that_the_run_would_read(tmp_path):
     """So it refuses a folder without them, and knows how long a training of all epochs takes."""
     given = ("--platform", "cpu", "--dry-run", "--framework", "torch", "--strategy", "single")

@@ -18,7 +18,7 @@ from harness.launch.launchers import opened
 from harness.machine import machine_record
 from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
-from harness.planning.matrix import check_data
+from harness.planning.matrix import check_data, check_something_runs
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import fits, summary
@@ -75,7 +75,7 @@ def start_run(
     GPUs and "warn" on CPU devices. `telemetry`: whether all launches are sampled, also those of later sessions.
     """
     check_data(data, plan)
-    _check_something_runs(plan)
+    check_something_runs(plan)
     folder = run_folders.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
@@ -100,13 +100,6 @@ def start_run(
     except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
-
-
-def _check_something_runs(plan: Plan) -> None:
-    """Raises UsageError if all cells would be skipped."""
-    if all(trial.status == "skipped" for trial in plan.trials):
-        first = plan.trials[0]
-        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
 
 
 def _slug(plan: Plan, name: str) -> str:
