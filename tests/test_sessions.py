@@ -223,6 +223,17 @@ def test_every_planned_trial_has_a_row_after_an_interruption_before_the_first(tm
     assert len(kept.plan.runnable()) == sum(row.status == "pending" for row in rows)  # which --resume runs
 
 
+def test_a_new_run_without_a_cell_that_can_run_is_not_said_to_be_done(tmp_path, fakes, capsys):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    plan = make_plan(request, make_machine())
+    gone = tuple(replace(trial, status="unavailable", reason="gone") for trial in plan.trials)
+    intent = store.Intent(plan=replace(plan, trials=gone), command="", started="")
+    (row,) = make_session(intent, tmp_path).measure_all()
+    assert row.status == "unavailable"
+    said = capsys.readouterr().err
+    assert "no cell" in said and "left" not in said
+
+
 def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch):
     home = tmp_path / "someone"
     home.mkdir()
