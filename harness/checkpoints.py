@@ -101,8 +101,13 @@ def weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
     model = {name.removeprefix("model/"): a.shape for name, a in state.items() if name.startswith("model/")}
     for name in sorted(model.keys() | shapes.keys()):
         if model.get(name) != shapes.get(name):
-            has, needs = model.get(name, "no such tensor"), shapes.get(name, "no such tensor")
-            raise UsageError(f"--init-from {path}: is of another network: {name} is {has}, but must be {needs}")
+            has, needs = model.get(name), shapes.get(name)
+            problem = f"{name} has the shape {has}, but must have {needs}"
+            if has is None:
+                problem = f"it lacks {name}, which the workload has"
+            elif needs is None:
+                problem = f"it has {name}, which the workload lacks"
+            raise UsageError(f"--init-from {path}: is of another network: {problem}")
     for name, array in state.items():
         if name.startswith("model/") and array.dtype.kind != "f":
             raise UsageError(f"--init-from {path}: {name} holds {array.dtype}, but must hold floating-point numbers")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, TESTS
 from refusals import names, refused
 from scenes import SCENES
 
@@ -120,6 +121,22 @@ def report_of(folder: Path, rows: list[dict[str, Any]]) -> Report | str:
     data_of(folder, results)
     assert Finished(results=results, folder=folder).exit_code in (0, 1, 2)
     return made
+
+
+def test_a_size_that_this_version_does_not_have_is_read(tmp_path):
+    for scene in SCENES:
+        rows = [altered(row, ("spec", "size"), "gigantic") for row in rows_of(scene, tmp_path)]
+        (tmp_path / store.RESULTS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        assert {result.spec.size for result in store.read(tmp_path)} == {"gigantic"}
+
+
+def test_a_value_of_another_type_in_a_row_of_version_1_is_refused_without_words_of_python(tmp_path):
+    line = (TESTS / "records" / "version-1.jsonl").read_text("utf-8").splitlines()[0]
+    for place in (("spec", "devices"), ("spec", "accumulation_steps")):
+        (tmp_path / store.RESULTS).write_text(json.dumps(altered(json.loads(line), place, {"a": 1})) + "\n")
+        with refused(str(tmp_path / store.RESULTS), "line 1") as error:
+            store.read(tmp_path)
+        assert not re.search(r"operand|attribute|dict", str(error.value))
 
 
 @pytest.mark.slow

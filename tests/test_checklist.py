@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import ROOT, harness, make_result
+from conftest import ROOT, harness, make_result, make_spec
 from refusals import names
 from scenes import RUN, epochs, training
 from whole_record import (
@@ -478,3 +478,8 @@ def test_the_command_ends_with_0_if_all_pass(record, tmp_path, monkeypatch, caps
     assert re.findall(r"\d+", capsys.readouterr().out.splitlines()[-1])[:3] == [f"{len(out)}", *[f"{len(out) - 1}"] * 2]
     monkeypatch.setattr(requirements, "REQUIREMENTS", out[:1])  # nothing was asked, so nothing was met
     assert command.check(tmp_path) == 5
+
+
+def test_one_launch_of_each_cell_is_not_spoken_of_as_several():
+    figures = answers([make_result(), make_result(spec=make_spec(strategy="ddp", devices=2))])[1].figures
+    assert figures.startswith("1 launch in")

@@ -58,6 +58,11 @@ pytestmark = pytest.mark.runs
         (["run", "--devices", "two"], ["--devices", "'two'"]),
         (["run", "--strategy", ""], ["--strategy"]),
         (["run", "--global-batch", "3.5"], ["global-batch", "3.5"]),
+        (["plan", "-c"], ["error: --config"]),
+        (["run", "--seed", "-1"], ["--seed -1", "4000000000000000000"]),
+        (["train", "--epochs", "-1"], ["--epochs -1", "1000000000000000"]),
+        (["run", "--interpreter", "torch=/bin/true"], ["/bin/true", "print"]),
+        (["run", "--interpreter", "torch=/bin/false"], ["/bin/false", "1"]),
         (["run", "--frmework", "torch"], ["--frmework"]),
         (["run", "extra"], ["'extra'"]),
         (["run", "ddp", "--framework", "torch"], ["'ddp'", "--strategy ddp"]),
@@ -155,6 +160,14 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path, command):
     assert "planned" in done.stdout and "launches" in done.stdout
     assert not list(tmp_path.iterdir())
     refused_command(harness(*command, "--platform", "cpu", "--dry-run", "--out", "/proc", cwd=tmp_path), "--out /proc")
+
+
+def test_a_dry_run_of_what_cannot_run_is_refused_as_the_run_is(tmp_path):
+    known = ("run", "--framework", "torch", "--strategy", "ddp", "--devices", "1", "--platform", "cpu")
+    run, dry = (harness(*known, *more, cwd=tmp_path) for more in ((), ("--dry-run",)))
+    refused_command(run, "ddp", "2")
+    assert (dry.returncode, dry.stderr) == (run.returncode, run.stderr)
+    assert "ddp" in dry.stdout and not list(tmp_path.iterdir())
 
 
 def test_a_dry_run_reads_the_data_that_the_run_would_read(tmp_path):
@@ -592,6 +605,40 @@ def test_a_run_needs_no_open_streams(tmp_path):
     )
     assert done.returncode == 0
     assert [result.status for result in store.read(tmp_path / "run")] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "made"),
+    [
+        (
+            ["run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", "new"],
+            0,
+            "new/report.md",
+        ),
+        (["report", "one"], 0, "one/report.md"),
+        (["check", "one"], 5, ""),
+        (["plan", "--framework", "fake"], 0, ""),
+        (["list", "options"], 0, ""),
+        (["run", "--help"], 0, ""),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_reader_that_leaves_changes_neither_the_work_nor_the_exit_code(arguments, code, made, tmp_path):
+    (tmp_path / "one").mkdir()
+    store.append(tmp_path / "one", make_result())
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{FAKES}"},
+            stdout=writes, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    assert done.returncode == code, done.stderr
+    assert not re.search(r"error:|Error|Traceback", done.stderr)
+    assert not made or (tmp_path / made).is_file()
 
 
 def test_results_are_shown_where_the_terminal_has_ascii_alone(tmp_path):

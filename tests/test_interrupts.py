@@ -51,6 +51,16 @@ def test_a_second_sighup_does_not_kill():
     assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
 
 
+def test_the_first_signal_says_at_once_what_it_does(capfd):
+    restore = install_signal_handlers("ending RUN")
+    try:
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGINT)
+        assert capfd.readouterr().err == "SIGINT: ending RUN\n"
+    finally:
+        restore()
+
+
 class Finalized:
     def __del__(self):
         signal.raise_signal(signal.SIGHUP)

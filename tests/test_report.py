@@ -382,6 +382,12 @@ def test_what_was_never_to_be_launched_is_no_missing_launch():
     assert [re.findall(r"\d of \d", line) for line in found] == [["1 of 4"], ["2 of 4"]]
 
 
+def test_one_launch_is_not_spoken_of_as_several():
+    one = [cell("ddp", devices=2, status="pending")]
+    said = " ".join(verdict.sentences(summary.summarize(one), one))
+    assert "1 launch has not" in said
+
+
 @pytest.mark.parametrize(("launches", "ticks", "line"), [(1, False, False), (2, True, False), (3, True, True)])
 def test_a_caption_explains_only_what_its_picture_shows(launches, ticks, line):
     times = (1.0, 1.01, 0.99)[:launches]

@@ -23,6 +23,7 @@ from conftest import FAKES, ROOT, harness, make_machine, make_result, make_sessi
 from refusals import names, refused, refused_command
 
 from harness import reporting, workloads
+from harness.cli.app import exit_code
 from harness.cli.terminal import PlainDisplay
 from harness.datasets import Batches
 from harness.gate import runs
@@ -222,6 +223,17 @@ def test_every_planned_trial_has_a_row_after_an_interruption_before_the_first(tm
     assert len(kept.plan.runnable()) == sum(row.status == "pending" for row in rows)  # which --resume runs
 
 
+def test_a_new_run_without_a_cell_that_can_run_is_not_said_to_be_done(tmp_path, fakes, capsys):
+    request = Request(frameworks=("fake",), workloads=("toy",), strategies=("single",), platform="cpu")
+    plan = make_plan(request, make_machine())
+    gone = tuple(replace(trial, status="unavailable", reason="gone") for trial in plan.trials)
+    intent = store.Intent(plan=replace(plan, trials=gone), command="", started="")
+    (row,) = make_session(intent, tmp_path).measure_all()
+    assert row.status == "unavailable"
+    said = capsys.readouterr().err
+    assert "no cell" in said and "left" not in said
+
+
 def test_what_is_published_names_no_home_directory(tmp_path, fakes, monkeypatch):
     home = tmp_path / "someone"
     home.mkdir()
@@ -255,6 +267,20 @@ def test_what_keeps_a_report_from_being_written_does_not_hide_an_interruption(tm
     with pytest.raises(Interrupted) as error:
         a_run(tmp_path / "run", monkeypatch)
     assert error.value.folder == str(tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_interrupts_the_report_is_told_how_to_write_it(tmp_path, fakes, monkeypatch, capfd, number):
+    out = tmp_path / "run"
+    monkeypatch.setattr(command.reporting, "write", lambda *_: signal.raise_signal(number))
+    handler = signal.getsignal(number)
+    with pytest.raises(Interrupted) as error:
+        a_run(out, monkeypatch, launches=1)
+    assert signal.getsignal(number) == handler
+    assert [row.status for row in store.read(out)] == ["ok"] and not (out / "report.md").exists()
+    capfd.readouterr()
+    assert exit_code(error.value) == 128 + number
+    names(capfd.readouterr().err, f"python -m harness report {out}")
 
 
 def test_two_sittings_at_a_time_are_refused(tmp_path, fakes):

@@ -6,7 +6,10 @@ import csv
 import importlib.util
 import io
 import json
+import os
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -212,3 +215,45 @@ def test_files_that_cannot_be_written_are_refused(arguments, facts, tmp_path):
     refused_command(command("export", ".", *arguments, cwd=tmp_path), *facts)
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
     assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_file_is_written_where_a_link_leads_and_the_link_stays(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "old").write_text("old")
+    (tmp_path / "link").symlink_to("files/old")
+    (tmp_path / "to_a_new_file").symlink_to("files/new")
+    for name, target in (("link", "old"), ("to_a_new_file", "new")):
+        export.write_file("--csv", tmp_path / name, b"rows")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "files" / target).read_bytes() == b"rows"
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["new", "old"]
+    (tmp_path / "loop").symlink_to("loop")
+    with refused("--csv", "loop"):
+        export.check_files(tmp_path, {"--csv": tmp_path / "loop"})
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
+    pipe, content = tmp_path / "pipe", b"row\n" * 100_000  # more than a pipe holds
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_bytes)
+        export.check_files(tmp_path, {"--csv": pipe})
+        export.write_file("--csv", pipe, content)
+        assert read.result(20) == content
+    assert pipe.is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_socket_is_refused(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "x"))
+        with refused("--csv", str(tmp_path / "x")):
+            export.write_file("--csv", tmp_path / "x", b"rows")
+
+
+def test_the_reader_of_a_pipe_may_leave(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(lambda: pipe.open("rb").close())
+        export.write_file("--csv", pipe, b"row\n" * 100_000)
+        read.result(20)

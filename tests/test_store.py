@@ -200,6 +200,14 @@ def test_a_run_does_not_go_on_through_a_link(tmp_path, name):
     assert (tmp_path / "victim").read_text() == "precious, without an end of line"
 
 
+@pytest.mark.parametrize("name", store.WRITTEN_IN_PLACE)
+def test_a_run_that_could_not_be_written_does_not_go_on(tmp_path, name):
+    (tmp_path / store.RUN).write_text("{}")
+    (tmp_path / name).touch() if "." not in name else (tmp_path / name).mkdir()
+    with refused(f"--resume {tmp_path}", name), store.held(tmp_path):
+        pass
+
+
 def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path, synced = checkpoints.path_of(tmp_path, "cell", 0, 1), []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append((file_of(descriptor), path.exists())))
@@ -228,6 +236,8 @@ def test_proofs_that_cannot_be_read_are_passed_over(tmp_path):
         (b"", []),
         (b"{}\n", ["line 1"]),
         (b"[]\n", ["line 1"]),
+        (b"[1,2]\n", ["line 1", "[1, 2]", "object"]),
+        (b"\xff\xfe{\x00}\x00\n", ["line 1", "JSON"]),
         (b"not json\n", ["line 1"]),
         (b"\xff\xfe\n", ["line 1"]),
         (b'{"schema_version": 99}\n', ["99", "2"]),

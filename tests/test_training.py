@@ -24,6 +24,7 @@ from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
 from harness.reference import evaluation, loops
 from harness.reporting import document, markdown, summary, training, verdict
+from harness.reporting.checklist import requirements
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import epochs_table, loading_table, result_table, training_table
@@ -235,6 +236,10 @@ def test_cells_that_were_only_evaluated_are_not_said_to_have_trained():
     (line,) = training.sentences(summary.summarize([only]))
     names(line, "classifier", "--epochs 0")
     assert "target" not in line
+    row = only_row(training_table.table(summary.summarize([only])))
+    assert (row["reached"], row["to target s"], row["samples to target"], row["interval"]) == ("-", "-", "-", "-")
+    answers = {row.number: row.answer.outcome for row in requirements.check([only], summary.summarize([only]))}
+    assert answers[11] == "does not apply"
     assert "first losses" not in " ".join(verdict.sentences(summary.summarize([only]), [only]))
 
 
@@ -500,6 +505,9 @@ def test_a_checkpoint_is_whole_or_refused(tmp_path):
     assert checkpoints.weights(path, {"w": (3, 2)}).keys() == {"model/w"}
     with refused(str(path), "w", "(3, 2)", "(2, 3)"):
         checkpoints.weights(path, {"w": (2, 3)})
+    for shapes, words in (({}, ["has w", "lacks"]), ({"w": (3, 2), "z": (1,)}, ["lacks z", "has"])):
+        with refused(str(path), *words):
+            checkpoints.weights(path, shapes)
     torn = path.with_name("epoch-0004.safetensors")
     torn.write_bytes(path.read_bytes()[:-5])
     with refused(str(torn)):

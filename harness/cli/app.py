@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -117,12 +118,13 @@ def exit_code(error: BaseException) -> int:
         case OSError(errno=errno.ENAMETOOLONG):
             name = str(error.filename)
             return fail(f"{name[:60]}... has {len(name)} characters, too many for a path; name a shorter one", 2)
-        case BrokenPipeError():  # `harness list ... | head`: the reader has seen enough
-            return 0
         case OSError(errno=number) if number in OF_THE_MACHINE:
             return fail(f"{error}; a run keeps what it has measured, and run --resume goes on with it", 3)
         case MemoryError():
             return fail("out of host memory; a run keeps what it has measured, and run --resume goes on with it", 3)
+        case Interrupted(measured=True):
+            report = shlex.join(["python", "-m", "harness", "report", error.folder])
+            return fail(f"interrupted, but everything was measured; {report} writes the report", 128 + error.number)
         case Interrupted():
             go_on = f"interrupted: what was measured is kept; go on with run --resume {error.folder}"
             return fail(go_on, 128 + error.number)

@@ -33,11 +33,12 @@ def told(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return _no_flag(error.unused_tokens[0])
     if isinstance(error, MissingArgumentError) and error.argument:
-        name, command = error.argument.name, " ".join(error.command_chain or ())
+        name = error.argument.name
+        where = f"{' '.join(error.command_chain)}: " if error.command_chain else ""  # --config belongs to all commands
         if name in WANTED:
-            return f"{command}: {WANTED[name]}"
+            return f"{where}{WANTED[name]}"
         if name.startswith("--"):
-            return f"{command}: {name} needs a value; write {name}=VALUE if it begins with -"
+            return f"{where}{name} needs a value; write {name}=VALUE if it begins with -"
     return str(error)
 
 

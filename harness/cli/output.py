@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 from harness.spec.text import visible
 
@@ -69,15 +69,47 @@ def open_streams() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # characters that a terminal's encoding does not have
+    sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
+
+
+class _Lasting(io.FileIO):
+    """A standard stream that drops what is printed once its reader is gone, as in `harness list ... | head`."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            _drop_output(self.fileno())
+            return len(content)
+
+
+def _lasting(stream: TextIO, number: int) -> TextIO:
+    """A standard stream whose reader may leave: a command then ends its work, with the exit code of that.
+
+    Characters that a terminal's encoding does not have are escaped. A stream that a test has put in place stays.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    with contextlib.suppress(OSError):  # it is no file
+        if stream.fileno() == number:
+            raw = io.BufferedWriter(_Lasting(number, "wb", closefd=False))
+            lines, through = stream.line_buffering, stream.write_through
+            return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", None, lines, through)
+    stream.reconfigure(errors="backslashreplace")
+    return stream
+
+
+def _drop_output(number: int) -> None:
+    """Let a standard stream lead to nothing from now on."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def flush() -> None:
-    """Write out what is printed, or drop it if nobody reads it: Python would end with an exit code of its own."""
-    for number, stream in ((1, sys.__stdout__ or sys.stdout), (2, sys.__stderr__ or sys.stderr)):
+    """Write out what is printed, or drop it if that fails: Python would end with an exit code of its own."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            _drop_output(number)

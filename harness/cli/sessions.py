@@ -16,6 +16,7 @@ from harness.cli.commands.plan import check_files, print_plan
 from harness.cli.output import fail, write
 from harness.machine.devices import machine
 from harness.planning import outlook
+from harness.planning.matrix import check_something_runs
 from harness.planning.plan import Plan
 from harness.spec import GuardMode, TelemetryMode
 
@@ -64,7 +65,10 @@ def start_and_show(
 
 
 def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Path | None, data: Path | None) -> None:
-    """Show what `command` would do: its cells, or what it would start on the hosts of its plan."""
+    """Show what `command` would do: its cells, or what it would start on the hosts of its plan.
+
+    Raises UsageError, then, where no cell can run.
+    """
     from harness.launch import launchers
 
     samples = check_files(plan, out=out, data=data)
@@ -73,6 +77,7 @@ def show_start(plan: Plan, command: Sequence[str], *, size: str | None, out: Pat
     else:
         cells = tuple(trial for trial in plan.trials if trial.spec.launch == 0)
         print_plan(replace(plan, trials=cells), size=size, samples=samples)
+    check_something_runs(plan)
 
 
 def resume_and_show(
@@ -103,7 +108,7 @@ def show_finished(finished: Finished) -> int:
     """Show the results of a run; returns its exit code."""
     from harness.cli.screen import show
 
-    with contextlib.suppress(OSError):  # the terminal is gone, or the reader of a pipe: the report is written
+    with contextlib.suppress(OSError):  # the terminal is gone: the report is written
         show(finished.results, finished.folder)
     if finished.usage_error:
         fail(finished.usage_error, finished.exit_code)

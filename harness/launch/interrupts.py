@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -30,8 +31,10 @@ def signals_held() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def install_signal_handlers() -> Callable[[], None]:
+def install_signal_handlers(told: str = "") -> Callable[[], None]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into Interrupted; a second signal kills the process.
+
+    `told`: what the first says on standard error at once, since launches need seconds to end.
 
     But not a second SIGHUP: where a terminal is closed, the shell and the system both send one. Returns a function that
     restores the previous handlers.
@@ -52,6 +55,10 @@ def install_signal_handlers() -> Callable[[], None]:
         for each in before:
             signal.signal(each, signal.SIG_IGN if each == number == signal.SIGHUP else signal.SIG_DFL)
         _raised.append(number)
+        if told:
+            with contextlib.suppress(OSError):  # the terminal is gone. Not by print, which may be what is interrupted
+                start = "\n" if os.isatty(2) else ""  # behind ^C, and below the lines of a live display
+                os.write(2, f"{start}{signal.Signals(number).name}: {told}\n".encode())
         raise Interrupted(number)
 
     for number in before:

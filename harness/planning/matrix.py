@@ -186,3 +186,10 @@ def check_data(data: Path | None, plan: Plan) -> None:
         raise UsageError(f"--data {data}: {', '.join(name for name, _ in names)} uses no data files; leave it out")
     if not data.is_dir():
         raise UsageError(f"--data {data}: is not a folder; name the one with MNIST's or CIFAR-10's files; {SOURCES}")
+
+
+def check_something_runs(plan: Plan) -> None:
+    """Raises UsageError if all cells would be skipped."""
+    if all(trial.status == "skipped" for trial in plan.trials):
+        first = plan.trials[0]
+        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")

@@ -107,8 +107,8 @@ def timeout_seconds(request: Request) -> float:
     seconds = request.timeout_seconds
     if seconds is None:
         return TRAINING_TIMEOUT_SECONDS if request.training else TIMEOUT_SECONDS
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise UsageError(f"--timeout {seconds:g}: must be a positive number of seconds")
+    if not (math.isfinite(seconds) and seconds >= 1):
+        raise UsageError(f"--timeout {seconds:g}: must be a number of seconds, at least 1")
     return seconds
 
 

@@ -61,8 +61,8 @@ def _unfinished(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[s
     if pending:
         missing = sum(result.status == "pending" for cell in pending for result in cell.launches)
         lines.append(
-            f"The run is not finished: {missing} of {count(launches, 'launch', 'launches')} have not run yet "
-            f"(in {count(len(pending), 'cell')})."
+            f"The run is not finished: {missing} of {count(launches, 'launch', 'launches')} "
+            f"{'has' if missing == 1 else 'have'} not run yet (in {count(len(pending), 'cell')})."
         )
     if len(results) < planned:
         lines.append(f"The run stopped early: {len(results) - idle} of {launches} planned launches have a result.")

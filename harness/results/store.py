@@ -82,7 +82,9 @@ def torn(folder: Path) -> Path | None:
 def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
     """One line of results.jsonl. Raises UsageError."""
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode("utf-8-sig"))  # bytes alone could be taken for UTF-16
+        if not isinstance(row, dict):
+            raise UsageError(f"{path} line {number} is not a trial result: it must be a JSON object, is {row!r:.40}")
         version = row.get("schema_version", SCHEMA_VERSION)
         if type(version) is not int:
             raise UsageError(f"{path} line {number}: schema_version must be a whole number, is {version!r:.40}")
@@ -90,7 +92,7 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
             raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
         check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         what = "remove this line, and run --resume measures its launch again" if number > 1 else "name a run's folder"
         raise UsageError(f"{path} line {number} is not JSON; {what}") from error
     except ValidationError as error:
@@ -101,8 +103,10 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         raise
     except RecursionError as error:
         raise UsageError(f"{path} line {number} is not a trial result: it is nested too deeply") from error
-    except (ValueError, AttributeError, TypeError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} line {number} is not a trial result: {str(error).splitlines()[0]}") from error
+    except (AttributeError, TypeError) as error:  # in a row of an older version
+        raise UsageError(f"{path} line {number} is not a trial result: a value in it is of the wrong type") from error
     if reason := impossible(result):
         raise UsageError(f"{path} line {number} is not a trial result: {reason}")
     return result
@@ -124,7 +128,7 @@ def held(folder: Path) -> Iterator[None]:
     """Lock a run, so that only one process at a time measures it: two would disturb each other and repeat all work.
 
     The system releases the lock however the process ends. Raises UsageError if the folder is locked, is not a run, or
-    would be written through a link: it may come from somebody else.
+    would be written through a link: it may come from somebody else. Raises it, too, if results could not be written.
     """
     if not (folder / RUN).is_file():  # to open a pipe would wait for its writer
         raise UsageError(f"--resume {folder}: has no {RUN}; name the folder of a run (published runs have none)")
@@ -135,6 +139,9 @@ def held(folder: Path) -> Iterator[None]:
     for name in WRITTEN_IN_PLACE:
         if (folder / name).is_symlink():
             raise UsageError(f"--resume {folder}: {name} is a link, which may lead anywhere; put a copy in its place")
+        kind, expected = ("file", Path.is_file) if name.endswith(".jsonl") else ("folder", Path.is_dir)
+        if (folder / name).exists() and not expected(folder / name):
+            raise UsageError(f"--resume {folder}: {name} is not a {kind}, as in a run; move it elsewhere")
     with run:
         try:
             fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +18,7 @@ from harness.launch.launchers import opened
 from harness.machine import machine_record
 from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
-from harness.planning.matrix import check_data
+from harness.planning.matrix import check_data, check_something_runs
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import fits, summary
@@ -74,7 +75,7 @@ def start_run(
     GPUs and "warn" on CPU devices. `telemetry`: whether all launches are sampled, also those of later sessions.
     """
     check_data(data, plan)
-    _check_something_runs(plan)
+    check_something_runs(plan)
     folder = run_folders.create_run_folder(out, root=Path("reports"), slug=_slug(plan, name), now=datetime.now())
     data = data.absolute() if data else None  # the run may be resumed from another folder
     typed = ["python", "-m", "harness", *command, *(["--data", str(data)] if data else [])]
@@ -99,13 +100,6 @@ def start_run(
     except (UsageError, MachineUnfit, OSError, KeyboardInterrupt):  # the last: Ctrl-C before the session began
         store.discard(folder)  # if nothing was measured, leave nothing behind
         raise
-
-
-def _check_something_runs(plan: Plan) -> None:
-    """Raises UsageError if all cells would be skipped."""
-    if all(trial.status == "skipped" for trial in plan.trials):
-        first = plan.trials[0]
-        raise UsageError(f"nothing can run here: {first.spec.framework} {first.spec.strategy}: {first.reason}")
 
 
 def _slug(plan: Plan, name: str) -> str:
@@ -160,27 +154,36 @@ def _measure_and_report(
     left = math.inf if budget_minutes is None else 60 * budget_minutes
     guard = _guard(intent, folder, finished, display, device_guard)
     frameworks = dict.fromkeys(spec.framework for spec in intent.plan.runnable())
-    with guard.held(), opened(intent.plan.where, machine(), frameworks=frameworks) as launcher:
-        known: Any = {"finished": finished, "aside": aside, "budget_seconds": left, "guard": guard, "display": display}
-        session = Session(intent, machine(), folder, launcher=launcher, outlook=outlook, **known)
-        try:
-            _measure(session)
-        except BaseException as error:
-            _write_reports(session, folder)  # whatever goes wrong there is less than what ended the session
-            if isinstance(error, Interrupted):
-                error.folder = str(folder)
-            if isinstance(error, OSError):
-                raise _cannot_write(error, folder) from error
-            raise
-    if problem := _write_reports(session, folder):
+    with contextlib.ExitStack() as whole:
+        with guard.held(), opened(intent.plan.where, machine(), frameworks=frameworks) as launcher:
+            known: Any = {"finished": finished, "aside": aside, "budget_seconds": left, "guard": guard}
+            session = Session(intent, machine(), folder, launcher=launcher, outlook=outlook, display=display, **known)
+            whole.enter_context(_interruptible(session, folder))
+            try:
+                session.measure_all()
+            except BaseException as error:
+                _write_reports(session, folder)  # whatever goes wrong there is less than what ended the session
+                if isinstance(error, OSError):
+                    raise _cannot_write(error, folder) from error
+                raise
+        problem = _write_reports(session, folder)
+    if problem:
         raise _cannot_write(problem, folder) if isinstance(problem, OSError) else problem
     return Finished(results=session.rows.results, folder=folder)
 
 
-def _measure(session: Session) -> None:
-    restore = install_signal_handlers()
+@contextlib.contextmanager
+def _interruptible(session: Session, folder: Path) -> Iterator[None]:
+    """A signal in the block says at once that the run ends, and raises Interrupted, which knows what is left to do."""
+    resumed = f"run --resume {shlex.quote(str(folder))}"
+    restore = install_signal_handlers(f"ending; a second signal kills this program, and {resumed} goes on even then")
     try:
-        session.measure_all()
+        yield
+    except Interrupted as error:
+        error.folder = str(folder)
+        rows = session.rows.results
+        error.measured = bool(rows) and all(result.status != "pending" for result in rows)
+        raise
     finally:
         restore()
 

@@ -121,7 +121,8 @@ class Session:
         """All steps of a session in their order. Each step passes on the trials that can still be measured."""
         busy = busy_host() if trials and self.plan.platform == "cpu" else ""  # before references are computed
         if not trials:
-            self.display.done("nothing is left to measure; the report is written again", "note")
+            left = "nothing is left to measure" if self.plan.runnable() else "no cell can run here"
+            self.display.done(f"{left}; writing the report", "note")
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
             self.references.prepare(spec)
             check_init_from(spec)

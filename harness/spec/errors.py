@@ -21,6 +21,7 @@ class Interrupted(BaseException):
         super().__init__(number)
         self.number = number
         self.folder = ""  # of the run
+        self.measured = False  # everything, so that the report alone is left
 
 
 NEAR = 0.65  # how similar two names must be for one to be taken for a typo of the other, from 0 to 1

@@ -45,12 +45,17 @@ def _check(flag: str, value: Any, limits: Limits) -> None:
         check_name(flag, value, limits.allowed)
     bounds = []
     if limits.least is not None:
-        bounds.append(f"at least {limits.least:.15g}")
+        bounds.append(f"at least {_readable(limits.least)}")
     if limits.most is not None:
-        bounds.append(f"at most {limits.most:.15g}")
+        bounds.append(f"at most {_readable(limits.most)}")
     if not _within(value, limits):
         shown = f"{value:g}" if isinstance(value, float) else value
         raise UsageError(f"{flag} {shown}: must be {' and '.join(bounds)}")
+
+
+def _readable(limit: float) -> str:
+    """All digits of a whole number, so that it can be typed as it stands."""
+    return str(limit) if isinstance(limit, int) else f"{limit:.15g}"
 
 
 def _within(value: Any, limits: Limits) -> bool:

@@ -176,6 +176,6 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
     if key == "learning_rate" and not 0 < number < limit:
         raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
     if not least <= number < limit:
-        below = f" and less than {limit:g}" if limit < math.inf else " and finite"
+        below = f" and less than {limit:.16g}" if limit < math.inf else " and finite"
         raise UsageError(f"--optimizer {text!r}: {key} must be at least {least}{below}, not {value}")
     return number

@@ -93,6 +93,18 @@ def default_interpreter(spec: FrameworkSpec, project: Path = PROJECT) -> str:
     return str(own) if absent and own.is_file() else sys.executable
 
 
+def _failure(error: Exception) -> str:
+    """Why a program that was asked for modules is no Python."""
+    match error:
+        case OSError():
+            return error.strerror or str(error)
+        case subprocess.CalledProcessError(returncode=code):
+            return f"signal {-code} ended it" if code < 0 else f"its exit code is {code}"
+        case subprocess.TimeoutExpired(timeout=seconds):
+            return f"it did not answer within {seconds:g} s"
+    return "it did not print what Python prints"
+
+
 def missing(spec: FrameworkSpec, interpreter: str, *, beside: Sequence[str] = ()) -> str:
     """Why the framework cannot run under `interpreter`, or "" if its modules are there. Imports none of them.
 
@@ -108,8 +120,10 @@ def missing(spec: FrameworkSpec, interpreter: str, *, beside: Sequence[str] = ()
             )
             absent = json.loads(found.stdout.splitlines()[-1])  # a wrapper script may print something before
         except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-            reason = type(error).__name__
-            raise UsageError(f"--interpreter {spec.name}={interpreter}: is not a working Python ({reason})") from error
+            said = (
+                f"--interpreter {spec.name}={interpreter}: is not a working Python: {_failure(error)}; name another one"
+            )
+            raise UsageError(said) from error
     if not absent:
         return ""
     return f"{spec.title} is not installed for {interpreter} (no module {', '.join(absent)}): {spec.install_hint}"

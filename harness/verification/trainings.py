@@ -64,9 +64,9 @@ def _share(cell: Cell, part: str) -> Expected:
 
 
 def _targets(cell: Cell, which: int) -> list[float]:
-    return (
-        [] if cell.speedless else sorted(to_target(row)[which] for row in cell.launches if row["status"] != "skipped")
-    )
+    if cell.speedless or not cell.spec["training"]["epochs"]:  # with --epochs 0 nothing was trained
+        return []
+    return sorted(to_target(row)[which] for row in cell.launches if row["status"] != "skipped")
 
 
 def _until(cell: Cell, which: int) -> Expected:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 File = Annotated[Path | None, Parameter(allow_leading_hyphen=True)]
+NO_SUCH_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
+"""Errors of paths that lead nowhere: the last, of a socket."""
 
 
 def export(
@@ -80,7 +84,10 @@ def check_files(run: Path, given: Mapping[str, Path]) -> None:
             raise UsageError(f"{flag} {path}: is no file name; name a file, or - for standard output")
         if path.is_dir():
             raise UsageError(f"{flag} {path}: is a folder; name a file")
-        other = seen.setdefault(path.resolve(), flag)
+        try:
+            other = seen.setdefault(path.resolve(), flag)
+        except RuntimeError as error:
+            raise UsageError(f"{flag} {path}: is a link that leads to itself; name another file") from error
         if other != flag:
             raise UsageError(f"{flag} {path}: {other} names the same file; name two")
     recorded = {(run / name).resolve(): name for name in (store.RESULTS, store.RUN, *store.WRITTEN_IN_PLACE)}
@@ -89,10 +96,20 @@ def check_files(run: Path, given: Mapping[str, Path]) -> None:
 
 
 def write_file(flag: str, path: Path, content: bytes) -> None:
-    """Write a file that the user has named. Raises UsageError where its folder does not exist."""
+    """Write a file that the user has named: whole, in place of the one to which the path leads; links stay.
+
+    A device or a pipe is written into, until its reader has seen enough. Raises UsageError where the path leads
+    nowhere.
+    """
     try:
-        whole_files.write(path, content)
-    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.exists() and not path.is_file():
+            with whole_files.naming(path), suppress(BrokenPipeError), path.open("wb", buffering=0) as file:
+                whole_files.write_all(file.fileno(), content)
+        else:
+            whole_files.write(path.resolve(), content)
+    except OSError as error:
+        if error.errno not in NO_SUCH_PLACE:
+            raise
         raise UsageError(
             f"{flag} {path}: cannot be written: {error.strerror}; name a file in a folder that exists"
         ) from error

@@ -25,7 +25,8 @@ def replication(record: Record) -> Answer:
     least = PRESETS[preset]["launches"]
     enough = judged(
         min(counts) >= least,
-        f"{from_to(counts)} launches in each of {count(len(counts), 'cell')}; {least} are asked for",
+        f"{from_to(counts)} {'launch' if max(counts) == 1 else 'launches'} in each of {count(len(counts), 'cell')}; "
+        f"{least} are asked for",
     )
     if silent := record.cells_with([result for result in record.launches if not result.compile_cache]):
         return together(enough, unknown(f"whether launches compiled anew is not recorded in {names(silent)}"))

@@ -34,9 +34,10 @@ def time_to_target(record: Record) -> Answer:
     """11. All trainings of a workload have the same target and the same number of samples between evaluations, which
     are on a clock of their own. A training that misses the target, or fails, takes infinitely long and stays in the
     record. A report without trainings says nothing about the time to a target."""
-    if not record.trained:
+    cells = [cell for cell in record.trained if cell.spec.training and cell.spec.training.epochs]
+    if not cells:  # or all with --epochs 0
         return not_applicable("no training: nothing is claimed about the time to a target")
-    trained = [result for cell in record.trained for result in cell.launches if result.status != "skipped"]
+    trained = [result for cell in cells for result in cell.launches if result.status != "skipped"]
     rules: dict[Hashable, set[Hashable]] = {}
     for result in trained:
         if result.spec.training is not None and result.epochs:

@@ -47,8 +47,11 @@ def _seen(cell: Cell) -> list[TrialResult]:
 
 
 def _tried(cell: Cell) -> list[TrialResult]:
-    """The launches that count for the time to target. One that failed before it reached the target never did."""
-    if cell.disagreement:
+    """The launches that count for the time to target. One that failed before it reached the target never did.
+
+    None do where nothing was trained (--epochs 0).
+    """
+    if cell.disagreement or not _training(cell).epochs:
         return []
     return [result for result in cell.launches if result.status != "skipped"]
 
