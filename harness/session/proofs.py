@@ -42,9 +42,9 @@ class Proofs:
 
     def changed(self, spec: TrialSpec) -> str:
         """What an earlier session's proof of this computation was made with that has changed since; "" without one."""
-        earlier, (code, data) = self._earlier.get(spec.computation), self.inputs_of(spec)
-        if earlier is None:
+        if spec.computation not in self._earlier:
             return ""
+        earlier, (code, data) = self._earlier[spec.computation], self.inputs_of(spec)
         return "its code" if earlier.code != code else "its samples" if earlier.data != data else ""
 
     def inputs_of(self, spec: TrialSpec) -> tuple[str, str]:
