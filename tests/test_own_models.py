@@ -162,6 +162,89 @@ def test_a_file_without_a_sound_workload_is_refused(package, content, facts):
         workloads.sizes("mine")
 
 
+BAD_FIELDS = {
+    "summary": ("summary='two linear layers'", "summary=2"),
+    "unit": ("unit='sample'", "unit='token'", "'token'", "image, sample"),
+    "input_shape": ("input_shape=(4,)", "input_shape=(4)", "4", "(12,)"),
+    "layers": ("layers=(", "layers=list(", "tuple"),
+    "no layers": ("layers=(", "layers=() and (", "layers=()"),
+    "dims": ("dims={}", "dims={'2d': 1}", "dims={'2d': 1}"),
+    "loss": ("loss='cross_entropy'", "loss='hinge'", "'hinge'", "mse, cross_entropy, nll"),
+    "no samples in a batch": ("global_batch=20", "global_batch=0", "global_batch=0", "1", "16777216"),
+    "a batch of half a sample": ("global_batch=20", "global_batch=0.5", "global_batch=0.5"),
+    "a batch that no record holds": ("global_batch=20", "global_batch=np.int64(20)", "global_batch"),
+    "another optimizer": ("name='sgd'", "name='lion'", "optimizer.name='lion'", "sgd, adam, adamw, adagrad"),
+    "an optimizer in text": ("OptimizerSpec(name='sgd', learning_rate=0.1)", "'sgd'", "OptimizerSpec"),
+    "no learning rate": ("learning_rate=0.1", "learning_rate=0", "optimizer.learning_rate=0"),
+    "another schedule": ("learning_rate=0.1", "learning_rate=1, schedule='x'", "optimizer.schedule='x'", "cosine"),
+    "nesterov": ("learning_rate=0.1", "learning_rate=0.1, nesterov=True", "optimizer.nesterov", "optimizer.momentum"),
+    "cosine": ("learning_rate=0.1", "learning_rate=0.1, schedule='cosine'", "optimizer.total_steps=0"),
+    "load": ("load=load", "load=load('train')", "load", "function"),
+    "blocks": ("dims={}", "dims={}, blocks=('fc', 'fc')", "blocks=('fc', 'fc')"),
+    "target_accuracy": ("target_accuracy=0.9", "target_accuracy=90", "target_accuracy=90"),
+    "epochs": ("epochs=1", "epochs=0", "epochs=0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIELDS)
+def test_a_field_that_holds_what_it_cannot_is_refused_with_its_line(package, name):
+    before, after, *facts = BAD_FIELDS[name]
+    content = WRITTEN.replace('"', "'")
+    line = content[: content.index("Workload(\n")].count("\n") + 1
+    assert before in content
+    if name == "layers":
+        after, content = "layers=[", content.replace("6, 2)),", "6, 2)],")
+    package("mine", workload=content.replace(before, after))
+    with refused("mine", f"mine/workload.py:{line}", *facts):
+        workloads.sizes("mine")
+
+
+LOADS = {
+    "raise ValueError('no such split')": ["ValueError", "no such split", "mine/workload.py:8"],
+    "return {'x': open('missing.csv')}": ["FileNotFoundError", "missing.csv", "mine/workload.py:8"],
+    "return {'x': np.zeros((9, 4))}": ["load", "x", "y"],
+    "return np.zeros((9, 4)), np.zeros(9, int)": ["load", "tuple"],
+    "return {'x': [[0.0] * 4], 'y': [0]}": ["list", "NumPy"],
+}
+
+
+@pytest.mark.parametrize("body", LOADS)
+def test_a_load_that_fails_is_one_line(tmp_path, package, body):
+    package(
+        "mine", workload=WRITTEN.replace("def load(split, source=None):\n", f"def load(split, source):\n    {body}\n")
+    )
+    with refused("mine base", *LOADS[body]):
+        References(tmp_path, data=None, display=PlainDisplay()).prepare(make_spec(workload="mine"))
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_bad_field_ends_a_command_with_one_line(tmp_path, package, command):
+    package("mine", workload=WRITTEN.replace("global_batch=20", "global_batch=0"))
+    done = harness(command, "--workload", "mine", "--framework", "torch", cwd=tmp_path)
+    refused_command(done, "global_batch=0", "mine/workload.py")
+
+
+@pytest.mark.runs
+def test_a_load_that_fails_ends_a_run_and_its_resumption_with_one_line(tmp_path, package):
+    package("mine", workload=WRITTEN.replace('"y": ', '"label": '))
+    known = {"cwd": tmp_path, "env": {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES, tmp_path)))}}
+    done = harness("run", "--workload", "mine", "--framework", "fake", "--strategy", "single", "--out", "run", **known)
+    refused_command(done, "mine base", "label", "y")
+    if (tmp_path / "run").exists():
+        refused_command(harness("run", "--resume", "run", **known), "mine base", "label", "y")
+
+
+def test_a_layer_of_ones_own_that_fails_is_one_line(tmp_path, package):
+    failing = "class Failing(ReLU):\n    def forward(self, params, x):\n        return missing\n\n"
+    content = WRITTEN.replace("SIZES", failing + "SIZES").replace("ReLU(), ", "Failing(), ")
+    package("mine", workload=content)
+    references, spec = References(tmp_path, data=None, display=PlainDisplay()), make_spec(workload="mine")
+    references.prepare(spec)
+    with refused("mine base", "NameError", "'missing'", "mine/workload.py:13"):
+        references.reference(spec)
+
+
 def test_a_missing_model_is_a_row_with_the_file(package):
     package("mine", workload=WRITTEN, torch_model="")
     plan = matrix.plan_cells(Request(workloads=("mine",), strategies=("single",)), make_machine())

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -168,3 +169,22 @@ def _refuse(workload: str, framework: str, wrong: list[str]) -> None:
 def first_line(error: BaseException) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+
+
+def described(error: BaseException, workload: str) -> str:
+    """An error in the code of a workload of one's own, in one line, with the line of its package that was running:
+    "ValueError: ... (gated_mlp/torch_model.py:12)"."""
+    said = str(error) if isinstance(error, UsageError) else first_line(error)
+    where = innermost_line(error, workload)
+    return f"{said} ({where})" if where else said
+
+
+def innermost_line(error: BaseException, workload: str) -> str:
+    """Which line of a workload's own package was running when an error was raised, "gated_mlp/torch_model.py:12": the
+    innermost one; "" if there was none."""
+    place = folder(workload)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        if path.is_relative_to(place):
+            return f"{workload.replace('.', '/')}/{path.relative_to(place)}:{frame.lineno}"
+    return ""
