@@ -17,7 +17,7 @@ from refusals import names, refused, refused_command
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
-from harness.launch import golden_pool, worker_code
+from harness.launch import golden_pool, pool, worker_code
 from harness.launch.launcher import Outcome
 from harness.planning import judges, matrix
 from harness.planning.run_request import Request, TrainingRequest
@@ -25,7 +25,8 @@ from harness.reference.golden import Golden
 from harness.results import store
 from harness.session import phase_launches
 from harness.session.references import References
-from harness.spec import workload_packages
+from harness.spec import Cause, workload_packages
+from harness.worker.main import first_line
 
 WRITTEN = """
 import numpy as np
@@ -304,6 +305,48 @@ def test_a_framework_that_makes_models_from_layers_trains_it(tmp_path, package):
         "wrong_gradient": "parity_failed",
     }
     assert {row["spec"]["workload"] for row in rows} == {"mine"}
+
+
+@pytest.mark.runs
+def test_a_crash_in_a_package_of_ones_own_names_its_line_and_its_log(tmp_path, package):
+    failing = "class Failing(ReLU):\n    def forward(self, params, x):\n"
+    failing += "        return missing if 'fake_impl.runtime' in sys.modules else super().forward(params, x)\n\n"
+    content = WRITTEN.replace("SIZES", failing + "SIZES").replace("ReLU(), ", "Failing(), ")
+    package("mine", workload="import sys\n" + content)
+    known = {"cwd": tmp_path, "env": {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES, tmp_path)))}}
+    done = harness("run", "--workload", "mine", "--framework", "fake", "--strategy", "single", "--out", "run", **known)
+    assert done.returncode == 1, done.stderr
+    (row,) = results(tmp_path / "run").values()
+    (log,) = (tmp_path / "run" / "logs").iterdir()  # a mistake in code is not tried again
+    names(row["reason"], "NameError", "'missing'", "mine/workload.py:14", f"logs/{log.name}/")
+    assert "NameError" in (log / "rank0.log").read_text()
+
+
+def test_the_line_of_an_error_is_that_of_the_package_whoever_raised_it_again(package):
+    package("corp.mine", workload=WRITTEN, helper="def fail(call):\n    return call()\n")
+    fail = importlib.import_module("corp.mine.helper").fail
+    with pytest.raises(ZeroDivisionError) as error:
+        fail(lambda: 1 / 0)
+    again = RuntimeError("a framework's")
+    again.__cause__ = error.value
+    for each in (error.value, again):
+        assert workload_packages.innermost_line(each, "corp.mine") == "corp/mine/helper.py:2"
+    assert workload_packages.innermost_line(RuntimeError(), "corp.mine") == ""
+
+
+def test_an_error_that_repeats_another_with_more_words_is_told_as_the_other():
+    """Keras raises such an error for each layer around the one that fails, without a cause."""
+    inner, outer, other = NameError("no such thing"), NameError("In a layer:\n\nno such thing\nx=1"), NameError("x")
+    outer.__context__, inner.__context__ = inner, other
+    for error, said in ((outer, "NameError: no such thing"), (KeyError("x"), "KeyError: 'x'")):
+        assert first_line(error) == said
+
+
+def test_a_model_that_differs_is_not_tried_again():
+    with pytest.raises(workload_packages.ModelDiffers) as error:
+        workload_packages.check_outputs("mine", "jax", outputs=(3,), expected=(2,))
+    cause = Cause(kind="exception", data={"rank": 0, "type": type(error.value).__name__})
+    assert not pool.may_have_lacked_room("crashed", cause)
 
 
 MODELS = {"torch_model": "", "jax_model": "", "tf_model": ""}
