@@ -259,6 +259,11 @@ def test_a_network_without_named_blocks_is_not_cut(package):
     plan = matrix.plan_cells(Request(workloads=("mine",), frameworks=("torch",)), make_machine())
     cut = {cell.status for cell in plan.trials if cell.spec.strategy in ("model_parallel", "pipeline")}
     assert cut == {"skipped"}
+    asked = Request(workloads=("mine",), frameworks=("torch",), strategies=("single", "pipeline"))
+    found = {cell.spec.strategy: cell.status for cell in matrix.plan_cells(asked, make_machine()).trials}
+    assert found == {"single": "planned", "pipeline": "skipped"}
+    with refused("mine base", "--strategy pipeline", "blocks"):
+        matrix.plan_cells(replace(asked, strategies=("pipeline",)), make_machine())
 
 
 def test_every_python_file_of_the_package_counts_for_a_proof(package):
