@@ -22,7 +22,7 @@ import numpy as np
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, Step, epochs_of, parity_steps
 from harness.gate import parity, timed_curve
-from harness.layers import with_rounding
+from harness.layers import chain_values, with_rounding
 from harness.reference import asynchronous, loops
 from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec, Precision, TrialSpec, codec
@@ -61,10 +61,14 @@ class GoldenRun:
         return self.folder / "golden.npz"
 
     @property
+    def batch(self) -> int:
+        """The samples of a step."""
+        return self.spec.parity_batch if self.phase == "parity" else self.spec.global_batch
+
+    @property
     def step_flops(self) -> float:
         """Floating-point operations of one step of one training."""
-        batch = self.spec.parity_batch if self.phase == "parity" else self.spec.global_batch
-        return batch * workloads.get(self.spec.workload, self.spec.size).flops_per_unit()
+        return self.batch * workloads.get(self.spec.workload, self.spec.size).flops_per_unit()
 
     @property
     def trainings(self) -> int:
@@ -79,15 +83,19 @@ class GoldenRun:
 
     @property
     def memory_bytes(self) -> float:
-        """An estimate of the process's peak memory.
+        """An estimate of the process's peak memory, rather too small than too large.
 
-        The layers of ResNet-50 were measured to keep one float64 for every 640 FLOPs of a step. In addition, each
-        training has up to ten copies of the parameters, and three more for each worker that trains on its own.
+        The layers of ResNet-50 were measured to keep one float64 for every 640 FLOPs of a step, and those of small
+        networks at least three for each of their inputs and outputs. In addition, each training has up to ten copies of
+        the parameters, and three more for each worker that trains on its own. All batches of a run are in memory.
         """
+        workload = workloads.get(self.spec.workload, self.spec.size)
         copies = 10 + (3 * self.spec.devices if self.spec.algorithm == "local" else 0)
-        parameters = workloads.get(self.spec.workload, self.spec.size).parameters()
-        count = sum(math.prod(parameter.shape) for parameter in parameters)
-        return self.inputs.stat().st_size + min(self.trainings, THREADS) * 8 * (copies * count + self.step_flops / 640)
+        count = sum(math.prod(parameter.shape) for parameter in workload.parameters())
+        kept = max(self.step_flops / 640, 3 * self.batch * chain_values(workload.layers, workload.input_shape))
+        batches = self.steps * self.batch * math.prod(workload.input_shape)
+        numbers = batches + min(self.trainings, THREADS) * (copies * count + kept)
+        return self.inputs.stat().st_size + 8 * numbers
 
 
 def compute(run: GoldenRun, batches: Batches, *, each: Callable[..., Iterable[Golden]] = map) -> None:

@@ -107,6 +107,8 @@ class References:
                 number = len(self.golden) + len(self.failed) + len(missing)
                 inputs, folder = self.inputs_of(spec).train, self.work / f"golden-{number}"
                 missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
+        self.failed |= {key: failed for key, run in missing.items() if (failed := golden_pool.too_large(run))}
+        missing = {key: run for key, run in missing.items() if key not in self.failed}
         if not missing:
             return
         names = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
