@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -89,7 +88,7 @@ def _of_type(kind: type) -> Callable[[Any], bool]:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(n, Integral) and n >= 1 for n in value)
+    return isinstance(value, tuple) and bool(value) and all(isinstance(n, int | np.integer) and n >= 1 for n in value)
 
 
 def _are_layers(value: Any) -> bool:
