@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -266,3 +267,15 @@ def test_no_more_at_once_than_cores_and_memory_are_enough_for(tmp_path, runs, co
     spec = make_spec(workload="resnet50", size="tutorial", parity_batch=8, global_batch=120)
     some = [make_run(tmp_path, spec=spec)] * runs
     assert golden_pool.processes_at_once(some, cores=cores, memory_bytes=gigabytes * 2**30) == expected
+
+
+def test_a_run_that_needs_more_memory_than_the_host_has_is_not_started(tmp_path, monkeypatch):
+    large, small = make_spec(workload="toy", global_batch=2**24), make_spec(workload="toy")
+    found = references(tmp_path / "own", large, small)
+    monkeypatch.setattr(golden_pool.psutil, "virtual_memory", lambda: SimpleNamespace(total=2**33, available=2**33))
+    monkeypatch.setattr(golden_pool, "in_processes", lambda *_, **__: pytest.fail("it was started"))
+    found.compute([(large, "timing"), (small, "timing")])
+    failure = found.failure(large)
+    assert failure is not None and failure.cause.kind == "no_reference"
+    names(failure.reason, "toy base", "16,777,216", "8 GiB", "--global-batch")
+    assert found.failure(small) is None and found.curve(small)

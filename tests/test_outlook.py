@@ -41,6 +41,23 @@ def test_the_rule_counts_starts_and_operations():
     assert outlook.expected_seconds(plan(large), cores=CORES) == pytest.approx(expected)
 
 
+def test_blocks_of_workers_that_exchange_seldom_have_whole_intervals():
+    def seconds(interval, **known):
+        options = {"options": {"every": interval}, "roles": {"averaging_interval": "every"}}
+        return outlook.expected_seconds(plan(make_spec(workload="toy", **options, **known)), cores=CORES) or 0
+
+    known = {"blocks": 3, "steps_per_block": 10, "curve_steps": 20}
+    per_interval = 3 + outlook.CHECKED_INTERVALS
+    assert seconds(20000, **known) - seconds(10000, **known) == pytest.approx(
+        10000 * per_interval * outlook.LEAST_STEP_SECONDS
+    )
+    longer = seconds(6, **known) - seconds(1, **known)  # blocks of 12 steps, for 10
+    assert longer == pytest.approx((3 * 2 + 6 * outlook.CHECKED_INTERVALS) * outlook.LEAST_STEP_SECONDS)
+    assert seconds(1, steps_per_call=4, **known) - seconds(1, **known) == pytest.approx(
+        3 * 2 * outlook.LEAST_STEP_SECONDS
+    )
+
+
 def test_more_launches_take_longer_and_more_cores_do_not():
     spec = make_spec(workload="resnet50", size="imagenet", global_batch=256)
     times = [outlook.expected_seconds(plan(spec, launches=count), cores=CORES) for count in (1, 5)]

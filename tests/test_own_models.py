@@ -17,7 +17,7 @@ from refusals import names, refused, refused_command
 
 from harness import workloads
 from harness.cli.terminal import PlainDisplay
-from harness.launch import golden_pool, worker_code
+from harness.launch import golden_pool, pool, worker_code
 from harness.launch.launcher import Outcome
 from harness.planning import judges, matrix
 from harness.planning.run_request import Request, TrainingRequest
@@ -25,7 +25,8 @@ from harness.reference.golden import Golden
 from harness.results import store
 from harness.session import phase_launches
 from harness.session.references import References
-from harness.spec import workload_packages
+from harness.spec import Cause, workload_packages
+from harness.worker.main import first_line
 
 WRITTEN = """
 import numpy as np
@@ -162,6 +163,89 @@ def test_a_file_without_a_sound_workload_is_refused(package, content, facts):
         workloads.sizes("mine")
 
 
+BAD_FIELDS = {
+    "summary": ("summary='two linear layers'", "summary=2"),
+    "unit": ("unit='sample'", "unit='token'", "'token'", "image, sample"),
+    "input_shape": ("input_shape=(4,)", "input_shape=(4)", "4", "(12,)"),
+    "layers": ("layers=(", "layers=list(", "tuple"),
+    "no layers": ("layers=(", "layers=() and (", "layers=()"),
+    "dims": ("dims={}", "dims={'2d': 1}", "dims={'2d': 1}"),
+    "loss": ("loss='cross_entropy'", "loss='hinge'", "'hinge'", "mse, cross_entropy, nll"),
+    "no samples in a batch": ("global_batch=20", "global_batch=0", "global_batch=0", "1", "16777216"),
+    "a batch of half a sample": ("global_batch=20", "global_batch=0.5", "global_batch=0.5"),
+    "a batch that no record holds": ("global_batch=20", "global_batch=np.int64(20)", "global_batch"),
+    "another optimizer": ("name='sgd'", "name='lion'", "optimizer.name='lion'", "sgd, adam, adamw, adagrad"),
+    "an optimizer in text": ("OptimizerSpec(name='sgd', learning_rate=0.1)", "'sgd'", "OptimizerSpec"),
+    "no learning rate": ("learning_rate=0.1", "learning_rate=0", "optimizer.learning_rate=0"),
+    "another schedule": ("learning_rate=0.1", "learning_rate=1, schedule='x'", "optimizer.schedule='x'", "cosine"),
+    "nesterov": ("learning_rate=0.1", "learning_rate=0.1, nesterov=True", "optimizer.nesterov", "optimizer.momentum"),
+    "cosine": ("learning_rate=0.1", "learning_rate=0.1, schedule='cosine'", "optimizer.total_steps=0"),
+    "load": ("load=load", "load=load('train')", "load", "function"),
+    "blocks": ("dims={}", "dims={}, blocks=('fc', 'fc')", "blocks=('fc', 'fc')"),
+    "target_accuracy": ("target_accuracy=0.9", "target_accuracy=90", "target_accuracy=90"),
+    "epochs": ("epochs=1", "epochs=0", "epochs=0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIELDS)
+def test_a_field_that_holds_what_it_cannot_is_refused_with_its_line(package, name):
+    before, after, *facts = BAD_FIELDS[name]
+    content = WRITTEN.replace('"', "'")
+    line = content[: content.index("Workload(\n")].count("\n") + 1
+    assert before in content
+    if name == "layers":
+        after, content = "layers=[", content.replace("6, 2)),", "6, 2)],")
+    package("mine", workload=content.replace(before, after))
+    with refused("mine", f"mine/workload.py:{line}", *facts):
+        workloads.sizes("mine")
+
+
+LOADS = {
+    "raise ValueError('no such split')": ["ValueError", "no such split", "mine/workload.py:8"],
+    "return {'x': open('missing.csv')}": ["FileNotFoundError", "missing.csv", "mine/workload.py:8"],
+    "return {'x': np.zeros((9, 4))}": ["load", "x", "y"],
+    "return np.zeros((9, 4)), np.zeros(9, int)": ["load", "tuple"],
+    "return {'x': [[0.0] * 4], 'y': [0]}": ["list", "NumPy"],
+}
+
+
+@pytest.mark.parametrize("body", LOADS)
+def test_a_load_that_fails_is_one_line(tmp_path, package, body):
+    package(
+        "mine", workload=WRITTEN.replace("def load(split, source=None):\n", f"def load(split, source):\n    {body}\n")
+    )
+    with refused("mine base", *LOADS[body]):
+        References(tmp_path, data=None, display=PlainDisplay()).prepare(make_spec(workload="mine"))
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_bad_field_ends_a_command_with_one_line(tmp_path, package, command):
+    package("mine", workload=WRITTEN.replace("global_batch=20", "global_batch=0"))
+    done = harness(command, "--workload", "mine", "--framework", "torch", cwd=tmp_path)
+    refused_command(done, "global_batch=0", "mine/workload.py")
+
+
+@pytest.mark.runs
+def test_a_load_that_fails_ends_a_run_and_its_resumption_with_one_line(tmp_path, package):
+    package("mine", workload=WRITTEN.replace('"y": ', '"label": '))
+    known = {"cwd": tmp_path, "env": {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES, tmp_path)))}}
+    done = harness("run", "--workload", "mine", "--framework", "fake", "--strategy", "single", "--out", "run", **known)
+    refused_command(done, "mine base", "label", "y")
+    if (tmp_path / "run").exists():
+        refused_command(harness("run", "--resume", "run", **known), "mine base", "label", "y")
+
+
+def test_a_layer_of_ones_own_that_fails_is_one_line(tmp_path, package):
+    failing = "class Failing(ReLU):\n    def forward(self, params, x):\n        return missing\n\n"
+    content = WRITTEN.replace("SIZES", failing + "SIZES").replace("ReLU(), ", "Failing(), ")
+    package("mine", workload=content)
+    references, spec = References(tmp_path, data=None, display=PlainDisplay()), make_spec(workload="mine")
+    references.prepare(spec)
+    with refused("mine base", "NameError", "'missing'", "mine/workload.py:13"):
+        references.reference(spec)
+
+
 def test_a_missing_model_is_a_row_with_the_file(package):
     package("mine", workload=WRITTEN, torch_model="")
     plan = matrix.plan_cells(Request(workloads=("mine",), strategies=("single",)), make_machine())
@@ -175,6 +259,11 @@ def test_a_network_without_named_blocks_is_not_cut(package):
     plan = matrix.plan_cells(Request(workloads=("mine",), frameworks=("torch",)), make_machine())
     cut = {cell.status for cell in plan.trials if cell.spec.strategy in ("model_parallel", "pipeline")}
     assert cut == {"skipped"}
+    asked = Request(workloads=("mine",), frameworks=("torch",), strategies=("single", "pipeline"))
+    found = {cell.spec.strategy: cell.status for cell in matrix.plan_cells(asked, make_machine()).trials}
+    assert found == {"single": "planned", "pipeline": "skipped"}
+    with refused("mine base", "--strategy pipeline", "blocks"):
+        matrix.plan_cells(replace(asked, strategies=("pipeline",)), make_machine())
 
 
 def test_every_python_file_of_the_package_counts_for_a_proof(package):
@@ -221,6 +310,48 @@ def test_a_framework_that_makes_models_from_layers_trains_it(tmp_path, package):
         "wrong_gradient": "parity_failed",
     }
     assert {row["spec"]["workload"] for row in rows} == {"mine"}
+
+
+@pytest.mark.runs
+def test_a_crash_in_a_package_of_ones_own_names_its_line_and_its_log(tmp_path, package):
+    failing = "class Failing(ReLU):\n    def forward(self, params, x):\n"
+    failing += "        return missing if 'fake_impl.runtime' in sys.modules else super().forward(params, x)\n\n"
+    content = WRITTEN.replace("SIZES", failing + "SIZES").replace("ReLU(), ", "Failing(), ")
+    package("mine", workload="import sys\n" + content)
+    known = {"cwd": tmp_path, "env": {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES, tmp_path)))}}
+    done = harness("run", "--workload", "mine", "--framework", "fake", "--strategy", "single", "--out", "run", **known)
+    assert done.returncode == 1, done.stderr
+    (row,) = results(tmp_path / "run").values()
+    (log,) = (tmp_path / "run" / "logs").iterdir()  # a mistake in code is not tried again
+    names(row["reason"], "NameError", "'missing'", "mine/workload.py:14", f"logs/{log.name}/")
+    assert "NameError" in (log / "rank0.log").read_text()
+
+
+def test_the_line_of_an_error_is_that_of_the_package_whoever_raised_it_again(package):
+    package("corp.mine", workload=WRITTEN, helper="def fail(call):\n    return call()\n")
+    fail = importlib.import_module("corp.mine.helper").fail
+    with pytest.raises(ZeroDivisionError) as error:
+        fail(lambda: 1 / 0)
+    again = RuntimeError("a framework's")
+    again.__cause__ = error.value
+    for each in (error.value, again):
+        assert workload_packages.innermost_line(each, "corp.mine") == "corp/mine/helper.py:2"
+    assert workload_packages.innermost_line(RuntimeError(), "corp.mine") == ""
+
+
+def test_an_error_that_repeats_another_with_more_words_is_told_as_the_other():
+    """Keras raises such an error for each layer around the one that fails, without a cause."""
+    inner, outer, other = NameError("no such thing"), NameError("In a layer:\n\nno such thing\nx=1"), NameError("x")
+    outer.__context__, inner.__context__ = inner, other
+    for error, said in ((outer, "NameError: no such thing"), (KeyError("x"), "KeyError: 'x'")):
+        assert first_line(error) == said
+
+
+def test_a_model_that_differs_is_not_tried_again():
+    with pytest.raises(workload_packages.ModelDiffers) as error:
+        workload_packages.check_outputs("mine", "jax", outputs=(3,), expected=(2,))
+    cause = Cause(kind="exception", data={"rank": 0, "type": type(error.value).__name__})
+    assert not pool.may_have_lacked_room("crashed", cause)
 
 
 MODELS = {"torch_model": "", "jax_model": "", "tf_model": ""}

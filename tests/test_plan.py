@@ -300,12 +300,13 @@ def test_every_cut_stays_a_cut_of_its_kind(base):
 @pytest.mark.parametrize(
     ("options", "facts"),
     [
-        ({"split_size": ("0",)}, ["split_size=0", "1", "64"]),
-        ({"split_size": ("65",)}, ["split_size=65"]),
+        ({"split_size": ("0",)}, ["--option split_size=0", "1", "64"]),
+        ({"split_size": ("65",)}, ["--option split_size=65"]),
         ({"split_size": ("16",), "micro_batches": ("4",)}, ["split_size=16", "micro_batches=4"]),
-        ({"micro_batches": ("7",)}, ["micro_batches=7", "64"]),
-        ({"split_size": ("x",)}, ["split_size=x"]),
-        ({"cut": ("conv9",)}, ["cut 'conv9'", "flops, time, parameters, conv1"]),
+        ({"micro_batches": ("7",)}, ["--option micro_batches=7", "64"]),
+        ({"split_size": ("x",)}, ["--option split_size=x"]),
+        ({"micro_batches": ("0",)}, ["--option micro_batches=0", "1"]),
+        ({"cut": ("conv9",)}, ["mnist_cnn", "--option cut 'conv9'", "flops, time, parameters, conv1"]),
         ({"cut": ("log_softmax",)}, ["cut 'log_softmax'"]),
         ({"cut": ("conv1+conv2",)}, ["conv1+conv2", "2 stages", "1"]),
         ({"bucket": ("1",)}, ["--option 'bucket'", "cut, micro_batches, split_size", "pipeline"]),
@@ -378,8 +379,23 @@ def test_in_a_matrix_of_everything_what_does_not_divide_is_skipped(machine):
 
 
 def test_more_stages_than_blocks(machine):
-    with refused("12", "11"):
+    with refused("12", "11", "--strategy model_parallel", "mnist_cnn"):
         make_plan(Request(strategies=("model_parallel",), devices=(12,)), machine)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"strategies": ("single", "pipeline")},
+        {"strategies": ("single", "pipeline"), "options": {"split_size": ("8",)}},
+        {"strategies": ("pipeline",), "workloads": ("mnist_cnn", "toy")},
+    ],
+)
+def test_in_a_matrix_what_has_more_stages_than_blocks_is_skipped(machine, known):
+    made = make_plan(Request(**{"frameworks": ("torch",), "devices": (12,), "global_batch": 24} | known), machine)
+    reasons = {trial.spec.strategy: trial.reason for trial in made.trials}
+    names(reasons["pipeline"], "12", "stages")
+    assert {trial.status for trial in made.trials if trial.spec.strategy == "single"} <= {"planned"}
 
 
 def test_a_skipped_cell_shows_no_option_that_has_no_value_there():

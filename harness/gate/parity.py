@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.gate.distances import worst_of
+from harness.gate.distances import distance_of_all, norm_of_all, worst_of
 from harness.layers import running_statistics
 from harness.reference.golden import Golden
-from harness.spec import Check, Parity, Quantity, ToleranceSet
+from harness.spec import Check, OptimizerSpec, Parity, Quantity, ToleranceSet
 from harness.spec.arrays import Arrays
+from harness.spec.errors import UsageError
 from harness.spec.kinds import StatisticsOf
 
 EXACT: dict[Quantity, float] = {"losses": 1e-11, "first update": 1e-10, "parameters": 1e-9}
@@ -87,6 +88,19 @@ def make_reference(
     losses = reference.losses
     change = (np.max(losses) - np.min(losses)) / np.max(np.abs(losses))
     return replace(reference, noise=noise | {"losses": max(noise["losses"], noise["parameters"] * float(change))})
+
+
+def check_reference(found: Golden, optimizer: OptimizerSpec) -> None:
+    """Raises UsageError for a reference that diverges, or in which rounding moves weights as far as training does."""
+    rate = f"learning_rate {optimizer.learning_rate:g}"
+    if not all(np.all(np.isfinite(array)) for array in (found.losses, *found.params.values())):
+        raise UsageError(f"--optimizer: the golden reference itself diverges at {rate}; lower it")
+    moved = distance_of_all(found.params, found.initial) / norm_of_all(found.initial)
+    if moved < STILL:
+        raise UsageError(
+            f"--optimizer: at {rate} the {len(found.losses)} steps of the golden reference move the weights by "
+            f"{moved:.1g} of their size, and below {STILL:g} errors cannot be told from rounding; raise it"
+        )
 
 
 def compare(

@@ -82,6 +82,23 @@ def in_processes(
     return {folder: failed for folder, failed in failures.items() if failed}
 
 
+def too_large(run: GoldenRun) -> Failure | None:
+    """Why a run is not even started: it would need more memory than this host has. None for all others."""
+    host = psutil.virtual_memory().total
+    if run.memory_bytes <= host:
+        return None
+    needed, has = (f"{size / 2**30:.0f} GiB" for size in (run.memory_bytes, host))
+    reason = (
+        f"{_title(run)} is not computed: with batches of {run.batch:,} samples it would need some {needed} of host "
+        f"memory, and this host has {has}; choose a smaller --global-batch"
+    )
+    return Failure(reason=reason, cause=Cause(kind="no_reference"))
+
+
+def _title(run: GoldenRun) -> str:
+    return f"the golden {run.phase} of {run.spec.workload} {run.spec.size}"
+
+
 def processes_at_once(runs: Sequence[GoldenRun], *, cores: int, memory_bytes: float) -> int:
     """How many of these runs fit on this machine at a time: at least one."""
     most = max(run.memory_bytes for run in runs)
@@ -116,8 +133,7 @@ def failure(run: GoldenRun, code: int) -> Failure | None:
     if not code:
         return None
     reason = f"ended by {signal_name(-code)}; out of host memory?" if code < 0 else f"exit code {code}"
-    what = f"the golden {run.phase} of {run.spec.workload} {run.spec.size} cannot be computed"
     return Failure(
-        reason=": ".join([what, reason, last_line(run.folder / "log")]),
+        reason=": ".join([f"{_title(run)} cannot be computed", reason, last_line(run.folder / "log")]),
         cause=Cause(kind="no_reference", data={"code": code}),
     )

@@ -12,11 +12,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from harness.launch.launcher import Outcome
 from harness.spec import Cause, FrameworkSpec, Status, TrialSpec
+from harness.spec.workload_packages import ModelDiffers
 
 # A launch that ends like this may have lacked room, so it is tried again alone. A wrong result counts at once.
 TRIED_ALONE: tuple[Status, ...] = ("oom", "timeout", "hung", "crashed", "killed", "unavailable")
 # Except for these errors: they are mistakes in code, which more room does not mend.
-MISTAKES = ("AttributeError", "NameError", "NotImplementedError", "SyntaxError", "TypeError")
+MISTAKES = (
+    *("AttributeError", "IndentationError", "NameError", "NotImplementedError", "SyntaxError", "TypeError"),
+    *("UnboundLocalError", ModelDiffers.__name__),
+)
 
 
 def may_have_lacked_room(status: Status, cause: Cause | None) -> bool:

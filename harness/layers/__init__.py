@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from harness.layers.activations import LogSoftmax, ReLU, log_softmax
 from harness.layers.base import Layer, Parameter, Pullback, Shape, each_once
-from harness.layers.chains import Residual, batch_norms, chain_flops, chain_forward, chain_shape, normalized_kernels
+from harness.layers.chains import (
+    Residual,
+    batch_norms,
+    chain_flops,
+    chain_forward,
+    chain_shape,
+    chain_values,
+    normalized_kernels,
+)
 from harness.layers.convolution import Conv2D, MaxPool2D
 from harness.layers.linear import Flatten, Linear
 from harness.layers.normalization import BatchNorm
@@ -40,6 +48,7 @@ __all__ = [
     "chain_flops",
     "chain_forward",
     "chain_shape",
+    "chain_values",
     "each_once",
     "log_softmax",
     "normalized_kernels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,15 @@ def chain_flops(layers: Sequence[Layer], shape: Shape) -> int:
     for layer in layers:
         total += layer.flops(shape)
         shape = layer.output_shape(shape)
+    return total
+
+
+def chain_values(layers: Sequence[Layer], shape: Shape) -> int:
+    """How many numbers one sample's inputs are, with the outputs of each layer of a chain."""
+    total = math.prod(shape)
+    for layer in layers:
+        shape = layer.output_shape(shape)
+        total += math.prod(shape)
     return total
 
 

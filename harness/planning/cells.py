@@ -13,7 +13,6 @@ from harness.planning import request_checks, skip_reasons, step_counts, strategy
 from harness.planning.judges import check_trainable
 from harness.planning.parity_phase import plan_parity
 from harness.planning.plan import Planned
-from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
 from harness.planning.scope import Scope
 from harness.spec import (
@@ -30,6 +29,7 @@ from harness.spec import (
     run_options,
 )
 from harness.spec.errors import UsageError
+from harness.spec.partition import CannotBeCut
 from harness.workloads import Workload
 
 
@@ -107,6 +107,10 @@ def _options(
             _check_divisible(workload, request, shape)
         options = strategy_options.resolve(strategy, workload, chosen, devices=shape.devices, batch=shape.global_batch)
         return options, ""
+    except CannotBeCut as error:
+        if not request.names_one_strategy:
+            return strategy_options.without_replaced(strategy, chosen), str(error)
+        raise UsageError(f"--strategy {strategy.name}: {workload.title}: {error}") from error
     except UsageError as error:
         if strategy.parallelism == "data":
             asked_for = (request.devices or request.global_batch) and "all" not in request.workloads
@@ -172,7 +176,7 @@ def _trial(
         parity_steps=step_counts.parity_steps(parity.steps, request),
         parity_batch=parity.parity_batch,
         **_limits(scope, track_settings.compile_seconds(combination.framework, settings)),
-        **_timing_phase(scope, workload),
+        **step_counts.timing_phase(scope, workload),
         **run_options.values(request),
     )
 
@@ -198,14 +202,6 @@ def _limits(scope: Scope, compile_seconds: float) -> dict[str, float]:
     longer = compile_seconds if scope.request.timeout_seconds is None else 0.0
     stall = request_checks.stall_seconds(scope.request)
     return {"timeout_seconds": scope.timeout_seconds + longer, "stall_seconds": stall + longer}
-
-
-def _timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:
-    """How long a cell of this preset is timed: fields of TrialSpec."""
-    preset = PRESETS[scope.preset]
-    names = ("blocks", "steps_per_block", "warmup_seconds", "block_seconds")
-    curve = min(preset["curve_steps"], workload.curve_steps)
-    return {name: preset[name] for name in names} | {"curve_steps": step_counts.in_whole_calls(curve, scope.request)}
 
 
 def _variant(options: Mapping[str, Any], settings: Mapping[str, bool], request: Request) -> str:

@@ -24,6 +24,7 @@ TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned t
 FLOPS_A_CORE = 5e9  # per second, of a processor that trains
 FLOPS_OF_GPUS = 3e13  # per second
 LEAST_STEP_SECONDS = 1e-3  # of a network so small that the host sets the pace
+CHECKED_INTERVALS = 7  # about: between two exchanges of workers, made by a timing phase beside its blocks
 LONG = 3600.0  # seconds: a plan that takes longer on CPU devices was hardly meant
 
 SamplesOf: TypeAlias = Callable[[TrialSpec], int]
@@ -148,9 +149,11 @@ def _start(spec: TrialSpec, *, replicated: bool) -> float:
 
 
 def _timed(spec: TrialSpec, rate: float) -> float:
-    """Seconds of a launch's timing phase."""
-    block = max(_steps(spec, spec.steps_per_block, spec.global_batch, rate), spec.block_seconds)
-    return _steps(spec, spec.curve_steps, spec.global_batch, rate) + spec.warmup_seconds + spec.blocks * block
+    """Seconds of a launch's timing phase. Each block has whole intervals between exchanges of the workers."""
+    steps = math.ceil(spec.steps_per_block / spec.whole_rounds) * spec.whole_rounds
+    block = max(_steps(spec, steps, spec.global_batch, rate), spec.block_seconds)
+    others = spec.curve_steps + (CHECKED_INTERVALS * spec.exchange_interval if spec.exchange_interval > 1 else 0)
+    return _steps(spec, others, spec.global_batch, rate) + spec.warmup_seconds + spec.blocks * block
 
 
 def _trained(spec: TrialSpec, samples: int, rate: float) -> float:

@@ -162,3 +162,9 @@ class Request(RunRequest):
     training: TrainingRequest | None = None
     global_batches: tuple[int, ...] = ()
     twin: bool = True
+
+    @property
+    def names_one_strategy(self) -> bool:
+        """Whether it asks for one strategy on one workload, and for nothing beside them."""
+        chosen = {*self.strategies}, {*self.workloads}
+        return all(len(names) == 1 and "all" not in names for names in chosen)

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import workloads
 from harness.datasets import DataError, held_out
 from harness.planning.outlook import SamplesOf
-from harness.spec import TrialSpec
+from harness.spec import TrialSpec, workload_packages
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
@@ -24,9 +24,16 @@ def load(workload: Workload, *, validation_share: float | None, data: Path | Non
     for split in ("train",) if validation_share is None else ("train", "test"):
         try:
             arrays[split] = workload.load(split, data if workload.takes_data else None)
+            workloads.check_samples(workload, arrays[split])
         except DataError as error:
             raise UsageError(str(error)) from error
-        workloads.check_samples(workload, arrays[split])
+        except (UsageError, MemoryError):
+            raise
+        except Exception as error:  # somebody else's code can raise anything
+            if workload_packages.is_ours(workload.name):
+                raise
+            said = workload_packages.described(error, workload.name)
+            raise UsageError(f"{workload.title}: its {split} samples cannot be loaded: {said}") from error
     if validation_share is not None:
         arrays["train"], arrays["validation"] = held_out(arrays["train"], share=validation_share)
     return arrays

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from harness.planning.presets import PRESETS
 from harness.planning.run_request import Request
+from harness.planning.scope import Scope
+from harness.workloads import Workload
 
 
 def parity_steps(least: int, request: Request) -> int:
@@ -22,3 +26,11 @@ def parity_steps(least: int, request: Request) -> int:
 def in_whole_calls(steps: int, request: Request) -> int:
     """The smallest number of steps that is at least `steps` and makes up whole calls."""
     return request.steps_per_call * math.ceil(steps / request.steps_per_call)
+
+
+def timing_phase(scope: Scope, workload: Workload) -> dict[str, Any]:
+    """How long a cell of this preset is timed: fields of TrialSpec."""
+    preset = PRESETS[scope.preset]
+    names = ("blocks", "steps_per_block", "warmup_seconds", "block_seconds")
+    curve = min(preset["curve_steps"], workload.curve_steps)
+    return {name: preset[name] for name in names} | {"curve_steps": in_whole_calls(curve, scope.request)}

@@ -26,20 +26,23 @@ def combinations(request: Request, strategy: StrategySpec) -> list[dict[str, Any
 
 def _typed(option: Option, text: str) -> Any:
     if option.kind is bool:
-        check_name(f"option {option.name}:", text, ("true", "false"))
+        check_name(f"--option {option.name}:", text, ("true", "false"))
         return text == "true"
     try:
         return option.kind(text)
     except ValueError:
         expected = {int: "a whole number", float: "a number"}[option.kind]
-        raise UsageError(f"option {option.name}={text}: must be {expected}") from None
+        raise UsageError(f"--option {option.name}={text}: must be {expected}") from None
 
 
 def resolve(
     strategy: StrategySpec, workload: Workload, chosen: Mapping[str, Any], *, devices: int, batch: int
 ) -> dict[str, Any]:
-    """The options of one cell, with the workload's defaults filled in. Raises UsageError for a bad value."""
-    options = _without_replaced(strategy, chosen)
+    """The options of one cell, with the workload's defaults filled in.
+
+    Raises CannotBeCut for more stages than the network has blocks, and UsageError for a bad value.
+    """
+    options = without_replaced(strategy, chosen)
     for name, value in options.items():
         _check_value(strategy.option(name), value)
     pieces = _micro_batches(strategy, options, workload, batch=batch)
@@ -48,7 +51,7 @@ def resolve(
     for name, value in options.items():
         option = strategy.option(name)
         if option.not_applicable and (reason := option.not_applicable(value, cell)):
-            raise UsageError(f"option {name}={value}: {reason}")
+            raise UsageError(f"--option {name}={value}: {reason}")
         stages *= _stages_per_device(option, value, workload, devices=devices)
     for name, value in options.items():
         if strategy.option(name).role == "cut":
@@ -56,7 +59,7 @@ def resolve(
     return options
 
 
-def _without_replaced(strategy: StrategySpec, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def without_replaced(strategy: StrategySpec, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The chosen values and the defaults of all other options. Of two options that replace each other, only one stays.
 
     Raises UsageError if both were chosen.
@@ -66,10 +69,8 @@ def _without_replaced(strategy: StrategySpec, chosen: Mapping[str, Any]) -> dict
         if not option.replaces:
             continue
         if option.name in chosen and option.replaces in chosen:
-            raise UsageError(
-                f"option {option.name}={chosen[option.name]} and option {option.replaces}={chosen[option.replaces]}: "
-                "both say the same in different terms; give one of them"
-            )
+            both = " and ".join(f"--option {name}={chosen[name]}" for name in (option.name, option.replaces))
+            raise UsageError(f"{both}: both say the same in different terms; give one of them")
         del options[option.replaces if option.name in chosen else option.name]
     return options
 
@@ -77,9 +78,9 @@ def _without_replaced(strategy: StrategySpec, chosen: Mapping[str, Any]) -> dict
 def _check_value(option: Option, value: Any) -> None:
     """Raises UsageError for a value that no cell can have."""
     if option.choices:
-        check_name(f"option {option.name}:", value, option.choices)
+        check_name(f"--option {option.name}:", value, option.choices)
     if option.least is not None and not option.least <= value < math.inf:
-        raise UsageError(f"option {option.name}={value}: must be at least {option.least} and finite")
+        raise UsageError(f"--option {option.name}={value}: must be at least {option.least} and finite")
 
 
 def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], workload: Workload, *, batch: int) -> int:
@@ -89,15 +90,17 @@ def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], workload:
     """
     names, values = strategy.roles(options), by_role(strategy, options)
     count, size = values.get("micro_batches"), values.get("micro_batch_size")
+    where = f"{workload.name} {workload.size}"
     if size is not None:
         if not 1 <= size <= batch:
-            name, where = names["micro_batch_size"], f"{workload.name} {workload.size}"
-            raise UsageError(f"option {name}={size}: allowed are 1 to the global batch, {batch} in {where}")
+            raise UsageError(
+                f"--option {names['micro_batch_size']}={size}: allowed are 1 to the global batch, {batch} in {where}"
+            )
         return len(partition.micro_batches(batch, size))
     if count is not None and batch % count:
         raise UsageError(
-            f"option {names['micro_batches']}={count}: does not divide the global batch of {batch}; choose a divisor "
-            "of it, or another --global-batch"
+            f"--option {names['micro_batches']}={count}: does not divide the global batch of {batch} in {where}; "
+            "choose a divisor of it, or another --global-batch"
         )
     return count or 1
 
@@ -109,19 +112,23 @@ def _stages_per_device(option: Option, value: Any, workload: Workload, *, device
         others = [choice for choice in option.choices if option.stages_per_device.get(choice, 1) < count]
         hint = f"choose {' or '.join(others)}, or fewer --devices" if others else "choose fewer --devices"
         raise UsageError(
-            f"option {option.name}={value}: {count} stages on each of {devices} devices make {devices * count}, and "
+            f"--option {option.name}={value}: {count} stages on each of {devices} devices make {devices * count}, and "
             f"the network has {len(workload.blocks)} blocks; {hint}"
         )
     return count
 
 
 def _resolve_cut(cut: str, workload: Workload, stages: int) -> str:
-    """Where the network is cut into stages. Raises UsageError for a place where it cannot be cut."""
+    """Where the network is cut into stages. Raises CannotBeCut, or UsageError for a place where it cannot be cut."""
     partition.check_stages(stages, workload.blocks)
-    cut = cut or workload.usual_cut(stages)
-    if cut != "time":
-        workload.cut_points(cut, stages)
-    return cut
+    found = cut or workload.usual_cut(stages)
+    if found != "time":
+        try:
+            workload.cut_points(found, stages)
+        except UsageError as error:
+            whose = "--option" if cut else "its default"
+            raise UsageError(f"{workload.title}: {whose} {error}") from error
+    return found
 
 
 def by_role(strategy: StrategySpec, options: Mapping[str, Any]) -> dict[Role, Any]:

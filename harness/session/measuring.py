@@ -167,9 +167,8 @@ class Session:
     def _reuse_proof(self, spec: TrialSpec) -> bool:
         """Take over the proof of an earlier session, if it still counts."""
         if not self.proofs.reuse_earlier(spec):
-            if changed := self.proofs.changed(spec):
-                told = f"{changed} changed since an earlier session, so new launches are not pooled with older ones"
-                self.display.done(f"parity of {spec.computation}: {told}", "note")
+            if new := self.proofs.changed(spec):
+                self.display.done(f"parity of {spec.computation}: {new} changed, so old launches are set apart", "note")
             return False
         self.proving.count(spec)
         self.display.done(f"parity of {spec.computation}: was proved in an earlier session", "ok")

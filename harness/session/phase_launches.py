@@ -23,7 +23,7 @@ from harness.planning.presets import COLD_SHARE
 from harness.session.budget import Budget
 from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
-from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec, registry
+from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec, registry, workload_packages
 from harness.spec.progress import Display
 
 
@@ -129,11 +129,14 @@ class PhaseLaunches:
         began, succeeded = time.monotonic(), False
         said = partial(self._said, planned.spec)
         try:
-            with self._budget.stopping(stop) as over, self._logs_kept(planned):
+            with self._budget.stopping(stop) as over, self._logs_kept(planned) as kept:
                 outcome = launch(planned, self._launcher, on_progress=self._display.detail, on_said=said, stop=stop)
             succeeded = outcome.status == "ok"
             if over.is_set() and not succeeded:
                 return replace(outcome, status="pending", reason=CUT_SHORT, cause=Cause(kind="cut_short"), traceback="")
+            if outcome.status == "crashed" and not workload_packages.is_ours(planned.spec.workload):
+                log = kept[0].relative_to(self._run_folder)
+                return replace(outcome, reason=f"{outcome.reason}; the whole log is in {log}/ of the run's folder")
             return outcome
         finally:
             self._budget.record(planned.phase, planned.spec, time.monotonic() - began, succeeded=succeeded)
@@ -174,16 +177,19 @@ class PhaseLaunches:
         )
 
     @contextlib.contextmanager
-    def _logs_kept(self, planned: Launch) -> Iterator[None]:
-        """Copies the logs of a launch to the run's folder at the end, and removes the launch's own folder.
+    def _logs_kept(self, planned: Launch) -> Iterator[list[Path]]:
+        """Copies the logs of a launch to the run's folder at the end, and removes the launch's own folder. The list
+        then has the folder with the copies.
 
         A launch that is tried again, in this session or a later one, gets another folder: what the first one printed
         may say why it failed.
         """
+        kept: list[Path] = []
         try:
-            yield
+            yield kept
         finally:
             folder = self._new_log_folder(_name(planned.spec, planned.phase))
+            kept.append(folder)
             for path in sorted(planned.folder.glob("*.log")):
                 if path.is_file():
                     logs.keep(path, folder / path.name)

@@ -41,7 +41,7 @@ class Proofs:
         return True
 
     def changed(self, spec: TrialSpec) -> str:
-        """What an earlier session's proof of this computation was made with that has changed since; "" without one."""
+        """What an earlier session's proof of this computation was made with that is another now, or ""."""
         if spec.computation not in self._earlier:
             return ""
         earlier, (code, data) = self._earlier[spec.computation], self.inputs_of(spec)

@@ -15,7 +15,7 @@ from harness.gate.runs import GoldenRun, Phase, normalization
 from harness.launch import golden_pool
 from harness.launch.golden_pool import Failure
 from harness.planning import samples
-from harness.spec import CHECKED_LOSSES, TrialSpec, run_options
+from harness.spec import CHECKED_LOSSES, TrialSpec, run_options, workload_packages
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.spec.progress import Display
@@ -107,6 +107,8 @@ class References:
                 number = len(self.golden) + len(self.failed) + len(missing)
                 inputs, folder = self.inputs_of(spec).train, self.work / f"golden-{number}"
                 missing[key] = GoldenRun(spec=spec, phase=phase, steps=steps, inputs=inputs, folder=folder)
+        self.failed |= {key: failed for key, run in missing.items() if (failed := golden_pool.too_large(run))}
+        missing = {key: run for key, run in missing.items() if key not in self.failed}
         if not missing:
             return
         names = sorted({f"{run.spec.workload} {run.spec.size}" for run in missing.values()})
@@ -114,10 +116,23 @@ class References:
         long = [run for run in missing.values() if run.flops > golden_pool.LONG_FLOPS]
         for run in missing.values():
             if run not in long:
-                runs.compute(run, self.batches(run.spec))
+                self._compute_here(run)
         failed = golden_pool.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
         self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}
+
+    def _compute_here(self, run: GoldenRun) -> None:
+        """Compute a short golden run. Raises UsageError as `runs.compute`, and for layers of one's own that fail."""
+        try:
+            runs.compute(run, self.batches(run.spec))
+        except (UsageError, MemoryError):
+            raise
+        except Exception as error:  # somebody else's code can raise anything
+            workload = workloads.get(run.spec.workload, run.spec.size)
+            if workload_packages.is_ours(workload.name):
+                raise
+            said = workload_packages.described(error, workload.name)
+            raise UsageError(f"{workload.title}: its golden {run.phase} cannot be computed: {said}") from error
 
     def failure(self, spec: TrialSpec) -> Failure | None:
         """Why a cell's reference or loss curve could not be computed; None if none has failed."""

@@ -14,6 +14,10 @@ BALANCED = ("flops", "time", "parameters")
 time of its blocks."""
 
 
+class CannotBeCut(UsageError):
+    """A network that cannot be cut into so many stages, wherever the cuts are."""
+
+
 def shares(batch: Arrays, *, steps: int = 1, rank: int = 0, ranks: int = 1) -> list[Arrays]:
     """The parts of a global batch that `rank` trains on, one for each of `steps` accumulation steps.
 
@@ -74,11 +78,13 @@ def bubble(stages: int, micro_batch_count: int) -> float:
 
 
 def check_stages(stages: int, blocks: Sequence[str]) -> None:
-    """Raises UsageError if there are more stages than blocks."""
+    """Raises CannotBeCut if there are more stages than blocks."""
     if not blocks:
-        raise UsageError("the workload names no blocks, so nothing says where the network can be cut")
+        raise CannotBeCut(
+            "no blocks are named, so nothing says where the network can be cut; name them, or choose another --strategy"
+        )
     if not 1 <= stages <= len(blocks):
-        raise UsageError(f"{stages} stages: the network has {len(blocks)} blocks, so 1 to {len(blocks)} are allowed")
+        raise CannotBeCut(f"{stages} stages: the network has {len(blocks)} blocks, so 1 to {len(blocks)} are allowed")
 
 
 def cut_points(cut: str, blocks: Sequence[str], stages: int) -> tuple[int, ...]:

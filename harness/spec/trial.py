@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -139,6 +140,11 @@ class TrialSpec(RunOptions):
         """Steps from one exchange of the workers to the next: they average their parameters, or push summed gradients.
         1 where they exchange in every step."""
         return self.option("averaging_interval") or self.push_interval()
+
+    @property
+    def whole_rounds(self) -> int:
+        """Of how many steps the steps of a timed block are a multiple: those of whole calls and whole intervals."""
+        return math.lcm(self.exchange_interval, self.steps_per_call)
 
     def push_interval(self, *, of: Mapping[str, Any] | None = None) -> int:
         """How many steps' gradients an asynchronous worker sums before it pushes them; 1 everywhere else. `of`: as in

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,10 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 MOST_CHARACTERS = 80
 
 Shape = tuple[int, ...]
+
+
+class ModelDiffers(ValueError):
+    """A model of one's own is not that of its workload.py."""
 
 
 @cache
@@ -134,7 +139,7 @@ def model_file(workload: str, framework: str) -> Path:
 def check_model(
     workload: str, framework: str, *, parameters: Mapping[str, Shape], expected: Mapping[str, Shape]
 ) -> None:
-    """Raises ValueError for a model of one's own whose parameters are not those of its workload.
+    """Raises ModelDiffers for a model of one's own whose parameters are not those of its workload.
 
     Both mappings: name to shape, in the canonical layout (harness.contract.Arrays).
     """
@@ -149,22 +154,43 @@ def check_model(
 
 
 def check_outputs(workload: str, framework: str, *, outputs: Shape, expected: Shape) -> None:
-    """Raises ValueError for a model of one's own whose outputs for a sample are not those of its workload."""
+    """Raises ModelDiffers for a model of one's own whose outputs for a sample are not those of its workload."""
     if outputs != expected:
         _refuse(workload, framework, [f"its outputs have shape {outputs} for each sample, in {FILE} {expected}"])
 
 
 def check_blocks(workload: str, framework: str, *, blocks: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    """Raises ValueError for a model of one's own that is to be cut, and does not consist of its workload's blocks."""
+    """Raises ModelDiffers for a model of one's own that is to be cut, and does not consist of its workload's blocks."""
     if expected and blocks != expected:
         _refuse(workload, framework, [f"its blocks are {', '.join(blocks)}, in {FILE} {', '.join(expected)}"])
 
 
 def _refuse(workload: str, framework: str, wrong: list[str]) -> None:
     if wrong:
-        raise ValueError(f"{workload}/{framework}_model.py: {'; '.join(wrong)} (layouts: docs/own-model.md)")
+        raise ModelDiffers(f"{workload}/{framework}_model.py: {'; '.join(wrong)} (layouts: docs/own-model.md)")
 
 
 def first_line(error: BaseException) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+
+
+def described(error: BaseException, workload: str) -> str:
+    """An error in the code of a workload of one's own, in one line, with the line of its package that was running:
+    "ValueError: ... (gated_mlp/torch_model.py:12)"."""
+    said = str(error) if isinstance(error, UsageError) else first_line(error)
+    where = innermost_line(error, workload)
+    return f"{said} ({where})" if where else said
+
+
+def innermost_line(error: BaseException, workload: str) -> str:
+    """Which line of a workload's own package was running when an error was raised, "gated_mlp/torch_model.py:12": the
+    innermost one; "" if there was none. Of an error that a framework raised for another one, that of the other."""
+    place, raised = folder(workload), error
+    while raised is not None:
+        for frame in reversed(traceback.extract_tb(raised.__traceback__)):
+            path = Path(frame.filename).resolve()
+            if path.is_relative_to(place):
+                return f"{workload.replace('.', '/')}/{path.relative_to(place)}:{frame.lineno}"
+        raised = raised.__cause__ or raised.__context__
+    return ""

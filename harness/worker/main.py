@@ -9,6 +9,7 @@ happens. Standard output and error belong to the frameworks: they go to a log th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import importlib
 import importlib.metadata
@@ -29,7 +30,18 @@ from harness.contract import DevicesMissing, Job, World
 from harness.datasets import Batches
 from harness.gate import xla
 from harness.messages import ORDER, TIMED, Order
-from harness.spec import Cause, CauseKind, Precision, Status, TrialSpec, codec, locks, partition, run_options
+from harness.spec import (
+    Cause,
+    CauseKind,
+    Precision,
+    Status,
+    TrialSpec,
+    codec,
+    locks,
+    partition,
+    run_options,
+    workload_packages,
+)
 from harness.spec.processes import die_with_parent
 from harness.spec.recorded_variables import recorded
 from harness.worker import compile_cache, libraries, memory, pauses
@@ -74,11 +86,27 @@ def run(draft: Draft) -> None:
         draft.note(status="skipped", reason=str(error), cause=Cause(kind="target_met", data=error.data))
     except BaseException as error:
         status, kind = classify(error)
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+        reason = first_line(error) + line_of_ones_own(draft.folder, error)
         cause = Cause(kind=kind, data={"rank": draft.rank, "type": type(error).__name__})
         draft.note(status=status, reason=reason, cause=cause, traceback=traceback.format_exc()[-TRACEBACK_CHARACTERS:])
         print(draft.answer.traceback, file=sys.stderr, flush=True)  # noqa: T201 -- into this rank's log
     draft.note(ended=time.monotonic())
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line. Of one that repeats another with more words around it, as Keras makes them, the other."""
+    while (inner := error.__context__) and type(inner) is type(error) and str(inner) and str(inner) in str(error):
+        error = inner
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+
+
+def line_of_ones_own(folder: Path, error: BaseException) -> str:
+    """ " (gated_mlp/torch_model.py:12)": where an error was raised in a model of one's own; "" for all others."""
+    with contextlib.suppress(Exception):  # the error itself must be told in any case
+        workload = codec.loads(Order, (folder / ORDER).read_text("utf-8")).spec.workload
+        if not workload_packages.is_ours(workload) and (line := workload_packages.innermost_line(error, workload)):
+            return f" ({line})"
+    return ""
 
 
 def classify(error: BaseException) -> tuple[Status, CauseKind]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -99,7 +98,7 @@ def choose_steps_per_block(context: Context, timed: Callable[..., list[timing.Ti
         step_seconds = agree.on("warm-up", warm.seconds / steps)  # over more steps than the pilot had
     steps = timing.steps_for(spec.block_seconds, step_seconds=step_seconds, at_least=spec.steps_per_block)
     # strategies that synchronize every few steps do so equally often in every block
-    return timing.whole_rounds(steps, of=math.lcm(spec.exchange_interval, spec.steps_per_call))
+    return timing.whole_rounds(steps, of=spec.whole_rounds)
 
 
 def time_blocks_in_turn(
@@ -165,9 +164,8 @@ def note_blocks(draft: Draft, blocks: Sequence[timing.Timed], bare_blocks: Seque
 
 def watched_steps(spec: TrialSpec, step_seconds: float, steps_per_block: int) -> int:
     """The steps of a watched block: those of a timed one, or fewer if that takes long."""
-    unit = math.lcm(spec.exchange_interval, spec.steps_per_call)
     most = timing.steps_for(WATCHED_SECONDS, step_seconds=step_seconds, at_least=1)
-    return min(steps_per_block, timing.whole_rounds(most, of=unit))
+    return min(steps_per_block, timing.whole_rounds(most, of=spec.whole_rounds))
 
 
 def bare_loop(package: str, spec: TrialSpec, job: Job) -> BareLoop | None:

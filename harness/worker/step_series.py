@@ -6,7 +6,6 @@ may be slower than one that is not.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -50,4 +49,4 @@ def calls_of_series(spec: TrialSpec, call_seconds: float) -> int:
     """How many calls a series has if each takes so many seconds. Workers go on to their next exchange."""
     least, most = CALLS if spec.warmup_seconds else CALLS_WITHOUT_WARMUP
     fit = min(most, max(least, int(SECONDS / call_seconds)))
-    return timing.whole_rounds(fit, of=math.lcm(spec.exchange_interval, spec.steps_per_call) // spec.steps_per_call)
+    return timing.whole_rounds(fit, of=spec.whole_rounds // spec.steps_per_call)

@@ -22,8 +22,8 @@ from harness.layers import Layer, Opaque, Parameter, Shape, batch_norms, chain_f
 from harness.spec import OptimizerSpec, Platform, partition, workload_packages
 from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
+from harness.spec.workload_fields import Loss, Unit, check_arrays, check_fields
 
-Loss = Literal["mse", "cross_entropy", "nll"]
 Split = Literal["train", "test"]
 
 
@@ -35,13 +35,14 @@ class Workload:
     --data, or None. `transform` turns stored inputs into inputs of the network. `dims` are the numbers from which
     models are built. `unit` is what throughput counts.
 
-    Layers may share parameters. Raises UsageError for a network that the reference does not define (`check_network`).
+    Layers may share parameters. Raises UsageError for a field that holds what it cannot (`check_fields`), and for a
+    network that the reference does not define (`check_network`).
     """
 
     name: str = ""  # a package of one's own need not say its name and sizes again
     size: str = ""
     summary: str
-    unit: Literal["image", "sample"]
+    unit: Unit
     input_shape: Shape
     layers: tuple[Layer, ...]
     dims: dict[str, int]
@@ -64,7 +65,16 @@ class Workload:
     epochs: int = 10  # at most, in `train`, unless the command says otherwise
 
     def __post_init__(self) -> None:
-        check_network(self)
+        try:
+            check_fields(self)
+            check_network(self)
+        except UsageError as error:
+            raise UsageError(f"{self.title}: {error}") if self.name else error from error
+
+    @property
+    def title(self) -> str:
+        """What errors call it. A package's name is not known while its workload.py is imported."""
+        return f"workload {self.name} {self.size}"
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All trainable tensors, in the order of the layers. One that layers share is there once."""
@@ -137,24 +147,25 @@ def check_network(workload: Workload) -> None:
     try:
         workload.parameters()
         outputs = workload.output_shape
+        workload.flops_per_unit()
     except ValueError as error:
-        raise UsageError(f"workload {workload.name} {workload.size}: {error}") from error
+        raise UsageError(str(error)) from error
     norms = [norm.name for norm in batch_norms(workload.layers)]
     for name in norms:
         if norms.count(name) > 1:
             raise UsageError(
-                f"workload {workload.name} {workload.size}: BatchNorm {name} is used {norms.count(name)} times, and "
-                "its running statistics are only defined for one use in each step; give each use a name of its own"
+                f"BatchNorm {name} is used {norms.count(name)} times, and its running statistics are only defined for "
+                "one use in each step; give each use a name of its own"
             )
     if not workload.has_reference and workload.blocks and len(workload.blocks) != len(workload.layers):
         raise UsageError(
-            f"workload {workload.name} {workload.size}: {len(workload.layers)} layers, some of them Opaque, and "
-            f"{len(workload.blocks)} blocks; such a network needs one layer for each block, or no blocks"
+            f"{len(workload.layers)} layers, some of them Opaque, and {len(workload.blocks)} blocks; such a network "
+            "needs one layer for each block, or no blocks"
         )
     if len(outputs) != 1:
         raise UsageError(
-            f"workload {workload.name} {workload.size}: its outputs have shape {outputs} for each sample; losses and "
-            "accuracy are only defined for one axis of outputs (one label, or one row of targets, for each sample)"
+            f"its outputs have shape {outputs} for each sample; losses and accuracy are only defined for one axis of "
+            "outputs (one label, or one row of targets, for each sample)"
         )
 
 
@@ -165,18 +176,9 @@ def check_samples(workload: Workload, samples: Arrays) -> None:
     "mse", a row with as many numbers as the network has outputs. A batch with padding has one more column
     (harness.datasets.padded), so targets of any other shape could be taken for labels with factors.
     """
+    where = workload.title
+    check_arrays(samples, workload.input_shape, where=where)
     x, y = samples["x"], samples["y"]
-    where = f"workload {workload.name} {workload.size}"
-    if len(x) != len(y) or not len(x) or x.shape[1:] != workload.input_shape:
-        raise UsageError(
-            f"{where}: {len(x)} inputs of shape {x.shape[1:]} with {len(y)} targets; expected are inputs of shape "
-            f"{workload.input_shape}, at least one, and a target for each"
-        )
-    for name, array in samples.items():  # isfinite of all numbers would be another large array
-        if array.dtype.kind == "f" and not (np.isfinite(array.min()) and np.isfinite(array.max())):
-            raise UsageError(
-                f"{where}: some numbers of its samples ({name}) are NaN or infinite; no loss could be finite"
-            )
     kind = workload.transform(x[:1]).dtype
     if kind.kind != "f":
         raise UsageError(
@@ -223,7 +225,7 @@ def _of_package(name: str) -> dict[str, Workload]:
         found = importlib.import_module(f"{name}.{file.stem}").SIZES
     except Exception as error:  # somebody else's code can raise anything
         raise UsageError(
-            f"--workload {name}: {file} cannot be loaded: {workload_packages.first_line(error)}"
+            f"--workload {name}: {file} cannot be loaded: {workload_packages.described(error, name)}"
         ) from error
     if not (isinstance(found, Mapping) and found and all(isinstance(each, Workload) for each in found.values())):
         raise UsageError(f"--workload {name}: SIZES in {file} must map the name of each size to a Workload")

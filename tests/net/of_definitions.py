@@ -173,7 +173,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/planning/samples.py",
-                        "        workloads.check_samples(workload, arrays[split])\n",
+                        "            workloads.check_samples(workload, arrays[split])\n",
                         "",
                     ),
                 ),

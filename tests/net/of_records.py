@@ -15,8 +15,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/main.py",
-                        'reason = f"{type(error).__name__}: {error}".strip()',
-                        'reason = f"{type(error).__name__}\\n{error}".strip()',
+                        'return f"{type(error).__name__}: {error}".strip()',
+                        'return f"{type(error).__name__}\\n{error}".strip()',
                     ),
                 ),
                 tests=("test_launch::test_each_failure_is_a_row[crash_in_timing-crashed-facts5]",),
