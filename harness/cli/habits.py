@@ -20,9 +20,7 @@ INSTEAD = {
     "test-batch-size": "evaluation takes --global-batch samples at a time, as training does",
     "momentum": "it belongs to the optimizer: --optimizer sgd:momentum=0.9",
     **dict.fromkeys(("weight-decay", "wd"), "it belongs to the optimizer: --optimizer sgd:weight_decay=0.0001"),
-    **dict.fromkeys(
-        ("scheduler", "lr-scheduler", "gamma"), "it belongs to the optimizer: --optimizer sgd:schedule=step"
-    ),
+    **dict.fromkeys(("scheduler", "lr-scheduler", "gamma"), SCHEDULE),
     **dict.fromkeys(("epochs", "num-epochs", "n-epochs", "steps", "num-steps", "iterations"), EPOCHS),
     **dict.fromkeys(("log-interval", "print-freq", "log-every", "verbose"), ACCURACY),
     **dict.fromkeys(("save-model", "save", "checkpoint", "save-dir"), SAVING),
