@@ -46,9 +46,9 @@ from harness.spec import TrialResult
 EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
     "The table shows one step of each cell whose stages were traced, taken after the timed blocks. A single program "
-    "that runs on all devices is not traced, nor are schedules with several stages on a device, stages on several "
-    "hosts, whose clocks differ, and JAX's pipeline: to time a stage there, the host would have to wait for it, and "
-    "so end what is to be seen."
+    "that runs on all devices is not traced, nor are schedules with several stages on a device, and stages on several "
+    "hosts, whose clocks differ. A step that is timed as a CUDA graph is launched by Python while it is traced. Where "
+    "the host's clock times the stages of a pipeline, threads wait for them, and notice an end some microseconds late."
 )
 LADDER_NOTE = (
     "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "

@@ -66,7 +66,8 @@ def timeline(file: str, cell: Cell) -> Figure:
     spans = cell.first.spans
     ideal = timelines.as_early_as_possible(spans)
     stages, count = len(timelines.busy_stages(spans)), timelines.micro_batch_count(spans)
-    clock = "the host's clock" if cell.spec.platform == "cpu" else "events in the devices' queues"
+    by_events = cell.spec.platform == "gpu" and cell.spec.framework == "torch"
+    clock = "events in the devices' queues" if by_events else "the host's clock"
     took, least = (1e3 * timelines.traced_seconds(each) for each in (spans, ideal))
     caption = (
         f"Above, one step of {cell.title}, timed by {clock}. F: forward; B: backward (hatched); one colour per "

@@ -31,8 +31,8 @@ import jax
 import numpy as np
 
 from harness.contract import Arrays, Job
-from harness.spec import partition
-from jax_impl import losses, placement
+from harness.spec import Span, partition
+from jax_impl import losses, placement, timeline
 from jax_impl.staged import StagedProgram
 
 MicroBatch = tuple[jax.Array, jax.Array]
@@ -102,6 +102,9 @@ class Pipeline(StagedProgram):
         scores = [self.evaluation(self.infer(x), y) for x, y in placed]
         loss, accuracy = np.average(np.stack(scores), axis=0, weights=[len(x) for x, _ in placed])
         return float(loss), float(accuracy)
+
+    def trace(self, placed: list[MicroBatch]) -> list[Span]:
+        return timeline.trace_overlapping(self, placed)
 
 
 def build(job: Job) -> Pipeline:
