@@ -370,7 +370,7 @@ def last_gradient_replaces_the_sum():
         def build(self, job):
             original(self, job)
             self.stages = [
-                replace(stage, backward_and_add=firing(lambda total, pullback, dy, of=stage.backward: of(pullback, dy)))
+                replace(stage, backward_and_add=firing(lambda total, *given, of=stage.backward: of(*given)))
                 for stage in self.stages
             ]
 
