@@ -120,8 +120,7 @@ class CompiledStage:
     stage: Stage
     device: Any  # jax.Device
     forward: Callable[..., Any]  # (params, batch_stats, x) to outputs, pullback, new batch_stats
-    backward: Callable[..., Any]  # (params, pullback, gradient of the outputs) to gradients of params and, unless
-    # first, of x
+    backward: Callable[..., Any]  # (params, pullback, gradient of outputs) to gradients of params and, unless first, x
     backward_and_add: Callable[..., Any]  # (sum of gradients, params, pullback, gradient of the outputs) to the same
     update: Callable[..., Any]  # (params, opt_state, gradients) to new params and opt_state
     infer: Callable[..., Any]  # (params, batch_stats, x) to outputs and batch_stats

@@ -170,9 +170,9 @@ def _refuse(workload: str, framework: str, wrong: list[str]) -> None:
         raise ModelDiffers(f"{workload}/{framework}_model.py: {'; '.join(wrong)} (layouts: docs/own-model.md)")
 
 
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+def first_line(error: BaseException, *, most: int = 300) -> str:
+    """An error in one line of at most so many characters."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:most]
 
 
 def described(error: BaseException, workload: str) -> str:

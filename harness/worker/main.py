@@ -97,7 +97,7 @@ def first_line(error: BaseException) -> str:
     """An error in one line. Of one that repeats another with more words around it, as Keras makes them, the other."""
     while (inner := error.__context__) and type(inner) is type(error) and str(inner) and str(inner) in str(error):
         error = inner
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    return workload_packages.first_line(error, most=500)
 
 
 def line_of_ones_own(folder: Path, error: BaseException) -> str:

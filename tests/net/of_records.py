@@ -15,8 +15,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/main.py",
-                        'return f"{type(error).__name__}: {error}".strip()',
-                        'return f"{type(error).__name__}\\n{error}".strip()',
+                        "return workload_packages.first_line(error, most=500)",
+                        "return type(error).__name__",
                     ),
                 ),
                 tests=("test_launch::test_each_failure_is_a_row[crash_in_timing-crashed-facts5]",),
