@@ -66,13 +66,22 @@ def _initial(job: Job, *, own_statistics: bool) -> TrainState:
 def save(state: TrainState, *, own_statistics: bool) -> Arrays:
     """The whole state. If the devices have their own running statistics, "running/" is the mean over them."""
     leaves = jax.tree.leaves_with_path(state)
-    # Copies: on CPU devices np.asarray is a view, and JAX does not donate memory to the next step while a view exists.
-    found = {_name(path): np.array(leaf) for path, leaf in leaves}
+    # np.array copies: on CPU devices np.asarray is a view, and JAX does not donate memory while a view exists.
+    found = {_name(path): np.array(unread(leaf)) for path, leaf in leaves}
     if own_statistics:
         own = {name: array for name, array in found.items() if name.startswith("running/")}
         found |= {OWN + name: array for name, array in own.items()}
         found |= {name: array.mean(0) for name, array in own.items()}
     return found
+
+
+def unread(array: Any) -> Any:
+    """The same values in a new array on the same devices. Reading it leaves no copy of `array` in host memory.
+
+    A JAX array keeps what was read of it, and a second reading would not wait for the devices: the worker measures what
+    `sync` left undone by reading the state twice.
+    """
+    return array.copy()
 
 
 def load(new: TrainState, given: Arrays) -> TrainState:

@@ -33,6 +33,11 @@ def test_uneven_batches_statistics_and_evaluation_are_as_defined(in_float64):
         assert row["sizes"][-1] < 16 or row["cell"].startswith("pipeline"), row
 
 
+def test_a_state_is_read_from_the_devices_each_time(in_float64):
+    """The worker reads it twice. The second reading would take no transfer if JAX kept the first."""
+    assert [row["cell"] for row in in_float64 if row["kept"]] == []
+
+
 def test_flat_gradients_cross_as_one_vector_with_the_loss(in_float64):
     rows = [row for row in in_float64 if "all_reduced" in row]
     parameters = 3 * 3 * 2 * 4 + 2 * 4 + 64 * 3 + 3

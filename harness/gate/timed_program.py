@@ -115,10 +115,8 @@ def work_after_sync(left: Sequence[float], block: float) -> Check:
 
     `block`: the seconds of a timed block.
     """
-    share = max(0.0, min(left)) / block
-    return Check(
-        quantity="work after sync", error=share, tolerance=max(UNFINISHED, RESOLUTION / block), worst="of a block"
-    )
+    share, tolerance = max(0.0, min(left)) / block, max(UNFINISHED, RESOLUTION / block)
+    return Check(quantity="work after sync", error=share, tolerance=tolerance, worst="the end of a block")
 
 
 def pace(*, of_curve: float, of_blocks: float) -> Check:

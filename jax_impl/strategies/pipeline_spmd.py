@@ -43,7 +43,7 @@ from harness.spec import partition
 from jax_impl import optim, placement, stages
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
-from jax_impl.train_state import Step, TrainState
+from jax_impl.train_state import Step, TrainState, unread
 from jax_impl.uniform_stages import UniformStages, varying
 
 
@@ -119,7 +119,7 @@ class PipelineSpmd(SeveralSteps):
         return jax.tree.map(lambda a: jax.device_put(a, self.by_stage if np.ndim(a) == 2 else self.replicated), rows)
 
     def whole(self) -> TrainState:
-        return self.stages.from_rows(jax.device_get(self.held))
+        return self.stages.from_rows(jax.device_get(jax.tree.map(unread, self.held)))
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         count = self.job.options["micro_batches"]

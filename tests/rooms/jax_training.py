@@ -162,9 +162,12 @@ def against_definitions(strategy, job, epochs):
     assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(program.initial()))  # on no device
     handles = [program.step(program.place(batches[0]))]
     state = program.state()
+    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(program.held) if isinstance(leaf, jax.Array)]
+    kept = sum(array._npy_value is not None for array in arrays)
     one_step = np.array([state["running/bn.mean"], state["running/bn.var"]])
     handles += [program.step(program.place(batch)) for batch in batches[1:]]
-    found: dict[str, Any] = {"losses": relative([program.loss(handle) for handle in handles], right.losses)}
+    losses = [program.loss(handle) for handle in handles]
+    found: dict[str, Any] = {"kept": kept, "losses": relative(losses, right.losses)}
     found["last_loss"] = abs(program.loss() / right.losses[-1] - 1)
     (params, *_) = program.export()
     found["params"] = max(relative(params[name], right.params[name]) for name in right.params)
