@@ -72,7 +72,8 @@ _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _LATENCY_HIDING = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _TENSOR_BY_TENSOR = {"flat_gradients": False}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
-_EQUAL_BUCKETS = {"bucket_cap_mb": 25.001}  # with 25, its own default, DDP begins with a bucket of 1 MiB
+_OWN_BUCKETS = {"bucket_cap_mb": 25.0}  # DDP's default, with which it begins with a bucket of 1 MiB
+_EQUAL_BUCKETS = {"bucket_cap_mb": 25.001}
 _PROFILE_GUIDED = {"JAX_ENABLE_PGLE": "true", "JAX_PGLE_PROFILING_RUNS": "3"}
 
 
@@ -170,7 +171,8 @@ VARIANTS = (
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
     *_deep("torch", 4, 128, stages=True),
     Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
-    *_torch_with_one_bucket(4, "ddp", "average_gradients"),
+    *_torch_with_one_bucket(4, "average_gradients"),
+    Variant(name="torch ddp with its own buckets", framework="torch", strategy="ddp", wave=4, options=_OWN_BUCKETS),
     Variant(name="torch ddp with equal buckets", framework="torch", strategy="ddp", wave=4, options=_EQUAL_BUCKETS),
     Variant(
         name="torch fsdp with prefetch", framework="torch", strategy="fsdp", wave=4, options={"prefetch": True},
