@@ -309,12 +309,14 @@ def test_a_slow_host_is_no_wrong_order_of_stages(platform, together):
     context: Any = SimpleNamespace(
         draft=SimpleNamespace(timing=timing), spec=SimpleNamespace(platform=platform), program=Traced(), made=made
     )
-    found = order_of_stages(context, None, cell("torch", "pipeline"))
-    assert found == spans(stages=2, together=together)
+    of = cell("torch", "pipeline")
+    known = DeviceShare(device="a", parameters=0, optimizer_state=0, batch=0, samples=0, order="FFBB")
+    assert order_of_stages(context, None, of, (known,)) == timing.spans and not made.steps
+    assert order_of_stages(context, None, of, ()) == spans(stages=2, together=together)
     assert made.steps == (platform == "gpu")
-    assert order_of_stages(context, None, cell("torch", "model_parallel")) == timing.spans
+    assert order_of_stages(context, None, cell("torch", "model_parallel"), ()) == timing.spans
     timing.spans = ()
-    assert order_of_stages(context, None, cell("torch", "pipeline")) == ()
+    assert order_of_stages(context, None, of, ()) == ()
     assert made.steps == (platform == "gpu")
 
 

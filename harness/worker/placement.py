@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.gate import crossing, placement, replicas
 from harness.gate.read_program import RunsSomethingElse
-from harness.spec import Check, Span
+from harness.spec import Check, DeviceShare, Span
 from harness.spec.checks import finding
 from harness.worker.context import Context
 from harness.worker.package_modules import optional_module
@@ -58,18 +58,22 @@ def devices_and_traffic(context: Context, resident: Sequence[Any]) -> Iterable[C
     cell = cell_of(context)
     yield from placement.check(observed.devices, cell)
     yield from crossing.check(observed.crossed, observed.devices, cell)
-    yield from crossing.check_order(order_of_stages(context, resident[0], cell), observed.devices, cell)
+    spans = order_of_stages(context, resident[0], cell, observed.devices)
+    yield from crossing.check_order(spans, observed.devices, cell)
 
 
-def order_of_stages(context: Context, placed: Any, cell: placement.Cell) -> Sequence[Span]:
+def order_of_stages(
+    context: Context, placed: Any, cell: placement.Cell, found: Sequence[DeviceShare]
+) -> Sequence[Span]:
     """When the stages of a pipeline in one process worked, in a step whose first micro-batches were launched early.
 
     Empty in launches that trace nothing. A small network's kernels are over before Python has launched those of the
     next stage. So GPUs get another traced step, with a head start for Python that is longer than the first one took: it
-    launches as much of the step as their queues take.
+    launches as much of the step as their queues take. They need none if what was `found` on them tells the order.
     """
     spans = context.draft.timing.spans
-    if not spans or cell.processes > 1 or context.spec.platform == "cpu" or not crossing.has_order(cell):
+    known = any(share.order for share in found)
+    if known or not spans or cell.processes > 1 or context.spec.platform == "cpu" or not crossing.has_order(cell):
         return spans
     context.made(1)
     program: Any = context.program

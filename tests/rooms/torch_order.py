@@ -44,7 +44,7 @@ def found_right() -> bool:
     program.trace(placed)  # the first trace compiles kernels that no step needed
     timing = SimpleNamespace(spans=program.trace(placed))
     context: Any = SimpleNamespace(draft=SimpleNamespace(timing=timing), spec=spec, program=program, made=StepCount())
-    (check,) = crossing.check_order(order_of_stages(context, placed, cell), (), cell)
+    (check,) = crossing.check_order(order_of_stages(context, placed, cell, ()), (), cell)
     return check.passed
 
 
