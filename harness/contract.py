@@ -195,7 +195,8 @@ class Program(Protocol):
     # without waiting. Absent or None if the framework would make each step in a call of its own.
     # `trace(placed) -> list[Span]`, if it has stages: makes one step and returns what each stage did, and when; of
     # several ranks, rank 0 returns that of all. That of a pipeline in one process takes `head_start`: for so many
-    # seconds GPUs wait first, while the host launches work ahead of them.
+    # seconds GPUs wait first, while the host launches work ahead of them. It need not if the package's `holdings` tells
+    # the order of stages, or if one program runs on all devices.
     # `statistics_of: StatisticsOf`, if BatchNorm's running statistics are not the mean over those of all devices.
     # `once_a_process: bool`, if a process cannot build it a second time.
     # `pushes() -> History`, if it is asynchronous and records the order of its updates, so that the reference can

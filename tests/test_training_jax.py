@@ -47,17 +47,19 @@ def test_flat_gradients_cross_as_one_vector_with_the_loss(in_float64):
     assert found == {"single": [], "pmap": one_vector, "shard_map": one_vector}
 
 
-def test_a_pipeline_is_traced_while_its_stages_overlap(in_float64):
-    (spans,) = (row["spans"] for row in in_float64 if "spans" in row)
-    ends = {(stage, phase, number): end for stage, phase, number, _, end in spans}
-    stages, numbers = ({key[place] for key in ends} for place in (0, 2))
-    assert len(spans) == len(ends) == 2 * len(stages) * len(numbers) and len(numbers) > 1
-    free = dict.fromkeys(stages, 0.0)
-    for stage, phase, number, start, end in spans:
-        assert free[stage] <= start <= end
-        free[stage] = end
-        before = (stage - 1, phase, number) if phase == "forward" else (stage + 1, phase, number)
-        assert start >= ends.get(before, ends.get((stage, "forward", number), 0.0) if phase == "backward" else 0.0)
+def test_pipelines_are_traced_while_their_stages_overlap(in_float64):
+    traced = {row["cell"].split()[0]: row["spans"] for row in in_float64 if "spans" in row}
+    assert set(traced) == {"pipeline", "pipeline_spmd"}
+    for spans in traced.values():
+        ends = {(stage, phase, number): end for stage, phase, number, _, end in spans}
+        stages, numbers = ({key[place] for key in ends} for place in (0, 2))
+        assert len(spans) == len(ends) == 2 * len(stages) * len(numbers) and len(numbers) > 1
+        free = dict.fromkeys(stages, 0.0)
+        for stage, phase, number, start, end in spans:
+            assert free[stage] <= start <= end
+            free[stage] = end
+            before = (stage - 1, phase, number) if phase == "forward" else (stage + 1, phase, number)
+            assert start >= ends.get(before, ends.get((stage, "forward", number), 0.0) if phase == "backward" else 0.0)
 
 
 def test_several_steps_in_one_call_are_the_same_steps(in_float64):

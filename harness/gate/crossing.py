@@ -161,8 +161,12 @@ def equal_gradients(cell: Cell) -> float:
 
 
 def has_order(cell: Cell) -> bool:
-    """Whether stages that work at the same time are asked for."""
-    return cell.strategy.parallelism == "pipeline" and cell.spec.devices > 1 and _micro_batches(cell) > 1
+    """Whether stages that work at the same time are asked for, and launched one by one.
+
+    In one program on all devices, what crosses tells the number of ticks, and only a copy of it can be traced.
+    """
+    launched = cell.strategy.parallelism == "pipeline" and cell.strategy.traffic != "every_tick"
+    return launched and cell.spec.devices > 1 and _micro_batches(cell) > 1
 
 
 def check_order(spans: Sequence[Span], found: Sequence[DeviceShare], cell: Cell) -> list[Check]:

@@ -39,10 +39,11 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from harness.contract import Arrays, Job
-from harness.spec import partition
+from harness.spec import Span, partition
 from jax_impl import optim, placement, stages
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
+from jax_impl.tick_timeline import Clock
 from jax_impl.train_state import Step, TrainState, unread
 from jax_impl.uniform_stages import UniformStages, varying
 
@@ -62,11 +63,13 @@ class PipelineSpmd(SeveralSteps):
         step = self.make_step()
         self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
         self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None), donate_argnums=0)
+        self.traced: tuple[Clock, Any] | None = None
         self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
 
-    def make_step(self) -> Step:
-        """(state, x, y) to the updated state, and the loss. Parameters are rows, one per stage."""
-        value_and_grad = jax.value_and_grad(self.through_all, has_aux=True)
+    def make_step(self, clock: Clock | None = None) -> Step:
+        """(state, x, y) to the updated state, and the loss. Parameters are rows, one per stage. `clock` notes when
+        stages work."""
+        value_and_grad = jax.value_and_grad(partial(self.through_all, clock=clock), has_aux=True)
         optimizer = optim.build(self.job.optimizer)
 
         def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
@@ -77,12 +80,12 @@ class PipelineSpmd(SeveralSteps):
 
         return step
 
-    def through_all(self, *given: Any, inference: bool = False) -> tuple[jax.Array, Any]:
+    def through_all(self, *given: Any, inference: bool = False, clock: Clock | None = None) -> tuple[jax.Array, Any]:
         """(params, batch_stats, x, y) to the loss and the new running statistics. In inference mode, to loss and
         accuracy as one array, and the unchanged statistics."""
         stage, everywhere = PartitionSpec(AXIS), PartitionSpec()
         pipeline = jax.shard_map(
-            partial(self.on_one_device, inference=inference),
+            partial(self.on_one_device, inference=inference, clock=clock),
             mesh=self.mesh,
             in_specs=(stage, stage, everywhere, everywhere),
             out_specs=(stage, stage),
@@ -91,15 +94,25 @@ class PipelineSpmd(SeveralSteps):
         return by_device.sum(0), batch_stats  # it is 0 on all devices but the last
 
     def on_one_device(
-        self, params: jax.Array, batch_stats: jax.Array, x: jax.Array, y: jax.Array, *, inference: bool
+        self,
+        params: jax.Array,
+        batch_stats: jax.Array,
+        x: jax.Array,
+        y: jax.Array,
+        *,
+        inference: bool,
+        clock: Clock | None,
     ) -> tuple[jax.Array, jax.Array]:
         """All ticks of one device, on its rows, each (1, longest); x and y have a leading axis of micro-batches.
 
         Returns this device's share of the loss (in inference mode: of loss and accuracy), and its new statistics' row.
         """
         stage, last, count = jax.lax.axis_index(AXIS), self.mesh.size - 1, len(x)
-        work = self.stages.make_work(varying(x), varying(y), inference=inference)
-        work = jax.checkpoint(work, prevent_cse=False)  # the loop already keeps ticks apart
+        make_work, batch = partial(self.stages.make_work, inference=inference), (varying(x), varying(y))
+        if clock is None:
+            work = jax.checkpoint(make_work(*batch), prevent_cse=False)  # the loop already keeps ticks apart
+        else:
+            work = clock.around(make_work, stage, count, *batch)
 
         def tick(carried: tuple[jax.Array, jax.Array], number: jax.Array) -> tuple[Any, jax.Array]:
             received, batch_stats = carried
@@ -125,6 +138,18 @@ class PipelineSpmd(SeveralSteps):
         count = self.job.options["micro_batches"]
         x, y = (a.reshape(count, -1, *a.shape[1:]) for a in placement.on_host(batch, self.job))
         return jax.device_put((x, y), self.replicated)
+
+    def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
+        if self.traced is None:
+            clock = Clock()
+            shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
+            step = jax.jit(self.make_step(clock), out_shardings=(shardings, None), donate_argnums=0)
+            self.traced = clock, step.lower(self.held, *placed).compile()
+        clock, step = self.traced
+        clock.seen.clear()
+        self.held, self.last_loss = step(self.held, *placed)
+        self.sync()
+        return clock.spans()
 
 
 def busy(micro_batch: jax.Array, count: int) -> jax.Array:

@@ -179,7 +179,7 @@ def against_definitions(strategy, job, epochs):
     found["evaluation"] = relative(evaluated, by_hand)
     after = program.state()
     found["untouched"] = all(np.array_equal(after[name], array) for name, array in before.items())
-    if strategy.name == "pipeline":
+    if strategy.name in ("pipeline", "pipeline_spmd"):
         traced = program.trace(program.place(batches[0]))
         found["spans"] = [[span.stage, span.phase, span.micro_batch, span.start, span.end] for span in traced]
     if job.settings.get("flat_gradients"):

@@ -56,7 +56,7 @@ COLUMNS = (
         meaning=(
             "time from the first kernel of a micro-batch to its last, including pauses between kernels. A stage's "
             "backward lasts from its output's gradient to its input's; the first stage's input gets a gradient only to "
-            "mark this end."
+            "mark this end. In JAX's pipeline_spmd, backward runs the forward again, and ends with all gradients."
         ),
     ),
     ColumnOf[Cell](
