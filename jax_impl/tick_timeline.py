@@ -66,7 +66,7 @@ class Clock:
 
     def spans(self) -> list[Span]:
         """What was noted, in seconds from the first moment, in the order of the ends."""
-        first = min(self.seen.values())
+        first = min(self.seen.values(), default=0.0)
         found = [
             Span(
                 stage=stage,

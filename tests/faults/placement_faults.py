@@ -528,7 +528,7 @@ def jax_micro_batches_one_by_one():
     """A micro-batch enters the pipeline when the one before has left it: no two stages work at once."""
     from jax_impl.strategies.pipeline_spmd import PipelineSpmd
 
-    def on_one_device(_, self, params, batch_stats, x, y, *, inference):
+    def on_one_device(_, self, params, batch_stats, x, y, *, inference, clock):
         import jax
         import jax.numpy as jnp
 
