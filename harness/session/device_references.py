@@ -17,6 +17,7 @@ from harness.launch.launcher import Outcome
 from harness.planning.judges import plain_single
 from harness.results.judge import judge
 from harness.session.phase_launches import PhaseLaunches
+from harness.session.proofs import Proofs, changed_since
 from harness.session.references import References
 from harness.spec import CHECKED_LOSSES, CurveReference, TrialResult, TrialSpec, registry
 from harness.spec.progress import Display
@@ -33,13 +34,14 @@ class DeviceReferences:
         self,
         references: References,
         launches: PhaseLaunches,
+        proofs: Proofs,
         *,
         row: Callable[[TrialSpec, Outcome], TrialResult],
         work: Path,
         display: Display,
     ) -> None:
         """`row`: an empty row for a launch, to be judged. `work`: the session's scratch folder."""
-        self._references, self._launches, self._row = references, launches, row
+        self._references, self._launches, self._proofs, self._row = references, launches, proofs, row
         self._work, self._display = work, display
         self._found: dict[tuple, Path] = {}
         self._failed: set[tuple] = set()  # with the framework: that of another one may fit into memory
@@ -77,15 +79,25 @@ class DeviceReferences:
     def _compute(self, twin: TrialSpec, spec: TrialSpec) -> Path | None:
         name = f"{twin.workload} {twin.size} in float64 by {registry.framework(twin.framework).title} on the device"
         self._display.phase(f"reference: {name}")
-        proof = judge(self._row(twin, outcome := self._launches.run_parity(twin)), outcome)
-        if proof.status != "ok":
-            self._display.done(f"reference: {name}: {proof.reason}", proof.status)
+        earlier = self._proofs.reuse_earlier(twin)
+        if not earlier and not self._prove(twin, name):
             return None
         self._work.mkdir(exist_ok=True)
         output = self._work / f"device-reference-{len(self._found)}.npz"
         outcome = self._launches.run_reference(twin, output, rounding=spec.precision)
         self._display.done(f"reference: {name}{': ' if outcome.reason else ''}{outcome.reason}", outcome.status)
-        return output if outcome.status == "ok" else None
+        if outcome.status != "ok":
+            return None
+        changed = earlier and changed_since(self._proofs.by_computation[twin.computation], self._row(twin, outcome))
+        return None if changed and not self._prove(twin, name) else output
+
+    def _prove(self, twin: TrialSpec, name: str) -> bool:
+        """Whether the program of a reference passes the parity gate now."""
+        proof = judge(self._row(twin, outcome := self._launches.run_parity(twin)), outcome)
+        self._proofs.add(twin, proof)
+        if proof.status != "ok":
+            self._display.done(f"reference: {name}: {proof.reason}", proof.status)
+        return proof.status == "ok"
 
 
 def float64_twin(spec: TrialSpec) -> TrialSpec | None:

@@ -96,7 +96,7 @@ class Session:
             self.plan, machine, self.proofs, self.launches, self.rows, self._row, budget=self.budget, display=display
         )
         self.device_references = DeviceReferences(
-            self.references, self.launches, row=self._row, work=self.scratch.folder, display=display
+            self.references, self.launches, self.proofs, row=self._row, work=self.scratch.folder, display=display
         )
 
     def measure_all(self) -> list[TrialResult]:
