@@ -30,8 +30,10 @@ class Clock:
     def __init__(self) -> None:
         self.seen: dict[Moment, float] = {}
 
-    def around(self, work: Callable[..., Any], stage: jax.Array, count: int, *batch: jax.Array) -> Callable[..., Any]:
-        """`work(*batch)`, a function of (branch, micro_batch, *arrays), with callbacks before and after it and its
+    def around(
+        self, make_work: Callable[..., Any], stage: jax.Array, count: int, *batch: jax.Array
+    ) -> Callable[..., Any]:
+        """`make_work(*batch)`, a function of (branch, micro_batch, *arrays), with callbacks before and after it and its
         gradient.
 
         As with jax.checkpoint, the gradient begins by running the work again. `stage`: this device's. `count`: of
@@ -49,13 +51,13 @@ class Clock:
 
         def forward(stage: jax.Array, batch: Any, branch: jax.Array, micro_batch: jax.Array, *arrays: jax.Array) -> Any:
             begun = noted("forward", 0, (stage, micro_batch), arrays)
-            found = work(*batch)(branch + begun, micro_batch, *arrays)
+            found = make_work(*batch)(branch + begun, micro_batch, *arrays)
             return _after(noted("forward", 1, (stage, micro_batch), found), found)
 
         def backward(given: tuple[Any, ...], gradients: Any) -> tuple[Any, ...]:
             stage, batch, branch, micro_batch, *arrays = given
             begun = noted("backward", 0, (stage, micro_batch), (arrays, gradients))
-            _, pullback = jax.vjp(partial(work(*batch), branch + begun, micro_batch), *arrays)
+            _, pullback = jax.vjp(partial(make_work(*batch), branch + begun, micro_batch), *arrays)
             found = pullback(gradients)
             return None, None, None, None, *_after(noted("backward", 1, (stage, micro_batch), found), found)
 
