@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness.spec import Span
+from jax_impl.timeline import from_the_first
 from jax_impl.watching import StagePhase
 
 Moment = tuple[StagePhase, int, int, int]
@@ -46,7 +47,7 @@ class Clock:
                     self.seen[phase, ended, int(stage), int(micro_batch)] = time.perf_counter()
                 return np.zeros((), np.int32)
 
-            numbers = [jnp.max(leaf) for leaf in jax.tree.leaves(after) if leaf.size]  # of whole arrays
+            numbers = [jnp.max(leaf) for leaf in jax.tree.leaves(after)]  # of whole arrays
             return jax.pure_callback(note, jax.ShapeDtypeStruct((), np.int32), *place, numbers)
 
         def forward(stage: jax.Array, batch: Any, branch: jax.Array, micro_batch: jax.Array, *arrays: jax.Array) -> Any:
@@ -68,19 +69,12 @@ class Clock:
 
     def spans(self) -> list[Span]:
         """What was noted, in seconds from the first moment, in the order of the ends."""
-        first = min(self.seen.values(), default=0.0)
         found = [
-            Span(
-                stage=stage,
-                micro_batch=micro_batch,
-                phase=phase,
-                start=start - first,
-                end=self.seen[phase, 1, stage, micro_batch] - first,
-            )
-            for (phase, ended, stage, micro_batch), start in self.seen.items()
+            Span(stage=stage, micro_batch=number, phase=phase, start=start, end=self.seen[phase, 1, stage, number])
+            for (phase, ended, stage, number), start in self.seen.items()
             if not ended
         ]
-        return sorted(found, key=lambda span: span.end)
+        return from_the_first(sorted(found, key=lambda span: span.end))
 
 
 def _after(zero: jax.Array, tree: Any) -> Any:

@@ -38,7 +38,7 @@ def trace(program: Staged, placed: Any) -> list[Span]:
     with wrapped_stages(program, timed):
         program.step(placed)
         program.sync()
-    return _from_the_first(spans)
+    return from_the_first(spans)
 
 
 def trace_overlapping(program: Staged, placed: Any) -> list[Span]:
@@ -88,7 +88,7 @@ def trace_overlapping(program: Staged, placed: Any) -> list[Span]:
         start = max(begun, free[stage], ends.get(input_from(*key), 0.0))
         free[stage] = max(start, ends[key])
         spans.append(Span(stage=stage, micro_batch=number, phase=phase, start=start, end=free[stage]))
-    return _from_the_first(spans)
+    return from_the_first(spans)
 
 
 @jax.jit
@@ -102,6 +102,7 @@ def _when_ready(array: jax.Array) -> float:
     return time.perf_counter()
 
 
-def _from_the_first(spans: list[Span]) -> list[Span]:
-    first = min(span.start for span in spans)
+def from_the_first(spans: list[Span]) -> list[Span]:
+    """The spans with their times in seconds from the start of the first."""
+    first = min((span.start for span in spans), default=0.0)
     return [replace(span, start=span.start - first, end=span.end - first) for span in spans]

@@ -67,7 +67,7 @@ def save(state: TrainState, *, own_statistics: bool) -> Arrays:
     """The whole state. If the devices have their own running statistics, "running/" is the mean over them."""
     leaves = jax.tree.leaves_with_path(state)
     # np.array copies: on CPU devices np.asarray is a view, and JAX does not donate memory while a view exists.
-    found = {_name(path): np.array(unread(leaf)) for path, leaf in leaves}
+    found = {_name(path): np.array(copied_on_devices(leaf)) for path, leaf in leaves}
     if own_statistics:
         own = {name: array for name, array in found.items() if name.startswith("running/")}
         found |= {OWN + name: array for name, array in own.items()}
@@ -75,7 +75,7 @@ def save(state: TrainState, *, own_statistics: bool) -> Arrays:
     return found
 
 
-def unread(array: Any) -> Any:
+def copied_on_devices(array: Any) -> Any:
     """The same values in a new array on the same devices. Reading it leaves no copy of `array` in host memory.
 
     A JAX array keeps what was read of it, and a second reading would not wait for the devices: the worker measures what

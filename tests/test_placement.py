@@ -291,6 +291,8 @@ def test_the_first_stage_goes_on_before_the_last_has_ended_its_first_micro_batch
     (check,) = crossing.check_order(spans(stages=2, together=together), (), of)
     assert check.passed == together
     assert not crossing.check_order(spans(stages=2, together=together), (), cell("torch", "model_parallel"))
+    one_program = cell("jax", "pipeline_spmd", platform="gpu")  # only a copy of it is traced
+    assert not crossing.check_order(spans(stages=2, together=together), (), one_program)
 
 
 class Traced:

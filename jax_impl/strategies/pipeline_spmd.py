@@ -44,7 +44,7 @@ from jax_impl import optim, placement, stages
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.tick_timeline import Clock
-from jax_impl.train_state import Step, TrainState, unread
+from jax_impl.train_state import Step, TrainState, copied_on_devices
 from jax_impl.uniform_stages import UniformStages, varying
 
 
@@ -60,9 +60,9 @@ class PipelineSpmd(SeveralSteps):
         self.by_stage = NamedSharding(self.mesh, PartitionSpec(AXIS))
         self.held = self.spread(whole)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
+        self.jit = partial(jax.jit, out_shardings=(shardings, None), donate_argnums=0)
         step = self.make_step()
-        self.compiled = jax.jit(step, out_shardings=(shardings, None), donate_argnums=0)
-        self.compiled_steps = jax.jit(scanned(step), out_shardings=(shardings, None), donate_argnums=0)
+        self.compiled, self.compiled_steps = self.jit(step), self.jit(scanned(step))
         self.traced: tuple[Clock, Any] | None = None
         self.evaluation = jax.jit(lambda *given: self.through_all(*given, inference=True)[0])
 
@@ -132,7 +132,7 @@ class PipelineSpmd(SeveralSteps):
         return jax.tree.map(lambda a: jax.device_put(a, self.by_stage if np.ndim(a) == 2 else self.replicated), rows)
 
     def whole(self) -> TrainState:
-        return self.stages.from_rows(jax.device_get(jax.tree.map(unread, self.held)))
+        return self.stages.from_rows(jax.device_get(jax.tree.map(copied_on_devices, self.held)))
 
     def put(self, batch: Arrays) -> tuple[jax.Array, jax.Array]:
         count = self.job.options["micro_batches"]
@@ -142,9 +142,7 @@ class PipelineSpmd(SeveralSteps):
     def trace(self, placed: tuple[jax.Array, jax.Array]) -> list[Span]:
         if self.traced is None:
             clock = Clock()
-            shardings = jax.tree.map(lambda leaf: leaf.sharding, self.held)
-            step = jax.jit(self.make_step(clock), out_shardings=(shardings, None), donate_argnums=0)
-            self.traced = clock, step.lower(self.held, *placed).compile()
+            self.traced = clock, self.jit(self.make_step(clock)).lower(self.held, *placed).compile()
         clock, step = self.traced
         clock.seen.clear()
         self.held, self.last_loss = step(self.held, *placed)

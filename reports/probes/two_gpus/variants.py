@@ -117,14 +117,6 @@ def _without_flat_gradients(wave: int, *strategies: str) -> list[Variant]:
     return _jax_with("without flat gradients", wave, *strategies, settings=_TENSOR_BY_TENSOR)
 
 
-def _torch_with_one_bucket(wave: int, *strategies: str) -> list[Variant]:
-    """One all-reduce of all gradients, when backward has ended."""
-    return [
-        replace(each, name=f"{each.name} with one bucket", options=_ONE_BUCKET)
-        for each in _of("torch", wave, *strategies)
-    ]
-
-
 def _mirrored_with_less_waiting(wave: int) -> list[Variant]:
     """Mirrored with fewer calls, with calls that return before they are executed, and with calls that wait longer."""
     async_eager, returned = {"asynchronous_execution": True}, {"stored_losses": False}
@@ -171,7 +163,10 @@ VARIANTS = (
     *_of("torch", 3, "average_gradients", "local_sgd", "async_sgd", "data_parallel", "model_parallel"),
     *_deep("torch", 4, 128, stages=True),
     Variant(name="torch ddp with 4 CTAs", framework="torch", strategy="ddp", wave=4, environment=_FEW_CHANNELS),
-    *_torch_with_one_bucket(4, "average_gradients"),
+    Variant(
+        name="torch average_gradients with one bucket", framework="torch", strategy="average_gradients", wave=4,
+        options=_ONE_BUCKET,
+    ),
     Variant(name="torch ddp with its own buckets", framework="torch", strategy="ddp", wave=4, options=_OWN_BUCKETS),
     Variant(name="torch ddp with equal buckets", framework="torch", strategy="ddp", wave=4, options=_EQUAL_BUCKETS),
     Variant(
