@@ -97,6 +97,13 @@ def test_presets_that_measure_well_measure_one_cell_twice_in_every_round(machine
     assert not twins(Request(strategies=("ddp",), **known | {"frameworks": ("torch",), "devices": (1,)}), machine)
 
 
+def test_the_twin_is_that_of_the_single_with_the_least_to_compile():
+    machine = make_machine(gpus=1)
+    known = {"preset": "standard", "platform": "gpu", "strategies": ("single",), "workloads": ("resnet50",)}
+    both = {track: twins(Request(tracks=(track,), **known), machine)[0].framework for track in ("defaults", "tuned")}
+    assert both == {"defaults": "torch", "tuned": "jax"}  # torch's tuned kernels are searched for minutes
+
+
 def test_a_cell_that_is_one_program_on_both_tracks_is_twin_enough():
     known = {"preset": "standard", "strategies": ("single",), "tracks": ("defaults", "tuned"), "precision": "bf16"}
     for frameworks, expected in ((("torch",), 1), (("jax",), 0), (("torch", "jax"), 0)):

@@ -509,6 +509,17 @@ def test_rounds_begin_as_the_budget_allows_and_are_told(monkeypatch, launches, s
     names(display.notes[0], f"1 of {launches}", *told)
 
 
+def test_a_round_is_expected_to_take_as_long_as_the_last_one_of_its_session():
+    first, later = (make_spec(launch=launch) for launch in range(2))
+    this = budget.Budget(1000, [make_result(spec=first, wall_seconds=300)])
+    assert this.expected([later, later]) == 600
+    this.record("timing", later, 1.0, succeeded=False)  # a crash says nothing about a launch that works
+    assert this.expected([later]) == 300
+    this.record("timing", first, 400.0, succeeded=True)
+    this.record("timing", later, 60.0, succeeded=True)  # it found what the one before it had compiled
+    assert this.expected([later, make_spec(strategy="fsdp")]) == 60 + 60
+
+
 def test_another_machine_is_named_with_what_it_has():
     gpu = Gpu(token="0", name="NVIDIA H200", memory_bytes=1)
     two, four = (Hardware(gpus=(gpu,) * count, driver="580", cores=8) for count in (2, 4))

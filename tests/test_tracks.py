@@ -333,6 +333,8 @@ def test_most_launches_compile_anew_and_the_others_share_the_code_of_the_first(l
     assert len(set(found)) == cold == len(set(found[:cold]))
     assert set(found[cold:]) <= {found[0]}
     assert len({phase_launches.cache_name(spec, "parity", plan) for spec in specs}) == 1
+    twins = {phase_launches.cache_name(replace(spec, twin=True), "timing", plan) for spec in specs}
+    assert len(twins) == cold and twins.isdisjoint(found)
 
 
 def test_what_was_compiled_tells_whether_the_cache_was_cold(tmp_path):

@@ -76,13 +76,19 @@ def _launches(request: Request, preset: str) -> int:
 
 
 def _twin(cells: Sequence[Planned]) -> list[Planned]:
-    """A second cell that is the same as the first runnable `single`, or without one as the first runnable cell. None if
-    two of the cells are one program anyway, as those of a cell whose settings are the same on both tracks."""
+    """A second cell that is the same as a runnable `single`, or without one as the first runnable cell. Of several
+    singles, it is the one with the least to compile, since each round repeats it. None if two of the cells are one
+    program anyway, as those of a cell whose settings are the same on both tracks."""
     runnable = [cell for cell in cells if cell.status == "planned"]
     if len({cell.spec.program for cell in runnable}) < len(runnable):
         return []
-    singles = [cell for cell in runnable if cell.spec.strategy == "single"]
+    singles = sorted((cell for cell in runnable if cell.spec.strategy == "single"), key=_compile_seconds)
     return [replace(cell, spec=replace(cell.spec, twin=True)) for cell in (*singles, *runnable)[:1]]
+
+
+def _compile_seconds(cell: Planned) -> float:
+    """How much longer than by its defaults a cell takes to compile."""
+    return track_settings.compile_seconds(registry.framework(cell.spec.framework), cell.spec.settings)
 
 
 def _cells(

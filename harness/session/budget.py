@@ -22,6 +22,7 @@ class Budget:
         self._longest: dict[str, float] = {}  # seconds, by phase
         self._longest_successful = 0.0  # seconds, of any phase
         self._longest_of_cell: dict[str, float] = {}  # seconds, of the phase that is measured
+        self._last_of_cell: dict[str, float] = {}  # likewise, of launches of this session that succeeded
         for row in earlier:
             if row.wall_seconds is not None:
                 self._know(row.spec, row.wall_seconds)
@@ -37,13 +38,13 @@ class Budget:
     def expected(self, launches: Sequence[TrialSpec]) -> float | None:
         """Seconds that these launches are expected to take, one after another; None if nothing is known.
 
-        A cell is expected to take as long as its longest launch so far; one that had none, as long as the longest one
-        of all cells.
+        A cell is expected to take as long as its last launch in this session; without one, as long as its longest
+        launch in earlier sessions; without any, as long as the longest launch of all cells.
         """
         if not self._longest_of_cell:
             return None
-        longest = max(self._longest_of_cell.values())
-        return math.fsum(self._longest_of_cell.get(spec.cell, longest) for spec in launches)
+        known = {**self._longest_of_cell, **self._last_of_cell}
+        return math.fsum(known.get(spec.cell, max(known.values())) for spec in launches)
 
     def is_over(self) -> bool:
         """Whether the session must end now."""
@@ -69,6 +70,8 @@ class Budget:
             self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
             if phase in ("timing", "training"):
                 self._know(spec, seconds)
+                if succeeded:
+                    self._last_of_cell[spec.cell] = seconds
             if succeeded:
                 self._longest_successful = max(self._longest_successful, seconds)
 

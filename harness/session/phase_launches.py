@@ -211,13 +211,11 @@ def cache_name(spec: TrialSpec, phase: Phase, plan: Plan) -> str:
     """The name of the folder in which the framework keeps compiled code.
 
     A folder of the user's is for all launches of a cell. Otherwise most launches have one of their own, so that they
-    compile anew, and the others share that of launch 0, as far as this session made it.
+    compile anew, and the others share that of launch 0, as far as this session made it. A twin shares with no other
+    cell: the code that it compiles belongs to what differs between equal programs.
     """
-    if plan.compile_cache not in ("", "none"):
-        return f"{spec.computation}-{phase}"
-    if plan.compile_cache == "none" or spec.launch < cold_launches(plan.launches):
-        return _name(spec, phase)
-    return _name(replace(spec, launch=0), phase)
+    anew = {"": cold_launches(plan.launches), "none": plan.launches}.get(plan.compile_cache, 0)
+    return _name(spec if spec.launch < anew else replace(spec, launch=0), phase)
 
 
 def cold_launches(launches: int) -> int:
