@@ -18,7 +18,7 @@ from harness.launch.launcher import Launch, Outcome
 from harness.launch.local import LocalLauncher
 from harness.messages import Answer
 from harness.planning.plan import Plan, Planned
-from harness.reporting import document, plots, sweep, timelines, tutorial, tutorial_section
+from harness.reporting import document, markdown, pipeline_figures, plots, sweep, timelines, tutorial, tutorial_section
 from harness.reporting.summary import summarize
 from harness.reporting.tables import sweep_table, timeline_table
 from harness.reporting.tables.tutorial_tables import comparison
@@ -327,6 +327,17 @@ def with_spans(result, spans):
     """The launch with another traced step."""
     first, *others = result.ranks
     return replace(result, ranks=(replace(first, timing=replace(first.timing, spans=spans)), *others))
+
+
+@pytest.mark.parametrize(("times", "told"), [(1.9, False), (12.4, True)])
+def test_a_step_that_tracing_slows_down_is_called_one(times, told):
+    (cell,) = summarize([make_result(spec=make_spec(strategy="pipeline", devices=2))])
+    traced = spans((0, 0, 0.0, 1.0), (1, 0, 1.0, times * cell.step_seconds))
+    (cell,) = summarize([with_spans(cell.first, traced)])
+    said = timelines.tracing_cost(cell)
+    assert bool(said) == told == (f"{times:.1f} times" in said)
+    assert (said in pipeline_figures.timeline("t.png", cell).caption) or not told
+    assert (said in markdown.render(document.build([cell], [cell.first]))) or not told
 
 
 def test_the_traced_steps_say_why_a_pipeline_is_slow():

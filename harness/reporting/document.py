@@ -40,6 +40,7 @@ from harness.reporting.tables import (
     timeline_table,
     training_table,
 )
+from harness.reporting.timelines import tracing_cost
 from harness.reporting.values import Kind
 from harness.spec import TrialResult
 
@@ -171,7 +172,9 @@ def _timelines(cells: Sequence[Cell]) -> list[Node]:
     if not any(cell.first.spans for cell in cells):
         return []
     table = timeline_table.table(cells)
-    return [Section("Timelines", (paragraph(TIMELINE_NOTE), table, COLUMNS_MEAN, meanings(table)))]
+    costly = [f"{cell.title}: {cost}" for cell in cells if (cost := tracing_cost(cell))]
+    found: tuple[Node, ...] = (paragraph(TIMELINE_NOTE), table, COLUMNS_MEAN, meanings(table))
+    return [Section("Timelines", (*found, List(tuple(costly))) if costly else found)]
 
 
 def _placement(cells: Sequence[Cell]) -> list[Node]:

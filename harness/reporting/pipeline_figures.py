@@ -75,5 +75,7 @@ def timeline(file: str, cell: Cell) -> Figure:
         f"bubble formula gives {100 * bubble(stages, count):.0f}%. Below, the ideal: the same pieces, each as soon as "
         f"its stage is free and its input is there. It takes {least:.3g} ms, where the step took {took:.3g} ms."
     )
+    if cost := timelines.tracing_cost(cell):
+        caption = f"{caption} {cost}"
     data = Timeline(title=title([cell], of=f"{cell.named(workload=False)}: "), spans=spans, ideal=ideal)
     return Figure(file=file, caption=caption, data=data)

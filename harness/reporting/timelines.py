@@ -10,6 +10,7 @@ from harness.reporting.summary import Cell
 from harness.spec import Span
 
 MOST_MICRO_BATCHES = 16  # in a picture, more are illegible
+DISTURBED = 2.0  # times the timed step: a traced step that takes longer tells more of the tracing than of the step
 
 
 def idle_share(spans: Sequence[Span]) -> float:
@@ -84,6 +85,16 @@ def as_early_as_possible(spans: Sequence[Span]) -> tuple[Span, ...]:
 def traced_seconds(spans: Sequence[Span]) -> float:
     """Seconds from the first span to the last."""
     return max(span.end for span in spans) - min(span.start for span in spans)
+
+
+def tracing_cost(cell: Cell) -> str:
+    """A sentence about a cell whose traced step took more than DISTURBED times as long as a timed one, or ""."""
+    if not cell.first.spans or not cell.step_seconds:
+        return ""
+    times = traced_seconds(cell.first.spans) / cell.step_seconds
+    if times <= DISTURBED:
+        return ""
+    return f"The traced step took {times:.1f} times as long as a timed one, so most of what it shows is the tracing."
 
 
 def micro_batch_count(spans: Sequence[Span]) -> int:
