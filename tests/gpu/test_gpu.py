@@ -223,6 +223,25 @@ def test_one_program_over_all_gpus(tmp_path, framework, names, count):
         assert count in found.graphs if captured else "replica_step" in found.compiled, found
 
 
+@pytest.mark.parametrize(
+    ("framework", "names", "settings"),
+    [
+        ("jax", ("pmap", "jit_explicit", "fsdp", "pipeline", "pipeline_spmd"), ()),
+        ("tf", ("parameter_server", "model_parallel"), ("fused_batch_norm=true", "xla=false")),
+    ],
+)
+def test_other_strategies_with_batch_norm_tuned(tmp_path, framework, names, settings):
+    """JAX's pipelines have timelines, and TensorFlow's own kernel of BatchNorm is for graphs without XLA."""
+    arguments = ("--framework", framework, "--strategy", ",".join(names), *tuned(framework), "--preset", "smoke")
+    arguments += tuple(part for setting in settings for part in ("--setting", setting))
+    results = run(tmp_path / "others", *arguments, "--precision", "tf32", workload="resnet50")
+    check(results, names)
+    for result in results:
+        staged = result.spec.strategy in ("pipeline", "pipeline_spmd")
+        assert len({span.stage for span in result.spans}) == (2 if staged else 0), result.spec.cell
+        assert all(result.spec.settings[setting.split("=")[0]] == setting.endswith("true") for setting in settings)
+
+
 def test_a_pipeline_that_waits_for_each_micro_batch_is_told_from_one_with_a_slow_host():
     assert visit("torch", "torch_order.py", "gpu", "2", gpus=True) == [{"right": True, "wrong": False}]
 
