@@ -25,7 +25,7 @@ def matrix_rate(world: World, precision: Precision) -> float:
     # by cuBLAS alone: XLA would first compile and try a Triton kernel for each of many tiles, 9 s in fp32
     options = {"xla_gpu_enable_triton_gemm": False} if world.platform == "gpu" else None
     product = jax.jit(jnp.matmul, compiler_options=options)
-    return bounds.matrix_products(*_launched(lambda: product(a, a)), size=size)
+    return bounds.matrix_products(*_launched(lambda: product(a, a)), world.platform, size=size)
 
 
 def memory_rate(world: World) -> float:

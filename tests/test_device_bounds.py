@@ -42,7 +42,13 @@ def test_operations_launched_together_count_together(monkeypatch):
 
 def test_a_matrix_product_has_two_operations_for_each_pair(monkeypatch):
     clock = Clock(monkeypatch, *[0.5] * 5)
-    assert bounds.matrix_products(clock.operate, clock.wait, size=10) == 4000
+    assert bounds.matrix_products(clock.operate, clock.wait, "cpu", size=10) == 4000
+
+
+def test_on_gpus_the_host_waits_for_several_products_together(monkeypatch):
+    clock = Clock(monkeypatch, *[0.5] * bounds.AT_ONCE["gpu"] * (1 + bounds.TRIES))
+    assert bounds.matrix_products(clock.operate, clock.wait, "gpu", size=10) == 4000
+    assert clock.waits == 1 + bounds.TRIES
 
 
 def test_memory_is_read_and_written(monkeypatch):

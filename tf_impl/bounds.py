@@ -21,7 +21,7 @@ def matrix_rate(world: World, precision: Precision) -> float:
     with tf.device(names[0]):
         a = tf.ones((size, size), "bfloat16" if precision == "bf16" else DTYPES[precision])
         product = tf.function(tf.linalg.matmul)
-        return bounds.matrix_products(lambda: product(a, a), lambda: sync(names), size=size)
+        return bounds.matrix_products(lambda: product(a, a), lambda: sync(names), world.platform, size=size)
 
 
 def memory_rate(world: World) -> float:

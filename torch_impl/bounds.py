@@ -19,7 +19,7 @@ def matrix_rate(world: World, precision: Precision) -> float:
     size = bounds.matrix_size(world.platform, precision)
     a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
     with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), size=size)
+        return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), world.platform, size=size)
 
 
 def memory_rate(world: World) -> float:

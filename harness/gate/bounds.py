@@ -51,9 +51,9 @@ def matrix_size(platform: Platform, precision: Precision) -> int:
     return 4096 if precision in ("fp32", "fp64") else 8192
 
 
-def matrix_products(multiply: Operation, wait: Operation, *, size: int) -> float:
+def matrix_products(multiply: Operation, wait: Operation, platform: Platform, *, size: int) -> float:
     """Floating-point operations per second of `multiply`, a product of square matrices of this size."""
-    return per_second(2 * size**3, multiply, wait)
+    return per_second(2 * size**3, multiply, wait, at_once=AT_ONCE[platform])
 
 
 def memory(double: Operation, wait: Operation, platform: Platform) -> float:
