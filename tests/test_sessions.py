@@ -332,7 +332,7 @@ def test_code_that_only_a_folder_names_is_not_run(tmp_path, fakes):
     refused_command(harness(*resume), "--interpreter fake", str(python), f"--compile-cache {cache}")
     refused_command(harness(*resume, *trusted, "--compile-cache", str(tmp_path)), f"--compile-cache {cache}")
     assert not victim.exists()
-    done = harness(*resume, *trusted, "--compile-cache", str(cache))
+    done = harness(*resume, *trusted, "--compile-cache", str(tmp_path / "run" / ".." / "cache"))
     assert done.returncode == 0, done.stderr
     assert victim.exists()
 

@@ -126,7 +126,7 @@ def compile_cache(request: Request) -> str:
     value = request.compile_cache
     if value in ("", "none"):
         return value
-    folder = Path(value).expanduser().absolute()
+    folder = Path(value).expanduser().resolve()
     existing = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make the rest
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK) and takes_files(existing)):
         raise UsageError(f"--compile-cache {value}: {existing} is not a writable folder; name another folder, or none")

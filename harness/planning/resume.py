@@ -88,7 +88,7 @@ def check_consent(plan: Plan, *, interpreters: Mapping[str, str], compile_cache:
         for name, path in plan.interpreters.items()
         if path not in (here[name], interpreters.get(name))
     ]
-    folder = str(Path(compile_cache).expanduser().absolute()) if compile_cache else ""
+    folder = str(Path(compile_cache).expanduser().resolve()) if compile_cache else ""
     if plan.compile_cache not in ("", "none", folder):
         missing.append(f"--compile-cache {shlex.quote(plan.compile_cache)}")
     if missing:
