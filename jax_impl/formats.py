@@ -19,7 +19,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 
-from harness.gate.number_formats import SAMPLED, TF32, held_in, narrower, note
+from harness.gate.number_formats import BY_XLA, SAMPLED, TF32, held_in, narrower, note
 from harness.spec import NumberFormats
 from jax_impl import collectives
 from jax_impl.program import Program
@@ -72,7 +72,7 @@ def note_collectives(text: str, found: NumberFormats) -> None:
     a cast. So these are transfers, whatever they sum."""
     for kind, format_ in collectives.formats(text):
         if format_ in XLA_NAMES:
-            note(found.transfers, XLA_NAMES[format_], f"{kind}, inserted by XLA")
+            note(found.transfers, XLA_NAMES[format_], f"{kind}, {BY_XLA}")
 
 
 def parameter_shapes(states: Sequence[Any]) -> set[tuple[int, ...]]:

@@ -428,6 +428,18 @@ def test_a_failed_launch_is_a_row_of_the_order(record):
     assert found[1].outcome == "fail"  # four launches of that cell are left
 
 
+def test_rounds_that_have_not_begun_show_no_order(record):
+    pending = each(
+        lambda row: replace(row, status="pending", reason="later", ranks=()), lambda row: row.spec.launch > 0
+    )
+    assert outcome(5, pending(record)) == "not known"
+
+
+def test_a_cell_without_a_base_scales_neither_strongly_nor_weakly(record):
+    found = answers([row for row in record if row.spec.strategy != "single"])
+    assert "0 strong, 0 weak" in found[14].figures
+
+
 def test_a_common_report_of_two_runs_keeps_the_order_of_each(record):
     later = [replace(row, spec=replace(row.spec, launch=row.spec.launch + ROUNDS)) for row in record if is_timed(row)]
     later = [facts(started="2026-01-03", session="2026-01-03")(row) for row in later]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import math
 import re
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -27,6 +28,7 @@ from harness.reporting import (
     loss_agreement,
     markdown,
     naming,
+    number_formats,
     repeatability,
     summary,
     sweep,
@@ -40,7 +42,7 @@ from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
-from harness.spec import Disturbance, OptimizerSpec, TrialResult
+from harness.spec import Check, Described, Disturbance, NumberFormats, OptimizerSpec, TrialResult
 from harness.spec.disturbances import DisturbanceKind
 from harness.statistics.estimates import Estimate
 
@@ -79,6 +81,55 @@ def test_a_twin_has_a_row_of_its_own_and_is_neither_a_base_nor_ranked():
     assert all(twin not in group.cells for group in contrasts.groups(cells, ()))
     (pair,) = contrasts.twins(cells)
     assert (pair.one, pair.other) == (single, twin)
+
+
+def test_a_twin_is_called_one_in_pictures_without_its_original():
+    cells = summary.summarize([cell(spec={"twin": True}), cell("jax")])
+    assert ["A/A twin" in label for label in labels(cells)] == [True, False]
+
+
+def on_two_gpus(framework, strategy, seconds, normalization="per_device", **known):
+    spec = {"platform": "gpu", "precision": "bf16", "normalization": normalization}
+    described = Described(normalizes=True)
+    return cell(framework, strategy, 2, spec=spec, block_seconds=((seconds,) * 2,) * 2, described=described, **known)
+
+
+def test_the_verdict_names_the_cell_that_has_no_equal_and_what_the_second_device_brings():
+    single = cell("jax", spec={"platform": "gpu", "precision": "bf16"}, block_seconds=((1.0, 1.0),))
+    rows = [single, *(on_two_gpus("jax", *known) for known in (("shard_map", 0.5), ("pmap", 0.8)))]
+    rows.append(on_two_gpus("jax", "jit_sharding", 0.625, "global"))
+    said = verdict.sentences(summary.summarize(rows), rows)
+    (unranked,) = (line for line in said if "jit_sharding" in line and "shard_map" not in line)
+    assert "64.0" in unranked  # two steps of 20 samples in 0.625 s
+    (scaling,) = (line for line in said if "shard_map" in line and "jit_sharding" in line)
+    assert re.findall(r"×2 ([0-9]\.[0-9]+)", scaling) == ["2.00", "1.60", "1.25"]
+
+
+@pytest.mark.parametrize(("format_", "told"), [("bfloat16", True), ("float32", False)])
+def test_the_verdict_names_cells_whose_sums_xla_made_narrow(format_, told):
+    formats = NumberFormats(
+        products={"bfloat16": "conv"},
+        transfers={format_: number_formats.SUMS_BY_XLA[0], "float64": "all-gather"},
+        parameters={"float32": "fc.weight"},
+    )
+    rows = [on_two_gpus("jax", "jit_sharding", 0.5), on_two_gpus("jax", "shard_map", 0.5)]
+    timings = [replace(timing, formats=formats) for timing in rows[0].timings]
+    ranks = [replace(rank, timing=timing) for rank, timing in zip(rows[0].ranks, timings, strict=True)]
+    rows[0] = replace(rows[0], ranks=tuple(ranks))
+    cells = summary.summarize(rows)
+    said = [line for line in verdict.sentences(cells, rows) if "partitioner" in line]
+    assert [("jit_sharding" in line, "shard_map" in line) for line in said] == [(True, False)] * told
+    assert number_formats.held_in("reductions", formats) == [format_]
+    assert number_formats.held_in("transfers", formats) == ["float64"]
+
+
+def test_tolerances_that_rounding_made_larger_are_told():
+    (exact,) = summary.summarize([cell()])
+    assert exact.first.parity is not None
+    checks = [Check(quantity="losses", error=0.0, tolerance=t, worst="") for t in (1e-11, 2e-11)]
+    for check, told in zip(checks, (False, True), strict=True):
+        row = replace(exact.first, parity=replace(exact.first.parity, checks=(check,)))
+        assert ("1e-06" in render([row])) == told
 
 
 def test_mean_and_interval_over_launches():
@@ -482,7 +533,11 @@ def test_two_launches_have_a_speed_and_no_interval():
     enough = result_table.table(summary.summarize(gpu_cell("jax", 2.0, 2.1, 2.2)))
     assert all("3 launches" not in column.meaning for column in enough.columns)
     two = gpu_cell("torch", 1.0, 500.0) + gpu_cell("jax", 2.0, 900.0)
-    (said,) = (line for line in verdict.sentences(summary.summarize(two), two) if "PyTorch single ×1 has" in line)
+    (said,) = (
+        line
+        for line in verdict.sentences(summary.summarize(two), two)
+        if ": PyTorch single ×1" in line and "s/s" in line
+    )
     assert "two rounds" in said and not re.search(r"\d{5}", said)
 
 

@@ -19,6 +19,9 @@ TF32 = "tf32"
 STATE: dict[Precision, str] = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "float32"}
 """The format of parameters, gradients and optimizer state, and of sums over devices."""
 
+BY_XLA = "inserted by XLA"
+"""In the place of a transfer: XLA's partitioner decided on it. So its kind is known, and not what crosses."""
+
 FORMATS = ("float16", "bfloat16", "float32", "float64")
 """From narrow to wide. Any other, such as an 8-bit one, is narrower."""
 

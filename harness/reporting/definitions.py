@@ -11,11 +11,17 @@ from harness.reporting.summary import Cell
 from harness.spec import optimizers
 
 
+def _resident(cells: Sequence[Cell]) -> str:
+    """Whether the input is a part of what is timed."""
+    resident = all(cell.spec.protocol == "resident" and not cell.spec.training for cell in cells)
+    return " Batches are in the devices' memory before the clock starts: loading them is not timed." if resident else ""
+
+
 def conditions(cells: Sequence[Cell]) -> DefinitionList:
     """Data, batch, optimizer and precision of all cells."""
     return DefinitionList(
         (
-            Definition("Data", f"{descriptions.data(cells)}."),
+            Definition("Data", f"{descriptions.data(cells)}.{_resident(cells)}"),
             Definition("Global batch", f"{_batches(cells)}."),
             Definition("Optimizer", f"{_optimizers_by_workload(cells)}."),
             Definition("Precision", f"{descriptions.precisions(cells)}{_without_tf32(cells)}."),

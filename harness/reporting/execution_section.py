@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 
+from harness.reporting import number_formats
 from harness.reporting.columns import ColumnOf, make_table, meanings
 from harness.reporting.model import Definition, Node, Section, paragraph
 from harness.reporting.summary import Cell
@@ -20,7 +21,8 @@ NOTE = (
 )
 BUDGET = (
     "How many seconds of tuning each framework got, what was tried, and what it brought is in docs/tracks.md of the "
-    "suite. The tuned track has the settings that were found there; no cell is tuned by itself."
+    "suite. The equal budgets were spent on one GPU. What strategies set for several GPUs was found beside them, and "
+    "is listed there as well."
 )
 NAMES = {item.name for item in fields(Execution)}
 
@@ -47,7 +49,8 @@ def entry(name: str, cell: Cell) -> str | None:
 
 def held_in(name: str, cell: Cell) -> str | None:
     """The number formats of one kind of value."""
-    return " and ".join(sorted({found for each in formats(cell) for found in getattr(each, name)})) or None
+    found = {format_ for each in formats(cell) for format_ in number_formats.held_in(name, each)}
+    return " and ".join(sorted(found)) or None
 
 
 def libraries(cell: Cell) -> str | None:
@@ -74,7 +77,7 @@ def column(name: str, value: Callable[[Cell], str | None], meaning: str = "") ->
 
 ENTRIES = (
     column("products", partial(held_in, "products"), "the number format of matrix products and convolutions."),
-    column("sums over devices", partial(held_in, "reductions")),
+    column("sums over devices", partial(held_in, "reductions"), "also those that XLA's partitioner places."),
     column("optimizer state", partial(held_in, "optimizer_state")),
     column("layout", partial(entry, "layout"), "axes of arrays in the order in which they lie in memory."),
     column("compiled", partial(entry, "compiled")),

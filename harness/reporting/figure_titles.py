@@ -12,12 +12,14 @@ CPU_STAMP = "virtual CPU devices: correctness only"
 
 
 def labels(cells: Sequence[Cell]) -> list[str]:
-    """The cells' names in a picture. Options follow on a second line, only where names would otherwise be the same."""
+    """The cells' names in a picture. Options follow on a second line where names would otherwise be the same, and in a
+    twin, whose original may not be in the picture."""
     plain = [cell.named(options=False, workload=False) for cell in cells]
-    return [
-        name if plain.count(name) == 1 or not naming.options(cell.spec) else f"{name}\n{naming.options(cell.spec)}"
-        for name, cell in zip(plain, cells, strict=True)
-    ]
+    found = []
+    for name, cell in zip(plain, cells, strict=True):
+        options = naming.options(cell.spec) if plain.count(name) > 1 or cell.spec.twin else ""
+        found.append(f"{name}\n{options}" if options else name)
+    return found
 
 
 def title(cells: Sequence[Cell], *, of: str = "") -> str:

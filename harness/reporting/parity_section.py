@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR
+from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR, RUNNING
 from harness.reporting import descriptions, loss_agreement, number_formats
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import from_to
@@ -30,29 +30,51 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     if not judged:
         return (paragraph("No cell reached the parity gate."),)
     compared = {check.quantity for parity in judged for check in parity.checks}
-    limits = ", ".join(
-        f"{limit:.0e} for {name}"
-        for name, limit in sorted((EXACT | EARLIER).items(), key=lambda item: item[1])
-        if name in compared
-    )
     of_first_step = " and ".join(text for name, text in FIRST_STEP.items() if name in compared)
+    statistics = " and BatchNorm's running statistics" if "running statistics" in compared else ""
     what = (
         f"Before anything was timed, each cell trained {from_to([parity.steps for parity in judged])} steps of "
-        f"{from_to([parity.batch for parity in judged])} samples in float64 with the optimizer named above; split_size "
-        f"and learning rate were scaled with the batch. {_reference(cells)}The gate compares the losses, every "
-        f"parameter's {of_first_step} in the first step, and every parameter after the last step, on every replica."
+        f"{from_to([parity.batch for parity in judged])} samples in float64 with the optimizer named above; the "
+        f"learning rate{_and_split_size(cells)} scaled with the batch. {_reference(cells)}The gate compares the "
+        f"losses, every parameter's {of_first_step} in the first step, and every parameter{statistics} after the "
+        "last step, on every replica."
     )
     how = (
-        "Errors are relative to the largest value in the tensor; for parameters, to the largest change. The tolerances "
-        f"are {limits}. A deep network amplifies rounding, so its tolerance can be larger: {NOISE_FACTOR} times as "
-        "much as the reference itself changes when its initial weights are rounded once more, but at most "
-        f"{MOST_ALLOWED:.0e}. Errors near 1e-14 are rounding, including the reference's own. Each entry of the table "
+        "Errors are relative to the largest value in the tensor; for parameters, to the largest change. "
+        f"{_tolerances(cells)} Errors near 1e-14 are rounding, including the reference's own. Each entry of the table "
         "is an error and its tolerance (error of tolerance)."
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
     proved = [cell for cell in cells if proofs[cell.spec.computation] is cell]
     found = List((*loss_agreement.sentences(cells), *number_formats.sentences(cells)))
     return (paragraph(what), paragraph(how), table(proved), found)
+
+
+def _tolerances(cells: Sequence[Cell]) -> str:
+    """The tolerances of the cells that were judged, and in how many of them rounding made them larger."""
+    judged = [(cell.spec.tolerances, cell.first.parity) for cell in cells if cell.first.parity]
+    least: dict[Quantity, float] = {**EXACT, "running statistics": RUNNING["exact"], **EARLIER}
+    compared = {check.quantity for _, parity in judged for check in parity.checks}
+    limits = ", ".join(
+        f"{limit:.0e} for {name}" for name, limit in sorted(least.items(), key=lambda item: item[1]) if name in compared
+    )
+    wider = sum(
+        any(check.tolerance > least[check.quantity] for check in parity.checks)
+        for tolerances, parity in judged
+        if tolerances == "exact"
+    )
+    if not wider:
+        return f"The tolerances are {limits}."
+    where = "all cells" if wider == len(judged) else f"{wider} of {len(judged)} cells"
+    return (
+        f"The tolerances are at least {limits}. A deep network amplifies rounding: in {where} here they are larger, "
+        f"{NOISE_FACTOR} times as much as the reference itself changes when its initial weights are rounded once more, "
+        f"but at most {MOST_ALLOWED:.0e}."
+    )
+
+
+def _and_split_size(cells: Sequence[Cell]) -> str:
+    return " and split_size were" if any("split_size" in cell.spec.options for cell in cells) else " was"
 
 
 def _reference(cells: Sequence[Cell]) -> str:

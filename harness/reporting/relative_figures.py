@@ -14,9 +14,9 @@ from harness.statistics.intervals import Interval
 from harness.statistics.ratios import Ratio
 
 CAPTION = (
-    "How much slower each cell of {workload} is than the fastest one, the first of its panel: the mean ratio within "
-    "rounds, and its 95% interval. Cells may tie within the grey band, the margin. The axes are zoomed and do not "
-    "begin at a speed of 0; an arrow stands for a cell beyond the axis."
+    "How much slower each ranked cell of {workload} is than the fastest one, the first of its panel: the mean ratio "
+    "within rounds, and its 95% interval. Cells may tie within the grey band, the margin. The axes are zoomed and do "
+    "not begin at a speed of 0; an arrow stands for a cell beyond the axis."
 )
 
 

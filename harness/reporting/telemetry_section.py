@@ -40,7 +40,8 @@ def sentence(cells: Sequence[Cell]) -> list[str]:
     return [
         *said,
         f"{count(len(limited), 'cell')} of {len(rows)} ran at the power limit of the GPUs in more than half of the "
-        f"readings, so that another limit gives another speed: {titles(limited)}.",
+        f"readings: {titles(limited)}. As far as their clocks are below the highest one, another limit would give "
+        "another speed.",
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.reporting import naming
 from harness.reporting.columns import ColumnOf, make_table
+from harness.reporting.formatting import conjunction
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind
@@ -15,15 +16,16 @@ from harness.spec import DescribedSetting
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A setting of a framework, and whether the tuned cells used it: for each cell, on or off."""
+    """A setting of a framework, and which of the tuned strategies used it."""
 
     framework: str
     setting: DescribedSetting
-    on: tuple[bool, ...]
+    on: tuple[str, ...]
+    off: tuple[str, ...]
 
 
 def _used(row: _Row) -> str:
-    return "on" if all(row.on) else "off" if not any(row.on) else "on in some cells"
+    return "off" if not row.on else "on" if not row.off else f"on in {conjunction(row.on)}"
 
 
 COLUMNS = (
@@ -44,9 +46,14 @@ def table(cells: Sequence[Cell]) -> Table | None:
     rows = []
     for framework, setting in settings:
         own = [cell for cell in tuned if naming.framework(cell.first) == framework]
-        on = tuple(cell.spec.settings.get(setting.name, False) for cell in own)
-        rows.append(_Row(framework=framework, setting=setting, on=on))
+        used = {on: _strategies(own, setting.name, on=on) for on in (True, False)}
+        rows.append(_Row(framework=framework, setting=setting, on=used[True], off=used[False]))
     return make_table(COLUMNS, rows) if rows else None
+
+
+def _strategies(cells: Sequence[Cell], setting: str, *, on: bool) -> tuple[str, ...]:
+    """The strategies with a cell in which a setting is on, or off."""
+    return tuple(dict.fromkeys(c.spec.strategy for c in cells if c.spec.settings.get(setting, False) == on))
 
 
 def exceptions(cells: Sequence[Cell]) -> list[str]:

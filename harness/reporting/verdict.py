@@ -11,6 +11,7 @@ from harness.reporting import (
     fits,
     loss_agreement,
     naming,
+    number_formats,
     repeatability,
     training,
     tutorial,
@@ -43,7 +44,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
         lines += tutorial.verdict(ran)
     if ran:
         lines += _proved(ran)
-    lines += _proved_alone(cells)
+    lines += _narrow_sums(ran) + _proved_alone(cells)
     lines += loss_agreement.disagreements(cells) + _not_run(cells) + fits.sentences(fits.find(cells))
     lines += disturbed_launches.sentence(results)
     lines += training.sentences(training.trained(cells))
@@ -132,12 +133,25 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def _narrow_sums(ran: Sequence[Cell]) -> list[str]:
+    """Where sums over devices are narrower than the gradients, and no setting of ours says so."""
+    narrow = number_formats.narrow_sums(ran)
+    if not narrow:
+        return []
+    return [
+        f"In {descriptions.titles(narrow)}, sums over devices are in bfloat16: XLA's partitioner places them before "
+        "gradients become float32. An explicit all-reduce sums float32, and sends twice as many bytes."
+    ]
+
+
 def _proved_alone(cells: Sequence[Cell]) -> list[str]:
     """Which cells passed the gate, and have not been timed."""
     waiting = [cell for cell in cells if cell.status == "pending" and cell.first.parity and cell.first.parity.passed]
     if not waiting:
         return []
-    return [f"{count(len(waiting), 'cell')} passed the gate, and no launch yet: {descriptions.titles(waiting)}."]
+    have = "has" if len(waiting) == 1 else "have"
+    titles = descriptions.titles(waiting)
+    return [f"{count(len(waiting), 'cell')} passed the gate, but {have} not been timed yet: {titles}."]
 
 
 def _beyond_the_gate(cells: Sequence[Cell]) -> str:
@@ -195,4 +209,5 @@ def _fastest(ran: Sequence[Cell]) -> list[str]:
     groups = contrasts.groups(ran, pairs)
     compared = [group for group in groups if len(group.cells) > 1] or groups
     lines = [verdict_words.sentence(group, groups) for group in compared]
+    lines += verdict_words.unranked(groups, compared) + verdict_words.scaling(ran)
     return lines + verdict_words.method(groups) + verdict_words.twins_sentence(pairs) + repeatability.sentences(ran)

@@ -15,12 +15,13 @@ from harness.statistics.ratios import Ratio
 from harness.statistics.verdicts import Verdict
 
 TWICE = 2.0  # from this ratio on, "2.75 times as fast" reads better than "175% faster"
+MOST_SCALED = 6  # cells whose scaling is told in one sentence
 OUTCOMES = {
     "faster": "is faster than {others}",
     "slower": "is slower within rounds, although its mean is higher, than {others}",
     "tie": "ties with {others} within {margin}",
     "unresolved": "is not resolved against {others}",
-    "unknown": "was faster in one round than {others}, which shows no order",
+    "unknown": "was ahead of {others} in the only round that both have, which establishes no order",
     "apart": "was never launched on the same machine as {others}",
 }
 """What is said of a group's fastest cell and the others, by outcome. "apart": there is no verdict."""
@@ -36,7 +37,7 @@ def sentence(group: Group, others: Sequence[Group]) -> str:
     """What the comparison of a group's fastest cell with each of the others shows. `others`: all groups of the report,
     from which the words that name this one must tell it apart."""
     best = group.best
-    found = f"{where(group, others)}: {best.named(workload=False)} has {speed(best)}"
+    found = f"{where(group, others)}: {best.named(workload=False)} trains {speed(best)}"
     parts = _parts(group)
     if not parts:
         return f"{found}."
@@ -60,6 +61,42 @@ def where(group: Group, others: Sequence[Group]) -> str:
         words.append(f"{spec.steps_per_call} steps per call")
     words += [f"{name} {'on' if value else 'off'}" for name, value in spec.chosen_settings.items()]
     return f"{spec.workload} ({', '.join(words)})"
+
+
+def unranked(groups: Sequence[Group], compared: Sequence[Group]) -> list[str]:
+    """The cells that no other one may be ranked with, where others are ranked."""
+    alone = [group for group in groups if group not in compared]
+    return [f"Not ranked, because no other cell is its equal: {sentence(group, groups)}" for group in alone]
+
+
+def scaling(cells: Sequence[Cell]) -> list[str]:
+    """What several devices bring to each tuned cell, or without one to each cell: its ratio over one device of the same
+    framework, at the same batch (strong scaling) or at the same batch per device (weak)."""
+    own = [cell for cell in cells if cell.spec.devices > 1 and cell.spec.protocol == "resident"]
+    based = [cell for cell in own if cell.over_single and naming.same_training(cell.spec)]
+    chosen = [cell for cell in based if cell.spec.track == "tuned"] or based
+    lines = []
+    for task in dict.fromkeys(map(_scaled, chosen)):
+        alike = sorted((cell for cell in chosen if _scaled(cell) == task), key=lambda cell: -_over_single(cell))
+        workload, size, precision, devices, weak = task
+        each = conjunction([f"{cell.named(workload=False)} {_over_single(cell):.2f}" for cell in alike[:MOST_SCALED]])
+        batch = "the same batch per device" if weak else "the same batch"
+        rest = f" (the best {MOST_SCALED} of {len(alike)})" if len(alike) > MOST_SCALED else ""
+        lines.append(
+            f"{workload} ({size}, {precision}) on {devices} devices, as a multiple of the same framework's single at "
+            f"{batch}: {each}{rest}."
+        )
+    return lines
+
+
+def _over_single(cell: Cell) -> float:
+    assert cell.over_single is not None
+    return cell.over_single.value
+
+
+def _scaled(cell: Cell) -> tuple[str, str, str, int, bool]:
+    spec = cell.spec
+    return (spec.workload, spec.size, spec.precision, spec.devices, cell.weak)
 
 
 def _places(group: Group) -> tuple:

@@ -233,7 +233,7 @@ def _gpus(found: tuple[tuple[str, int], ...]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "not set"
     if isinstance(value, tuple):
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, OptimizerSpec):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.verification.launches import Estimate
-from harness.verification.record import Cell, Record, place, ratio
+from harness.verification.record import Cell, Record, grown, place, ratio
 from harness.verification.report_text import Digits, Expected, Findings, Section, at_most, fixed, significant, supported
 from harness.verification.tables import NOISE, needed, over
 
@@ -19,10 +19,12 @@ OUTCOMES = {
     "is slower within rounds, although its mean is higher, than": "slower",
     "ties with": "tie",
     "is not resolved against": "unresolved",
-    "was faster in one round than": "unknown",
+    "was ahead of": "unknown",
     "was never launched on the same machine as": "apart",
 }
+UNRANKED = "Not ranked, because no other cell is its equal: "
 UNSTABLE = 0.1
+MOST_SCALED = 6  # cells whose scaling one sentence tells
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,23 @@ def compare(found: Findings, record: Record, sections: Sequence[Section]) -> Non
     _compare_gate(found, lines, [cell for cell in (*record.timed, *record.trained) if cell.ok])
     if any(cell.spec["platform"] != "cpu" for cell in ran):
         _compare_groups(found, lines, ran)
+        _compare_scaling(found, record, lines, ran)
         _compare_twins(found, lines, ran)
         _compare_unstable(found, lines, ran)
 
 
 def _compare_groups(found: Findings, lines: Sequence[str], ran: Sequence[Cell]) -> None:
     groups = _groups(ran)
-    several = [group for group in groups if len(group) > 1]
+    several = [group for group in groups if len(_variants(group)) > 1]
     contrasts = _contrasts(groups, _twins(ran))
-    for group in several or groups:
-        _compare_group(found, lines, _variants(group), [each for each in contrasts if each.best is _variants(group)[0]])
+    for group in groups:
+        alone = UNRANKED if several and group not in several else ""
+        _compare_group(
+            found,
+            [line.replace(alone, "") for line in lines if alone in line],
+            _variants(group),
+            [each for each in contrasts if each.best is _variants(group)[0]],
+        )
     pairs = sum(math.comb(len(group), 2) for group in groups)
     if any(each.ratio and each.ratio.degrees for each in contrasts):
         counted = next((match for line in lines if (match := re.search(r"for ([\d,]+) pairs? of cells", line))), None)
@@ -65,12 +74,12 @@ def _compare_groups(found: Findings, lines: Sequence[str], ran: Sequence[Cell]) 
 def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell], contrasts: Sequence[Contrast]) -> None:
     name, spec = group[0].title_in_workload, group[0].spec
     begins = f"- {spec['workload']} ({spec['size']}, {spec['precision']}, {spec['devices']} device"
-    line = next((line for line in lines if line.startswith(begins) and f": {name} has " in line), None)
+    line = next((line for line in lines if line.startswith(begins) and f": {name} trains " in line), None)
     if line is None:
         found.differences.append(f"{NAME}: no sentence has {name} as the fastest of its {len(group)} cells")
         return
     found.known_by(NAME, begins)
-    said, _, rest = line.partition(f": {name} has ")[2].partition("s/s")
+    said, _, rest = line.partition(f": {name} trains ")[2].partition("s/s")
     found.compare(NAME, name, said, supported(group[0].speed.numbers if group[0].speed else ()))
     clauses = {OUTCOMES[words]: clause for words, clause in _clauses(rest)}
     for each in contrasts:
@@ -86,6 +95,32 @@ def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell],
         within = re.search(r"within (\S+%)", clauses["tie"])
         margin = [significant(100 * contrasts[0].margin, 2)]
         found.compare(NAME, f"{name}, margin", within.group(1) if within else "", margin)
+
+
+def _compare_scaling(found: Findings, record: Record, lines: Sequence[str], ran: Sequence[Cell]) -> None:
+    """What several devices bring to the tuned cells, or without one to all cells."""
+    own = [cell for cell in ran if cell.spec["devices"] > 1 and cell.comparable and cell.spec["protocol"] == "resident"]
+    based = [(cell, base) for cell in own if (base := record.base(cell))]
+    known = [(cell, found_ratio, grown(cell, base)) for cell, base in based if (found_ratio := ratio(cell, base))]
+    groups: dict[tuple, list[tuple[Cell, Estimate]]] = {}
+    for cell, value, weak in [each for each in known if each[0].spec["track"] == "tuned"] or known:
+        names = ("workload", "size", "precision", "devices")
+        groups.setdefault((*(cell.spec[name] for name in names), weak), []).append((cell, value))
+    for (workload, size, precision, devices, weak), cells in groups.items():
+        begins, batch = f"- {workload} ({size}, {precision}) on {devices} devices, ", " per device" if weak else ""
+        line = next((line for line in lines if line.startswith(begins) and f"at the same batch{batch}: " in line), None)
+        if line is None:
+            found.differences.append(f"{NAME}: no sentence tells what {devices} devices bring to {workload}")
+            continue
+        found.known_by(NAME, begins)
+        fastest = sorted(cells, key=lambda each: -each[1].value)[:MOST_SCALED]
+        for name, value in ((cell.title_in_workload, value) for cell, value in fastest):
+            said = re.search(rf"{re.escape(name)} ([\d.]+\d)", line)
+            found.compare(NAME, f"{name}, scaling", said.group(1) if said else "", fixed(value.value, 2))
+        if len(cells) > MOST_SCALED:
+            said = re.search(r"\(the best (\d+ of \d+)\)", line)
+            numbers = [Digits(number, 1.0) for number in (MOST_SCALED, len(cells))]
+            found.compare(NAME, "cells with scaling", said.group(1) if said else "", numbers)
 
 
 def _clauses(text: str) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def _sized(
         one_hot = known["loss"] == "mse"
         count = known.pop("samples")
         known["load"] = partial(load, samples=count, image=image, classes=classes, one_hot=one_hot)
-        known["samples"] = f"{count} images of random noise with random labels"
+        known["samples"] = f"{count} images of {image} x {image} random noise with random labels"
     return Workload(
         name="resnet50",
         size=size,

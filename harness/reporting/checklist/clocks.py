@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from harness.reporting import repeatability
+from harness.reporting import naming, repeatability
 from harness.reporting.checklist.answers import (
     Answer,
     judged,
@@ -158,11 +158,14 @@ def separate_clocks(record: Record) -> Answer:
 
 
 def _first_steps(launches: Sequence[TrialResult]) -> Answer:
+    """The first steps by framework: how long they take differs between these more than between anything else."""
     parts = []
-    for state in ("cold", "warm"):
-        known = [r.first_step_seconds for r in launches if r.compile_cache == state and r.first_step_seconds]
-        parts += [f"{median(known):.2g} s {state} (median of {len(known)} launches)"] if known else []
-    return judged(True, f"first step {', '.join(parts)}" if parts else "nothing is compiled")
+    for framework in dict.fromkeys(map(naming.framework, launches)):
+        own = [result for result in launches if naming.framework(result) == framework]
+        for state in ("cold", "warm"):
+            known = [r.first_step_seconds for r in own if r.compile_cache == state and r.first_step_seconds]
+            parts += [f"{framework} {median(known):.2g} s {state} (median of {len(known)})"] if known else []
+    return judged(True, f"first steps: {', '.join(parts)}" if parts else "nothing is compiled")
 
 
 def distribution(record: Record) -> Answer:

@@ -23,7 +23,7 @@ def order(record: Record) -> Answer:
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
-    launched = [[row for row in rows if row.status != "skipped" or _in_its_turn(row)] for rows in runs.values()]
+    launched = [[row for row in rows if row.status not in NOT_LAUNCHED or _in_its_turn(row)] for rows in runs.values()]
     of_several = [rows for rows in launched if len({row.spec.cell for row in rows}) > 1]
     if not of_several:
         return not_applicable("one cell alone has no order")

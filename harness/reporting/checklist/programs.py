@@ -125,7 +125,7 @@ def _tuning(record: Record) -> Answer:
             budgets.setdefault(naming.framework(result), set()).add(found.budget_seconds)
     told = [f"{name} {' and '.join(f'{each:g}' for each in sorted(found))}" for name, found in budgets.items()]
     equal = len(set().union(*budgets.values())) <= 1
-    return judged(equal, f"seconds of tuning: {', '.join(told)}" if told else "")
+    return judged(equal, f"seconds of tuning on one device: {', '.join(told)}" if told else "")
 
 
 def base_case(record: Record) -> Answer:
@@ -141,8 +141,9 @@ def base_case(record: Record) -> Answer:
     best = of_cells([cell for cell in several if cell.over_best is None], several, "the fastest base of all")
     unread = [cell for cell in several if not any(t.crossed is not None for r in cell.timed for t in r.timings)]
     bytes_known = recorded(unread, several, "bytes between devices")
-    weak = sum(cell.weak for cell in several)
-    return together(own, best, bytes_known, judged(True, f"{len(several) - weak} strong, {weak} weak"))
+    based = [cell for cell in several if cell.over_single is not None]
+    weak = sum(cell.weak for cell in based)
+    return together(own, best, bytes_known, judged(True, f"{len(based) - weak} strong, {weak} weak"))
 
 
 def means(record: Record) -> Answer:
@@ -156,8 +157,9 @@ def means(record: Record) -> Answer:
         for group, other, verdict in record.comparisons
         if verdict is not None and (distance := _off(verdict.ratio.value, group.best, other)) > OF_MEANS
     }
-    told = f"{count(len(off), 'ratio')} not of the means beside it"
+    told = "every ratio is that of the means beside it"
     if off:
+        told = f"{count(len(off), 'ratio')} not of the means beside it"
         worst = max(off, key=lambda name: off[name])
         told += f", worst: {worst}, by {100 * off[worst]:.3g}%"
     return together(rates, judged(not off, told if off or record.comparisons else ""))

@@ -165,7 +165,7 @@ COLUMNS = (
         name="energy",
         kind=Kind.THREE_DIGITS,
         value=_joules,
-        shown=on_gpus,
+        shown=lambda rows: any(isinstance(_joules(row), float) for row in rows),
         shown_as=lambda rows: f"J per {_unit(rows)}",
         meaning="of all GPUs, without the host. Known only where timed blocks span at least 30 seconds.",
     ),
