@@ -32,6 +32,7 @@ from harness.reporting import (
     repeatability,
     summary,
     sweep,
+    timed_agreement,
     verdict,
     verdict_words,
 )
@@ -42,7 +43,7 @@ from harness.reporting.model import Table, walk
 from harness.reporting.tables import launches_table, result_table, tutorial_tables
 from harness.reporting.values import ByCache, OutOf
 from harness.results import agreement, store
-from harness.spec import Check, Described, Disturbance, NumberFormats, OptimizerSpec, TrialResult
+from harness.spec import Check, Described, Disturbance, NumberFormats, OptimizerSpec, Quantity, TrialResult
 from harness.spec.disturbances import DisturbanceKind
 from harness.statistics.estimates import Estimate
 
@@ -121,6 +122,26 @@ def test_the_verdict_names_cells_whose_sums_xla_made_narrow(format_, told):
     assert [("jit_sharding" in line, "shard_map" in line) for line in said] == [(True, False)] * told
     assert number_formats.held_in("reductions", formats) == [format_]
     assert number_formats.held_in("transfers", formats) == ["float64"]
+
+
+def test_the_worst_distance_of_timed_programs_is_told_with_its_cell():
+    rows = [on_two_gpus("jax", "shard_map", 0.5), on_two_gpus("torch", "ddp", 0.5)]
+    checks: dict[Quantity, tuple[tuple[float, float], ...]] = {
+        "timed losses": ((0.002, 0.05), (0.0189, 0.05)),
+        "timed tensor movement": ((5.6, 20.0), (1.3, 20.0)),
+    }
+    for number, row in enumerate(rows):
+        own = tuple(
+            Check(quantity=name, error=found[number][0], tolerance=found[number][1], worst="bn1.bias (replica 0)")
+            for name, found in checks.items()
+        )
+        timings = [replace(timing, checks=own) for timing in row.timings]
+        ranks = [replace(rank, timing=timing) for rank, timing in zip(row.ranks, timings, strict=True)]
+        rows[number] = replace(row, ranks=tuple(ranks))
+    (said,) = timed_agreement.sentences(summary.summarize(rows))
+    losses, movement = said.split(";")[0], said.partition("bn1.bias")[2]
+    assert "1.9%" in losses and "ddp" in losses and "shard_map" in movement.split(";")[0]
+    assert re.search(r"\b5\.6\b", said) and "bf16" in said
 
 
 def test_tolerances_that_rounding_made_larger_are_told():

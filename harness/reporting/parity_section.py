@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.gate.parity import EXACT, MOST_ALLOWED, NOISE_FACTOR, RUNNING
-from harness.reporting import descriptions, loss_agreement, number_formats
+from harness.reporting import descriptions, loss_agreement, number_formats, timed_agreement
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import from_to
 from harness.reporting.model import List, Node, Section, Table, paragraph
@@ -46,7 +46,8 @@ def _body(cells: Sequence[Cell]) -> tuple[Node, ...]:
     )
     proofs = {cell.spec.computation: cell for cell in reversed(cells)}  # one proof serves all protocols
     proved = [cell for cell in cells if proofs[cell.spec.computation] is cell]
-    found = List((*loss_agreement.sentences(cells), *number_formats.sentences(cells)))
+    of_timed = (*timed_agreement.sentences(cells), *loss_agreement.sentences(cells))
+    found = List((*of_timed, *number_formats.sentences(cells)))
     return (paragraph(what), paragraph(how), table(proved), found)
 
 
