@@ -9,6 +9,7 @@ import jax
 from flax import linen as nn
 
 from jax_impl import first_layers
+from jax_impl.batch_norm import BatchNorm
 from jax_impl.models import Block, Network
 
 EXPANSION = 4
@@ -36,9 +37,9 @@ class Model(Network):
             known = kinds | {"padding": around, "use_bias": False, "name": name} | more
             return layer(channels, (kernel, kernel), stride, **known)
 
-        def norm(name: str) -> nn.BatchNorm:
+        def norm(name: str) -> BatchNorm:
             known = kinds | {"momentum": self.momentum, "epsilon": 1e-5, "axis_name": self.axis_name, "name": name}
-            return self.layer(nn.BatchNorm)(use_running_average=self.inference, **known)
+            return self.layer(BatchNorm)(use_running_average=self.inference, **known)
 
         def bottleneck(name: str, planes: int, stride: int) -> Block:
             def block(x: jax.Array) -> jax.Array:

@@ -79,7 +79,7 @@ def gathering(job: Job, mesh: Mesh, *, again_in_backward: bool) -> models.Layer:
         rounded = dtype if issubclass(kind, nn.Conv | nn.Dense) else None  # BatchNorm computes in float32
         each = partial(gather, whole=whole, dtype=rounded)
         gathered = nn.map_variables(kind, "params", lambda params: jax.tree.map(each, params))
-        return nn.remat(gathered) if again_in_backward and kind is not nn.BatchNorm else gathered
+        return nn.remat(gathered) if again_in_backward and not issubclass(kind, nn.BatchNorm) else gathered
 
     return layer
 
