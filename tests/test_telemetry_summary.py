@@ -225,7 +225,7 @@ def test_the_table_shows_a_cell_over_its_launches():
     assert table.values("power") == (1800.0,)
     assert table.values("limited") == (75.0,)
     assert table.values("temperature") == (80,)
-    assert table.values("energy") == (Missing(TOO_SHORT),)
+    assert "energy" not in {column.name for column in table.columns}  # known for no cell: the blocks are too short
 
 
 def test_a_launch_that_failed_does_not_count():
