@@ -14,6 +14,7 @@ from conftest import TESTS, make_result, make_spec
 from refusals import names
 from rich.console import Console
 from scenes import HOSTILE, HOSTILE_TRACE, SCENES, parity, trainings, with_disturbances
+from whole_record import timing
 
 from harness import reporting, workloads
 from harness.cli import screen, tables, terminal
@@ -114,9 +115,7 @@ def test_the_verdict_names_cells_whose_sums_xla_made_narrow(format_, told):
         parameters={"float32": "fc.weight"},
     )
     rows = [on_two_gpus("jax", "jit_sharding", 0.5), on_two_gpus("jax", "shard_map", 0.5)]
-    timings = [replace(timing, formats=formats) for timing in rows[0].timings]
-    ranks = [replace(rank, timing=timing) for rank, timing in zip(rows[0].ranks, timings, strict=True)]
-    rows[0] = replace(rows[0], ranks=tuple(ranks))
+    rows[0] = timing(formats=formats)(rows[0])
     cells = summary.summarize(rows)
     said = [line for line in verdict.sentences(cells, rows) if "partitioner" in line]
     assert [("jit_sharding" in line, "shard_map" in line) for line in said] == [(True, False)] * told
@@ -135,9 +134,7 @@ def test_the_worst_distance_of_timed_programs_is_told_with_its_cell():
             Check(quantity=name, error=found[number][0], tolerance=found[number][1], worst="bn1.bias (replica 0)")
             for name, found in checks.items()
         )
-        timings = [replace(timing, checks=own) for timing in row.timings]
-        ranks = [replace(rank, timing=timing) for rank, timing in zip(row.ranks, timings, strict=True)]
-        rows[number] = replace(row, ranks=tuple(ranks))
+        rows[number] = timing(checks=own)(row)
     (said,) = timed_agreement.sentences(summary.summarize(rows))
     losses, movement = said.split(";")[0], said.partition("bn1.bias")[2]
     assert "1.9%" in losses and "ddp" in losses and "shard_map" in movement.split(";")[0]

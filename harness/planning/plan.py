@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from harness.spec import Platform, TrialSpec
@@ -53,3 +54,8 @@ def first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     for spec in trials:
         first.setdefault(spec.computation, spec)
     return list(first.values())
+
+
+def cache_folder(value: str) -> Path:
+    """The folder that --compile-cache names, the same one however its path is written."""
+    return Path(value).expanduser().resolve()

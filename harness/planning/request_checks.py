@@ -11,6 +11,7 @@ from typing import TypeVar, get_args
 
 from harness import checkpoints, workloads
 from harness.machine.devices import Machine, require_alike, require_healthy
+from harness.planning.plan import cache_folder
 from harness.planning.run_request import Request, TrainingRequest
 from harness.spec import (
     FrameworkSpec,
@@ -126,7 +127,7 @@ def compile_cache(request: Request) -> str:
     value = request.compile_cache
     if value in ("", "none"):
         return value
-    folder = Path(value).expanduser().resolve()
+    folder = cache_folder(value)
     existing = next(place for place in (folder, *folder.parents) if place.exists())  # frameworks make the rest
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK) and takes_files(existing)):
         raise UsageError(f"--compile-cache {value}: {existing} is not a writable folder; name another folder, or none")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from harness import workloads
 from harness.machine import machine_record
 from harness.planning import strategy_options
 from harness.planning.interpreters import modules_for_checkpoints
 from harness.planning.launch_order import rounds
-from harness.planning.plan import Plan
+from harness.planning.plan import Plan, cache_folder
 from harness.spec import FROM_HOST_VERSION, Hardware, TrialResult, TrialSpec, registry
 from harness.spec.errors import UsageError
 
@@ -88,8 +87,8 @@ def check_consent(plan: Plan, *, interpreters: Mapping[str, str], compile_cache:
         for name, path in plan.interpreters.items()
         if path not in (here[name], interpreters.get(name))
     ]
-    folder = str(Path(compile_cache).expanduser().resolve()) if compile_cache else ""
-    if plan.compile_cache not in ("", "none", folder):
+    cached = plan.compile_cache not in ("", "none")
+    if cached and not (compile_cache and cache_folder(compile_cache) == cache_folder(plan.compile_cache)):
         missing.append(f"--compile-cache {shlex.quote(plan.compile_cache)}")
     if missing:
         raise UsageError(

@@ -11,12 +11,6 @@ from harness.reporting.summary import Cell
 from harness.spec import optimizers
 
 
-def _resident(cells: Sequence[Cell]) -> str:
-    """Whether the input is a part of what is timed."""
-    resident = all(cell.spec.protocol == "resident" and not cell.spec.training for cell in cells)
-    return " Batches are in the devices' memory before the clock starts: loading them is not timed." if resident else ""
-
-
 def conditions(cells: Sequence[Cell]) -> DefinitionList:
     """Data, batch, optimizer and precision of all cells."""
     return DefinitionList(
@@ -27,6 +21,12 @@ def conditions(cells: Sequence[Cell]) -> DefinitionList:
             Definition("Precision", f"{descriptions.precisions(cells)}{_without_tf32(cells)}."),
         )
     )
+
+
+def _resident(cells: Sequence[Cell]) -> str:
+    """Whether the input is a part of what is timed."""
+    resident = all(cell.spec.protocol == "resident" and not cell.spec.training for cell in cells)
+    return " Batches are in the devices' memory before the clock starts: loading them is not timed." if resident else ""
 
 
 def _batches(cells: Sequence[Cell]) -> str:

@@ -43,8 +43,9 @@ class Budget:
         """
         if not self._longest_of_cell:
             return None
-        known = {**self._longest_of_cell, **self._last_of_cell}
-        return math.fsum(known.get(spec.cell, max(known.values())) for spec in launches)
+        known = self._longest_of_cell | self._last_of_cell
+        longest = max(known.values())
+        return math.fsum(known.get(spec.cell, longest) for spec in launches)
 
     def is_over(self) -> bool:
         """Whether the session must end now."""
