@@ -33,6 +33,7 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
+from harness.spec.layer_settings import SPACE_TO_DEPTH, gathered_pooling, of_layers, why_without_batch_norm
 from harness.spec.link import Link
 from harness.spec.measured import Bounds, DeviceShare, Epoch, Execution, LinkRate, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
@@ -55,17 +56,7 @@ from harness.spec.result import (
     TrialResult,
 )
 from harness.spec.run_options import RunOptions
-from harness.spec.strategy import (
-    SPACE_TO_DEPTH,
-    FrameworkSpec,
-    Setting,
-    SettingCell,
-    StrategySpec,
-    gathered_pooling,
-    obstacle_in,
-    of_layers,
-    why_without_batch_norm,
-)
+from harness.spec.strategy import FrameworkSpec, Setting, SettingCell, StrategySpec, obstacle_in
 from harness.spec.telemetry import GpuErrors, GpuTelemetry, HostLoad, Telemetry
 from harness.spec.trial import FROM_HOST_VERSION, MOST_SAMPLES, OptimizerSpec, TrainingSpec, TrialSpec
 from harness.spec.tuning import TuningEffort
