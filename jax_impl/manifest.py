@@ -3,7 +3,6 @@
 from harness.spec import (
     CUT,
     MICRO_BATCHES,
-    SPACE_TO_DEPTH,
     SPLIT_SIZE,
     FrameworkSpec,
     Option,
@@ -11,7 +10,8 @@ from harness.spec import (
     Setting,
     StrategySpec,
     TuningEffort,
-    gathered_pooling,
+    batch_norm_relu,
+    first_layers,
 )
 
 # Without this JAX would start every backend it finds, and a CPU trial would hold GPU memory.
@@ -59,8 +59,8 @@ FRAMEWORK = FrameworkSpec(
             tuned_on=("gpu",),
             strategies=("single", "pmap", "shard_map", "multi_process"),
         ),
-        SPACE_TO_DEPTH,
-        gathered_pooling(),
+        *first_layers(),
+        batch_norm_relu(),
     ),
     tuning=TUNING,
     strategies=(

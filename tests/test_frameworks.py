@@ -159,7 +159,8 @@ def prove(tmp_path, forked, **known) -> dict[str, TrialResult]:
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
 def test_every_strategy_on_a_network_with_batch_norm_and_tuned(tmp_path, forked, framework):
     """As tuned as CPU devices allow, but for torch.compile, which would take half a minute for each."""
-    known = {"tracks": ("tuned",), "settings": {"compile": "false"} if framework == "torch" else {}}
+    settings = {"compile": "false"} if framework == "torch" else {"batch_norm_relu": "true"}
+    known = {"tracks": ("tuned",), "settings": settings}
     found = prove(tmp_path, forked, frameworks=(framework,), workloads=("resnet50",), size="tiny", **known)
     expected = {s.name for s in registry.framework(framework).strategies if not s.needs_gpu}
     assert {name.split()[1] for name in found} == expected

@@ -112,6 +112,17 @@ def test_a_setting_of_batch_norm_needs_a_network_that_has_it():
         spec_of(1, frameworks=("tf",), settings={"fused_batch_norm": "true"})
 
 
+def test_a_setting_is_off_where_another_takes_its_place():
+    """TensorFlow's own kernel of BatchNorm and the one for XLA exclude each other."""
+    known: Any = {"frameworks": ("tf",), "workloads": ("resnet50",)}
+    assert spec_of(1, **known).settings["batch_norm_relu"]
+    assert not spec_of(1, **known, settings={"fused_batch_norm": "true"}).settings["batch_norm_relu"]
+    with refused("batch_norm_relu", "fused_batch_norm"):
+        spec_of(1, **known, settings={"fused_batch_norm": "true", "batch_norm_relu": "true"})
+    with refused("batch_norm_relu", "mnist_cnn"):
+        spec_of(1, frameworks=("jax",), settings={"batch_norm_relu": "true"})
+
+
 def test_a_strategy_departs_from_its_framework():
     settings = spec_of(strategies=("data_parallel",)).settings
     assert (settings["cudnn_benchmark"], settings["compile"], settings["channels_last"]) == (False, False, True)

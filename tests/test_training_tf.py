@@ -80,8 +80,8 @@ def test_another_form_of_a_replicas_step_is_the_same_step(tmp_path, usual_step, 
         assert other["loss_devices"] == ["CPU:0", "CPU:1"]  # a copy to another device would wait, too
 
 
-def test_the_fused_kernel_computes_keras_batch_norm(tmp_path):
-    """The setting `fused_batch_norm`: outputs, gradients and running statistics, within rounding."""
+def test_the_settings_of_batch_norm_compute_what_keras_computes(tmp_path):
+    """`fused_batch_norm` and `batch_norm_relu`: outputs, gradients and running statistics, within rounding."""
     assert visit("tf_batch_norm.py", tmp_path, 1, ()) == []
 
 

@@ -2,14 +2,14 @@
 
 from harness.spec import (
     CUT,
-    SPACE_TO_DEPTH,
     FrameworkSpec,
     Option,
     Setting,
     SettingCell,
     StrategySpec,
     TuningEffort,
-    gathered_pooling,
+    batch_norm_relu,
+    first_layers,
     why_without_batch_norm,
 )
 
@@ -80,8 +80,7 @@ FRAMEWORK = FrameworkSpec(
             synchronized=False,
             strategies=("single", "mirrored", "multi_worker_mirrored"),
         ),
-        SPACE_TO_DEPTH,
-        gathered_pooling(requires="xla"),
+        *first_layers(requires="xla"),
         Setting(
             name="fused_batch_norm",
             summary="TensorFlow's own kernel computes BatchNorm instead of Keras' operations; for graphs without XLA, "
@@ -91,6 +90,7 @@ FRAMEWORK = FrameworkSpec(
             obstacle=why_without_batch_norm,
             synchronized=False,
         ),
+        batch_norm_relu(requires="xla", replaced_by="fused_batch_norm", synchronized=False),
         Setting(
             name="asynchronous_execution",
             summary="a call returns before it is executed, so the host prepares the next step while the devices work; "

@@ -3,7 +3,6 @@
 from harness.spec import (
     CUT,
     MICRO_BATCHES,
-    SPACE_TO_DEPTH,
     SPLIT_SIZE,
     CellShape,
     FrameworkSpec,
@@ -12,7 +11,7 @@ from harness.spec import (
     SettingCell,
     StrategySpec,
     TuningEffort,
-    gathered_pooling,
+    first_layers,
     optimizers,
 )
 
@@ -102,8 +101,7 @@ SETTINGS = (
         source="docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html",
         synchronized=False,
     ),
-    SPACE_TO_DEPTH,
-    gathered_pooling(requires="compile"),
+    *first_layers(requires="compile"),
     Setting(
         name="max_autotune_pointwise",
         summary="torch.compile times a list of tilings of each pointwise kernel and reduction that it writes and keeps "

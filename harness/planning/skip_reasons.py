@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.layers import MaxPool2D, unused_parameters
 from harness.layers.chains import all_layers
 from harness.planning.scope import Scope
-from harness.spec import FrameworkSpec, Normalization, StrategySpec, TrialSpec, gathered_pooling, workload_packages
+from harness.spec import GATHERED_POOLING, FrameworkSpec, Normalization, StrategySpec, TrialSpec, workload_packages
 from harness.workloads import Workload
 
 
@@ -43,7 +43,7 @@ def why_skipped(spec: TrialSpec, framework: FrameworkSpec, strategy: StrategySpe
 
 def _pools(spec: TrialSpec, workload: Workload) -> bool:
     """Whether the network has a layer of max pooling that the framework computes in its own way."""
-    gathered = spec.settings.get(gathered_pooling().name, False)
+    gathered = spec.settings.get(GATHERED_POOLING, False)
     return not gathered and any(isinstance(layer, MaxPool2D) for layer in all_layers(workload.layers))
 
 

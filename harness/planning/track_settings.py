@@ -64,6 +64,8 @@ def resolve(
         reason = not_applicable(setting)
         if setting.requires and not resolved[setting.requires]:
             reason = reason or f"does nothing without {setting.requires}"
+        if setting.replaced_by and resolved[setting.replaced_by]:
+            reason = reason or f"does nothing with {setting.replaced_by}"
         if track == "tuned":
             on = strategy.tuned.get(setting.name, platform in setting.tuned_on)
         else:

@@ -33,7 +33,13 @@ from harness.spec.kinds import (
     Track,
     Traffic,
 )
-from harness.spec.layer_settings import SPACE_TO_DEPTH, gathered_pooling, of_layers, why_without_batch_norm
+from harness.spec.layer_settings import (
+    GATHERED_POOLING,
+    batch_norm_relu,
+    first_layers,
+    of_layers,
+    why_without_batch_norm,
+)
 from harness.spec.link import Link
 from harness.spec.measured import Bounds, DeviceShare, Epoch, Execution, LinkRate, RankResult, Span, Timing, Training
 from harness.spec.number_formats import NumberFormats, Places
@@ -68,12 +74,12 @@ __all__ = [
     "CUT_SHORT",
     "FAILURES",
     "FROM_HOST_VERSION",
+    "GATHERED_POOLING",
     "MICRO_BATCHES",
     "MOST_SAMPLES",
     "OUT_OF_TIME",
     "PUSHES_IN_PARITY",
     "SCHEMA_VERSION",
-    "SPACE_TO_DEPTH",
     "SPLIT_SIZE",
     "Algorithm",
     "BatchGrowth",
@@ -136,7 +142,8 @@ __all__ = [
     "TrialResult",
     "TrialSpec",
     "TuningEffort",
-    "gathered_pooling",
+    "batch_norm_relu",
+    "first_layers",
     "obstacle_in",
     "of_layers",
     "why_without_batch_norm",

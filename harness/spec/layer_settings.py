@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from harness.spec.strategy import Setting, SettingCell
 
+SPACE_TO_DEPTH, GATHERED_POOLING, BATCH_NORM_RELU = "space_to_depth", "gathered_pooling", "batch_norm_relu"
+
 
 def why_not_for_resnet(cell: SettingCell) -> str:
-    """Why a cell's network does not have the first layers of ResNet, or ""."""
-    return "" if cell.workload == "resnet50" else f"is for ResNet's first layers, which {cell.workload} does not have"
+    """Why a cell's network does not have the layers of ResNet, or ""."""
+    return "" if cell.workload == "resnet50" else f"is for ResNet's layers, which {cell.workload} does not have"
 
 
 def why_without_batch_norm(cell: SettingCell) -> str:
@@ -17,20 +19,21 @@ def why_without_batch_norm(cell: SettingCell) -> str:
     return "" if cell.normalizes else f"is for BatchNorm, which {cell.workload} does not have"
 
 
-SPACE_TO_DEPTH = Setting(
-    name="space_to_depth",
-    summary="ResNet's first convolution takes blocks of 2 x 2 pixels as 12 channels, padded to 16, instead of 3: the "
-    "same products, in a form that fits tensor cores; the tuned track has it on GPUs",
-    source="github.com/mlcommons/training_results_v0.7 (SpaceToDepthConv of Google's ResNet-50)",
-    tuned_on=("gpu",),
-    obstacle=why_not_for_resnet,
-)
+def first_layers(*, requires: str = "") -> tuple[Setting, Setting]:
+    """The settings of <package>/first_layers.py, which all three frameworks have.
 
-
-def gathered_pooling(*, requires: str = "") -> Setting:
-    """The setting of this name, which needs another setting if the framework does not always compile."""
-    return Setting(
-        name="gathered_pooling",
+    `requires`: what gathered pooling needs if the framework does not always compile.
+    """
+    blocks = Setting(
+        name=SPACE_TO_DEPTH,
+        summary="ResNet's first convolution takes blocks of 2 x 2 pixels as 12 channels, padded to 16, instead of 3: "
+        "the same products, in a form that fits tensor cores; the tuned track has it on GPUs",
+        source="github.com/mlcommons/training_results_v0.7 (SpaceToDepthConv of Google's ResNet-50)",
+        tuned_on=("gpu",),
+        obstacle=why_not_for_resnet,
+    )
+    pooling = Setting(
+        name=GATHERED_POOLING,
         summary="the gradient of ResNet's max pooling is gathered by elementwise operations, which the compiler makes "
         "one kernel of; the tuned track has it on GPUs",
         source="reports/probes/first_layers/README.md",
@@ -38,9 +41,27 @@ def gathered_pooling(*, requires: str = "") -> Setting:
         requires=requires,
         obstacle=why_not_for_resnet,
     )
+    return blocks, pooling
+
+
+def batch_norm_relu(*, requires: str = "", replaced_by: str = "", synchronized: bool = True) -> Setting:
+    """The setting of <package>/batch_norm.py, which frameworks with XLA have. For the arguments see Setting.
+
+    torch.compile needs no such thing: its own gradient of BatchNorm has two sums, and it fuses ReLU's mask into them.
+    """
+    return Setting(
+        name=BATCH_NORM_RELU,
+        summary="BatchNorm, the shortcut's addition and ReLU are one operation of ResNet, whose gradient reads and "
+        "writes less than the one that is derived; the tuned track has it on GPUs",
+        source="reports/probes/batch_norm/README.md",
+        tuned_on=("gpu",),
+        requires=requires,
+        replaced_by=replaced_by,
+        synchronized=synchronized,
+        obstacle=why_not_for_resnet,
+    )
 
 
 def of_layers(settings: Mapping[str, bool]) -> dict[str, bool]:
-    """Those that are on of the settings that all three frameworks have (<package>/first_layers.py), as keywords of a
-    network."""
-    return {name: True for name in (SPACE_TO_DEPTH.name, gathered_pooling().name) if settings.get(name)}
+    """Those of these settings that are on, as keywords of a network."""
+    return {name: True for name in (SPACE_TO_DEPTH, GATHERED_POOLING, BATCH_NORM_RELU) if settings.get(name)}

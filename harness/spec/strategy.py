@@ -46,7 +46,7 @@ class Setting:
     where it is not applicable:
 
     - on CPU devices, if it `needs_gpu`;
-    - where the setting that it `requires` is off;
+    - where the setting that it `requires` is off, or the one that takes its place (`replaced_by`) is on;
     - where `obstacle` says why;
     - where BatchNorm communicates in the middle of a step, unless it supports `synchronized` BatchNorm;
     - in a strategy that is not listed in `strategies`, if any are listed.
@@ -64,6 +64,7 @@ class Setting:
     rung: str = ""
     needs_gpu: bool = False
     requires: str = ""  # one that comes before it
+    replaced_by: str = ""  # likewise
     obstacle: Obstacle = ""
     synchronized: bool = True
     strategies: tuple[str, ...] = ()

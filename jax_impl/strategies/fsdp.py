@@ -41,6 +41,7 @@ from jax.typing import DTypeLike
 
 from harness.contract import Arrays, Job
 from jax_impl import global_arrays, models, optim, per_device, placement, runtime, weights
+from jax_impl.batch_norm import BatchNormReLU
 from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
@@ -79,7 +80,9 @@ def gathering(job: Job, mesh: Mesh, *, again_in_backward: bool) -> models.Layer:
         rounded = dtype if issubclass(kind, nn.Conv | nn.Dense) else None  # BatchNorm computes in float32
         each = partial(gather, whole=whole, dtype=rounded)
         gathered = nn.map_variables(kind, "params", lambda params: jax.tree.map(each, params))
-        return nn.remat(gathered) if again_in_backward and not issubclass(kind, nn.BatchNorm) else gathered
+        return (
+            nn.remat(gathered) if again_in_backward and not issubclass(kind, nn.BatchNorm | BatchNormReLU) else gathered
+        )
 
     return layer
 

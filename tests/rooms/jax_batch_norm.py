@@ -1,28 +1,74 @@
-"""python jax_batch_norm.py: how much of a bfloat16 gradient BatchNorm leaves in the mean over the batch, which is zero.
+"""python jax_batch_norm.py: the setting `batch_norm_relu` against Flax's layers.
 
-Prints one line for Flax's layer and one for ours: the largest mean of a channel, relative to the mean size.
+Prints, as JSON, the largest difference of outputs, gradients and running statistics in float64, of every kind of layer;
+and how much of a bfloat16 gradient either layer leaves in the mean over the batch, which is zero.
 """
 
+import itertools
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jax_impl.batch_norm import BatchNorm
+from jax_impl.batch_norm import BatchNormReLU
 
-SHAPE = (4096, 8)
+SHAPE, DEVICES = (4096, 8), 2
 
 
-def left(kind: type[nn.BatchNorm], dtype: str) -> float:
-    layer = kind(use_running_average=False, dtype=jnp.dtype(dtype), param_dtype=jnp.float32)
+def layer(kind: Any, dtype: str, **more: Any) -> Any:
+    known: dict[str, Any] = {"momentum": 0.9, "epsilon": 1e-5, "dtype": jnp.dtype(dtype)} | more
+    wide = jnp.promote_types(dtype, "float32")
+    return kind(**{"use_running_average": False, "param_dtype": wide} | known)
+
+
+def composed(variables: Any, x: jax.Array, shortcut: Any, *, relu: bool, **known: Any) -> Any:
+    """Flax's layers."""
+    y, changed = layer(nn.BatchNorm, **known).apply(variables, x, mutable=["batch_stats"])
+    y = y if shortcut is None else shortcut + y
+    return nn.relu(y) if relu else y, changed
+
+
+def joined(variables: Any, x: jax.Array, shortcut: Any, **known: Any) -> Any:
+    """Ours."""
+    return layer(BatchNormReLU, **known).apply(variables, x, shortcut, mutable=["batch_stats"])
+
+
+def difference(*, with_shortcut: bool, **known: Any) -> float:
+    """The largest difference between the two, on two devices, and relative to numbers of size 1."""
+    rng = np.random.default_rng(0)
+    x, added, dy = rng.standard_normal((3, DEVICES, 4, 3, 3, 5))
+    given = {"scale": np.linspace(0.3, 2, 5), "bias": np.linspace(-0.5, 0.5, 5)}
+    start = {"mean": np.full(5, 0.1), "var": np.full(5, 1.5)}
+
+    def trained(apply: Any) -> Any:
+        def total(params: Any, x: jax.Array, added: jax.Array, dy: jax.Array) -> Any:
+            shortcut = added if with_shortcut else None
+            y, changed = apply({"params": params, "batch_stats": start}, x, shortcut, dtype="float64", **known)
+            return (y * dy).sum(), (y, changed)
+
+        gradients = jax.grad(total, argnums=(0, 1, 2), has_aux=True)
+        return jax.pmap(gradients, "axis", in_axes=(None, 0, 0, 0))(given, x, added, dy)
+
+    pair = jax.tree.map(lambda *each: float(np.abs(each[0] - each[1]).max()), *map(trained, (composed, joined)))
+    evaluated = [
+        layer(kind, "float64", use_running_average=True).apply({"params": given, "batch_stats": start}, x)
+        for kind in (nn.BatchNorm, lambda **all_of: BatchNormReLU(relu=False, **all_of))
+    ]
+    return max(*jax.tree.leaves(pair), float(np.abs(evaluated[0] - evaluated[1]).max()))
+
+
+def left(apply: Any, dtype: str) -> float:
+    """The largest mean of a channel of dx, relative to its mean size."""
     x, dy = (jax.random.normal(jax.random.key(seed), SHAPE) for seed in (0, 1))
     x, dy = x.astype(dtype), (1 + 0.2 * dy).astype(dtype)
-    variables = layer.init(jax.random.key(2), x)
+    params = {"scale": jnp.ones(SHAPE[-1], "float32"), "bias": jnp.zeros(SHAPE[-1], "float32")}
+    start = {"mean": params["bias"], "var": params["scale"]}
 
     def total(x: jax.Array) -> jax.Array:
-        y, _ = layer.apply(variables, x, mutable=["batch_stats"])
+        y, _ = apply({"params": params, "batch_stats": start}, x, None, relu=False, dtype=dtype)
         assert y.dtype == dtype
         return (y * dy).astype("float32").sum()
 
@@ -30,5 +76,10 @@ def left(kind: type[nn.BatchNorm], dtype: str) -> float:
     return float(np.abs(dx.mean(0)).max() / np.abs(dx).mean())
 
 
-for kind in (nn.BatchNorm, BatchNorm):
-    print(json.dumps({"module": kind.__module__, **{dtype: left(kind, dtype) for dtype in ("bfloat16", "float32")}}))
+jax.config.update("jax_num_cpu_devices", DEVICES)
+FORMATS = ("bfloat16", "float32")
+rounding = {apply.__name__: {dtype: left(apply, dtype) for dtype in FORMATS} for apply in (composed, joined)}
+jax.config.update("jax_enable_x64", val=True)
+kinds = itertools.product((False, True), (False, True), (None, "axis"))
+apart = [difference(with_shortcut=added, relu=relu, axis_name=axis) for added, relu, axis in kinds]
+print(json.dumps({"apart": apart, **rounding}))

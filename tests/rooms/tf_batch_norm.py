@@ -1,9 +1,10 @@
-"""python tf_batch_norm.py: TensorFlow's fused kernel against the BatchNorm that Keras composes.
+"""python tf_batch_norm.py: the settings `fused_batch_norm` and `batch_norm_relu` against the layers of Keras.
 
-All checks are assertions: a process that returns 0 has passed them. Float32 is held to the composed form in float64.
-The errors of either form were below 4e-6 of the largest value. Bessel's correction would be 3e-3 of the variance.
+All checks are assertions: a process that returns 0 has passed them. Float32 is held to Keras' layers in float64. The
+errors of all forms were below 4e-6 of the largest value. Bessel's correction would be 3e-3 of the variance.
 """
 
+import itertools
 import os
 import sys
 from typing import Any
@@ -23,7 +24,9 @@ def step(dtype, *, fused):
     rng = np.random.default_rng(0)
     x, dy = rng.standard_normal((8, 6, 6, 4)) * 3 + 5, rng.standard_normal((8, 6, 6, 4))
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
-    layer = batch_norm.layer(momentum=0.9, synchronized=False, fused=fused)(name="norm", dtype=policy)
+    layer = batch_norm.layer(momentum=0.9, synchronized=False, settings={"fused_batch_norm": fused})(
+        name="norm", dtype=policy
+    )
     layer.build(x.shape)
     layer.gamma.assign(np.linspace(0.5, 2, 4))
     layer.beta.assign(np.linspace(-1, 1, 4))
@@ -57,7 +60,52 @@ def check():
         np.testing.assert_array_equal(array, right[name], err_msg=name)
 
 
+def joined_step(dtype, *, joined, with_shortcut, relu):
+    """What a training step computes by one layer, or by Keras' three, and what an evaluation computes afterwards."""
+    rng = np.random.default_rng(0)
+    x, added, dy = rng.standard_normal((3, 8, 6, 6, 4)) * 3
+    policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
+    settings = {"batch_norm_relu": joined}
+    make = batch_norm.layer(momentum=0.9, synchronized=False, settings=settings)
+    layer = make(name="norm", dtype=policy, **({"relu": relu} if joined else {}))
+    layer.build(x.shape)
+    layer.gamma.assign(np.linspace(0.5, 2, 4))
+    layer.beta.assign(np.linspace(-1, 1, 4))
+
+    def compute(x, added, *, training):
+        if joined:
+            return layer(*([x, added] if with_shortcut else [x]), training=training)
+        y = layer(x, training=training)
+        y = added + y if with_shortcut else y
+        return tf.nn.relu(y) if relu else y
+
+    @tf.function(jit_compile=True)
+    def train(x, added, dy):
+        with tf.GradientTape() as tape:
+            tape.watch([x, added])
+            y = compute(x, added, training=True)
+        wanted = [x, added, layer.gamma.value, layer.beta.value]
+        return y, *tape.gradient(y, wanted, output_gradients=dy, unconnected_gradients="zero")
+
+    given = tf.constant(x, dtype), tf.constant(added, dtype)
+    trained: Any = train(*given, tf.constant(dy, dtype))
+    found = [*trained, layer.moving_mean.value, layer.moving_variance.value, compute(*given, training=False)]
+    return [tf.cast(tensor, tf.float64).numpy() for tensor in found]
+
+
+def check_joined():
+    for with_shortcut, relu in itertools.product((False, True), (False, True)):
+        right = joined_step("float64", joined=False, with_shortcut=with_shortcut, relu=relu)
+        for dtype, rounding in {"float64": 1e-13, "float32": 1e-5}.items():
+            found = joined_step(dtype, joined=True, with_shortcut=with_shortcut, relu=relu)
+            for number, (one, other) in enumerate(zip(found, right, strict=True)):
+                limit = rounding * np.abs(other).max()
+                where = f"array {number} in {dtype}, {with_shortcut=}, {relu=}"
+                np.testing.assert_allclose(one, other, rtol=0, atol=limit, err_msg=where)
+
+
 if __name__ == "__main__":
     check()
+    check_joined()
     sys.stdout.flush()
     os._exit(0)

@@ -68,8 +68,7 @@ def _check(stages: Sequence[keras.Model], workload: Workload) -> None:
 
 
 def _blocks(workload: Workload, settings: Settings, *, momentum: float = 0.9, synchronized: bool = False) -> Blocks:
-    fused = settings.get("fused_batch_norm", False)
-    norm = batch_norm.layer(momentum=momentum, synchronized=synchronized, fused=fused)
+    norm = batch_norm.layer(momentum=momentum, synchronized=synchronized, settings=settings)
     module = importlib.import_module(workload_packages.model_module(workload.name, "tf", ours_in=__name__))
     known: dict[str, Any] = {"batch_norm": norm} if workload.normalizes else {}
     known |= of_layers(settings)

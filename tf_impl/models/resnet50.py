@@ -21,11 +21,13 @@ def blocks(
     batch_norm: Callable[..., layers.Layer],
     space_to_depth: bool = False,
     gathered_pooling: bool = False,
+    batch_norm_relu: bool = False,
     **depths: int,
 ) -> Blocks:
     """(batch, height, width, 3) to logits (batch, classes).
 
-    `batch_norm`: makes a BatchNorm layer of a given name. `depths`: bottlenecks in each of the four stages.
+    `batch_norm`: makes a BatchNorm layer of a given name; with `batch_norm_relu` the layer also adds a shortcut and
+    has ReLU. `depths`: bottlenecks in each of the four stages.
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
@@ -34,16 +36,16 @@ def blocks(
             x, padding = layers.ZeroPadding2D(kernel // 2)(x), "valid"
         return layers.Conv2D(channels, kernel, stride, padding, use_bias=False, name=name)(x)
 
-    def norm(x: Any, name: str) -> Any:
-        return batch_norm(name=name)(x)
+    norm = partial(normalized, layer=batch_norm, joined=batch_norm_relu)
 
     def bottleneck(x: Any, name: str, planes: int, stride: int) -> Any:
-        y = layers.ReLU()(norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))
-        y = layers.ReLU()(norm(conv(y, f"{name}.conv2", planes, 3, stride), f"{name}.bn2"))
-        y = norm(conv(y, f"{name}.conv3", EXPANSION * planes, 1), f"{name}.bn3")
+        y = norm(conv(x, f"{name}.conv1", planes, 1), f"{name}.bn1")
+        y = norm(conv(y, f"{name}.conv2", planes, 3, stride), f"{name}.bn2")
+        y = conv(y, f"{name}.conv3", EXPANSION * planes, 1)
         if stride != 1 or x.shape[-1] != EXPANSION * planes:
-            x = norm(conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride), f"{name}.downsample.1")
-        return layers.ReLU()(layers.Add()([x, y]))
+            x = conv(x, f"{name}.downsample.0", EXPANSION * planes, 1, stride)
+            x = norm(x, f"{name}.downsample.1", relu=False)
+        return norm(y, f"{name}.bn3", x)
 
     def max_pool(x: Any) -> Any:
         return layers.MaxPool2D(3, 2)(layers.ZeroPadding2D(1)(x))  # no ReLU output is below zero
@@ -52,7 +54,7 @@ def blocks(
     found: Blocks = {
         "conv1": partial(first_conv, name="conv1", channels=width, kernel=7),
         "bn1": partial(norm, name="bn1"),
-        "relu": layers.ReLU(),
+        "relu": lambda x: x,  # already behind BatchNorm
         "maxpool": first_layers.MaxPool2D(3, 2, "same") if gathered_pooling else max_pool,
     }
     for stage, depth in enumerate(depths.values(), 1):
@@ -61,3 +63,20 @@ def blocks(
             found[name] = partial(bottleneck, name=name, planes=width * 2 ** (stage - 1), stride=stride)
     pooled = {"avgpool": layers.GlobalAveragePooling2D(keepdims=True), "flatten": layers.Flatten()}
     return found | pooled | {"fc": layers.Dense(classes, name="fc")}
+
+
+def normalized(
+    x: Any,
+    name: str,
+    shortcut: Any = None,
+    *,
+    layer: Callable[..., layers.Layer],
+    joined: bool,
+    relu: bool = True,
+) -> Any:
+    """BatchNorm, plus the shortcut if there is one, and then ReLU. `joined`: the layer does all of it."""
+    if joined:
+        return layer(name=name, relu=relu)(*([x] if shortcut is None else [x, shortcut]))
+    y = layer(name=name)(x)
+    y = y if shortcut is None else layers.Add()([shortcut, y])
+    return layers.ReLU()(y) if relu else y

@@ -1,4 +1,4 @@
-"""How large is the gradient of ResNet's first bias in bf16, with Flax's BatchNorm and with this suite's?
+"""How large is the gradient of ResNet's first bias in bf16, with Flax's BatchNorm and with `batch_norm_relu`?
 
 python reports/probes/batch_norm/probe.py [--out FILE] [--images 32,64,128,256] [--full]
 """
@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -26,11 +25,9 @@ CLASSES, SEED = 1000, 0
 
 
 def network(dtype: Any, *, flax: bool, full: bool) -> Model:
-    """A small ResNet, or ResNet-50; with Flax's own BatchNorm, or with the suite's."""
-    known: dict[str, Any] = FULL if full else DEPTHS
-    layer = (lambda kind: nn.BatchNorm if issubclass(kind, nn.BatchNorm) else kind) if flax else (lambda kind: kind)
-    width = 64 if full else 16
-    return Model(dtype=dtype, param_dtype=jnp.float32, classes=CLASSES, width=width, layer=layer, **known)
+    """A small ResNet, or ResNet-50; with Flax's BatchNorm, or with the setting `batch_norm_relu`."""
+    known: dict[str, Any] = (FULL if full else DEPTHS) | {"width": 64 if full else 16, "batch_norm_relu": not flax}
+    return Model(dtype=dtype, param_dtype=jnp.float32, classes=CLASSES, **known)
 
 
 def gradients(model: Model, variables: Any, images: jax.Array, labels: jax.Array) -> Any:

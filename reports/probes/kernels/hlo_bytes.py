@@ -16,7 +16,7 @@ from pathlib import Path
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)(.*)$")
 ARRAY = re.compile(r"\b(pred|bf16|[a-z]\d*[a-z]*\d*)\[([\d,]*)\]")
-MOVES_NOTHING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
+MOVES_NOTHING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
 CALLS = {"call", "while", "conditional"}
 CONVOLUTION = "convolution and matrix product"
 
