@@ -1,4 +1,4 @@
-"""The settings `space_to_depth` and `gathered_pooling`: ResNet's first layers in other operations."""
+"""The settings `space_to_depth`, `gathered_pooling` and `batch_norm_relu`: ResNet's layers in other operations."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_what_a_framework_turns_on_by_itself_is_in_the_name_of_the_row():
 
 
 def test_the_tuned_track_has_what_the_platform_allows():
-    of_resnet = {"space_to_depth", "gathered_pooling"}
+    of_resnet = {"space_to_depth", "gathered_pooling", "batch_norm_relu"}
     assert off_in(spec_of()) == of_resnet  # the workload is another
     assert off_in(spec_of(workloads=("resnet50",))) == set()
     assert off_in(spec_of(gpus=0, workloads=("resnet50",))) == of_resnet | {
@@ -80,7 +80,7 @@ def off_in(spec: TrialSpec) -> set[str]:
 
 
 @pytest.mark.parametrize("strategy", ["all", "single"])
-@pytest.mark.parametrize("name", ["space_to_depth", "gathered_pooling"])
+@pytest.mark.parametrize("name", ["space_to_depth", "gathered_pooling", "batch_norm_relu"])
 def test_a_setting_that_no_cell_can_have_is_refused(name, strategy):
     asked: Any = {"frameworks": ("torch", "jax"), "workloads": ("mnist_cnn",), "strategies": (strategy,)}
     with pytest.raises(UsageError, match=f"--setting {name}=true: .*mnist_cnn"):

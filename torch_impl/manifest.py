@@ -11,6 +11,7 @@ from harness.spec import (
     SettingCell,
     StrategySpec,
     TuningEffort,
+    batch_norm_relu,
     first_layers,
     optimizers,
 )
@@ -102,6 +103,7 @@ SETTINGS = (
         synchronized=False,
     ),
     *first_layers(requires="compile"),
+    batch_norm_relu(requires="compile"),
     Setting(
         name="max_autotune_pointwise",
         summary="torch.compile times a list of tilings of each pointwise kernel and reduction that it writes and keeps "

@@ -19,7 +19,7 @@ import torch._dynamo.utils  # torch.compile has no public counter of what it com
 from torch import nn
 
 from harness.contract import Job
-from torch_impl import graphs_over_devices, optim
+from torch_impl import graphs_over_devices, optim, relu
 from torch_impl.placement import Batch
 
 Compilable = TypeVar("Compilable", bound=Callable[..., torch.Tensor])
@@ -30,8 +30,7 @@ SEARCHES = {"max_autotune_pointwise": "max_autotune_pointwise", "coordinate_desc
 EAGER_STEPS = 11
 """Steps before the capture. In them cuDNN chooses kernels, the compiler compiles, the optimizer creates its state, and
 DistributedDataParallel times itself in ten of them. None of that can be captured. docs.pytorch.org, "CUDA semantics",
-CUDA Graphs, asks for a few eager steps, and for 11 of DistributedDataParallel, which must be built on a side stream.
-(Since PyTorch 2.2 NCCL's watchdog no longer disturbs a capture: docs.nvidia.com/dl-cuda-graph.)"""
+CUDA Graphs, asks for a few eager steps, and for 11 of DistributedDataParallel, which must be built on a side stream."""
 
 
 def memory_format(job: Job) -> torch.memory_format:
@@ -49,6 +48,7 @@ def compiled(what: Compilable, job: Job) -> Compilable:
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     searches = {} if job.precision == "fp64" else job.settings  # see the manifest
     options: dict = {option: searches.get(setting, False) for setting, option in SEARCHES.items()}
+    options |= relu.compiler_options(job.settings)
     # dynamic=False: each shape gets its own kernels, also that of an epoch's short last batch.
     return torch.compile(what, dynamic=False, fullgraph=True, options=options)  # pyright: ignore[reportReturnType]
 

@@ -45,14 +45,12 @@ def first_layers(*, requires: str = "") -> tuple[Setting, Setting]:
 
 
 def batch_norm_relu(*, requires: str = "", replaced_by: str = "", synchronized: bool = True) -> Setting:
-    """The setting of <package>/batch_norm.py, which frameworks with XLA have. For the arguments see Setting.
-
-    torch.compile needs no such thing: its own gradient of BatchNorm has two sums, and it fuses ReLU's mask into them.
-    """
+    """The setting of jax_impl/batch_norm.py, tf_impl/batch_norm.py and torch_impl/relu.py. For the arguments see
+    Setting."""
     return Setting(
         name=BATCH_NORM_RELU,
-        summary="BatchNorm, the shortcut's addition and ReLU are one operation of ResNet, whose gradient reads and "
-        "writes less than the one that is derived; the tuned track has it on GPUs",
+        summary="the gradients of BatchNorm and ReLU in ResNet by rules of which the compiler makes a program that "
+        "reads and writes less; the tuned track has it on GPUs",
         source="reports/probes/batch_norm/README.md",
         tuned_on=("gpu",),
         requires=requires,
