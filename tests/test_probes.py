@@ -41,6 +41,19 @@ def test_bytes_are_those_of_operands_and_results_and_not_of_a_librarys_own_memor
     assert hlo_bytes.of_text(PROGRAM) == expected
 
 
+def test_an_element_of_a_result_is_read_without_the_others():
+    """In XLA's dumps, "%conv.1#0" stands for the element that `get-tuple-element` returns elsewhere."""
+    lines = [line for line in PROGRAM.splitlines() if "get-tuple-element" not in line]
+    assert hlo_bytes.of_text("\n".join(lines).replace("%got", "%conv.1#0")) == hlo_bytes.of_text(PROGRAM)
+
+
+def test_a_barrier_moves_nothing():
+    behind = PROGRAM.replace("call(%got", "call(%kept").replace(
+        "  ROOT %called", "  %kept = bf16[8,4]{1,0} opt-barrier(%got)\n  ROOT %called"
+    )
+    assert hlo_bytes.of_text(behind) == hlo_bytes.of_text(PROGRAM) and "opt-barrier" in behind
+
+
 def test_a_loop_has_no_number_of_bytes():
     with pytest.raises(ValueError, match="loop"):
         hlo_bytes.of_text(PROGRAM.replace("%called = bf16[8,4]{1,0} call(", "%loop = bf16[8,4]{1,0} while("))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)(.*)$")
+OPERAND = re.compile(r"%?([A-Za-z_][\w.\-]*)(?:#(\d+))?")  # "%tuple#1" is the tuple's element 1, in dumps
 ARRAY = re.compile(r"\b(pred|bf16|[a-z]\d*[a-z]*\d*)\[([\d,]*)\]")
 MOVES_NOTHING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
 CALLS = {"call", "while", "conditional"}
@@ -51,13 +52,13 @@ def _computations(lines: list[str]) -> tuple[dict[str, list[str]], str]:
 
 
 def _of_computation(name: str, computations: dict[str, list[str]]) -> Counter[str]:
-    sizes: dict[str, int] = {}
+    sizes: dict[str, list[int]] = {}  # of the arrays of each result
     total: Counter[str] = Counter()
     for line in computations[name]:
         if not (match := INSTRUCTION.match(line)):
             continue
         result, shape, operation, operands, rest = match.groups()
-        sizes[result] = size_of(shape)
+        sizes[result] = [_size(*array) for array in ARRAY.findall(shape)]
         if operation in MOVES_NOTHING:
             continue
         if operation in CALLS:
@@ -66,9 +67,10 @@ def _of_computation(name: str, computations: dict[str, list[str]]) -> Counter[st
             called = re.search(r"to_apply=%?([\w.\-]+)", rest)
             total += _of_computation(called[1], computations) if called else Counter()
             continue
-        read = {operand for operand in re.findall(r"%?([A-Za-z_][\w.\-]*)", operands) if operand in sizes}
-        written = sizes[result] - (scratch(shape) if operation == "custom-call" else 0)
-        total[kind_of(operation, rest)] += written + sum(sizes[operand] for operand in read)
+        read = {(name, element) for name, element in OPERAND.findall(operands) if name in sizes}
+        written = sum(sizes[result]) - (scratch(shape) if operation == "custom-call" else 0)
+        taken = sum(sizes[name][int(element)] if element else sum(sizes[name]) for name, element in read)
+        total[kind_of(operation, rest)] += written + taken
     return total
 
 
@@ -79,18 +81,17 @@ def kind_of(operation: str, rest: str) -> str:
     return CONVOLUTION if re.search(r"conv(?!ert)|gemm|matmul|^dot$", named, re.IGNORECASE) else "all else"
 
 
-def size_of(shape: str) -> int:
-    """Bytes of all arrays of a shape: "(f32[3]{0}, bf16[5,5]{1,0})"."""
-    return sum(_bytes(kind) * math.prod(map(int, filter(None, dims.split(",")))) for kind, dims in ARRAY.findall(shape))
-
-
 def scratch(shape: str) -> int:
     """Bytes of a library's own memory, which it returns as the last array, of bytes."""
     arrays = ARRAY.findall(shape)
     if len(arrays) < 2 or arrays[-1][0] not in ("u8", "s8"):
         return 0
-    kind, dims = arrays[-1]
-    return size_of(f"{kind}[{dims}]")
+    return _size(*arrays[-1])
+
+
+def _size(kind: str, dims: str) -> int:
+    """Bytes of an array: "bf16" and "5,5"."""
+    return _bytes(kind) * math.prod(map(int, filter(None, dims.split(","))))
 
 
 def _bytes(kind: str) -> int:
