@@ -1,4 +1,4 @@
-"""What do ResNet's first layers cost, and what do the settings `space_to_depth` and `gathered_pooling` bring?
+"""What do ResNet's first layers cost, and what do the settings of its layers bring?
 
     python probe.py layers|steps FRAMEWORK [--out FOLDER] [--only a,b] [--tiny]
 
@@ -28,11 +28,12 @@ from harness.datasets import Batches
 from harness.spec import registry
 
 STEPS = {"warm-up": 80, "block": 50, "blocks": 4}
-OF_LAYERS = ("space_to_depth", "gathered_pooling")
+OF_LAYERS = ("space_to_depth", "gathered_pooling", "batch_norm_relu")  # the last: see ../batch_norm
+LADDER = ((), OF_LAYERS[:1], OF_LAYERS[:2], OF_LAYERS)
 LADDERS = {
-    "torch": ((), OF_LAYERS[:1], OF_LAYERS, (*OF_LAYERS, "max_autotune_pointwise", "coordinate_descent")),
-    "jax": ((), OF_LAYERS[:1], OF_LAYERS),
-    "tf": ((), OF_LAYERS[:1], OF_LAYERS),
+    "torch": (*LADDER, (*OF_LAYERS, "max_autotune_pointwise", "coordinate_descent")),
+    "jax": LADDER,
+    "tf": LADDER,
 }
 """The settings of each variant that are not on in all."""
 
