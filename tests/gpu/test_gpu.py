@@ -140,7 +140,7 @@ def test_first_layers_of_resnet_and_a_search_while_compiling(tmp_path, framework
     arguments = ("--strategy", "single", "--track", "tuned", "--precision", "tf32", "--preset", "smoke")
     (row,) = run(tmp_path / "resnet", *arguments, "--framework", framework, workload="resnet50")
     assert row.status == "ok", row.reason
-    assert row.spec.settings["space_to_depth"] and row.spec.settings["gathered_pooling"]
+    assert all(row.spec.settings[name] for name in ("space_to_depth", "gathered_pooling", "batch_norm_relu"))
     assert row.spec.settings.get("coordinate_descent", False) == (framework == "torch")
 
 
