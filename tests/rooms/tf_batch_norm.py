@@ -85,7 +85,7 @@ def joined_step(dtype, *, joined, with_shortcut, relu):
             tape.watch([x, added])
             y = compute(x, added, training=True)
         wanted = [x, added, layer.gamma.value, layer.beta.value]
-        return y, *tape.gradient(y, wanted, output_gradients=dy, unconnected_gradients="zero")
+        return y, *tape.gradient(y, wanted, output_gradients=dy, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     given = tf.constant(x, dtype), tf.constant(added, dtype)
     trained: Any = train(*given, tf.constant(dy, dtype))
