@@ -21,7 +21,7 @@ torch's and Keras' layers, one gradient is rounded once.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +57,8 @@ class BatchNormReLU(nn.Module, kw_only=True):
         if self.use_running_average:
             inverse = jax.lax.rsqrt(variance.value + self.epsilon)
             return output(x, shortcut, mean.value, inverse, scale, bias, relu=self.relu)
-        axis_name = None if self.is_initializing() else self.axis_name
-        found: Any = by_batch(x, shortcut, scale, bias, self.epsilon, axis_name, self.relu)
+        form = Form(self.epsilon, None if self.is_initializing() else self.axis_name, self.relu)
+        found: Any = by_batch(form, x, shortcut, scale, bias)
         y, statistics = found
         if not self.is_initializing():
             for average, value in zip((mean, variance), statistics, strict=True):
@@ -66,38 +66,33 @@ class BatchNormReLU(nn.Module, kw_only=True):
         return y
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+class Form(NamedTuple):
+    """What is fixed when the program is traced. With `axis_name`, statistics are those of all samples of that axis."""
+
+    epsilon: float
+    axis_name: str | None
+    relu: bool
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def by_batch(
-    x: jax.Array,
-    shortcut: jax.Array | None,
-    scale: jax.Array,
-    bias: jax.Array,
-    epsilon: float,
-    axis_name: str | None,
-    relu: bool,
+    form: Form, x: jax.Array, shortcut: jax.Array | None, scale: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, Statistics]:
     """The output, in the format of `x`; and mean and biased variance of the batch, which have no gradient.
 
-    x and shortcut (..., channels), scale and bias (channels,). With `axis_name`, over the samples of that whole axis.
-    Inside shard_map, all arrays must vary over the same axes.
+    x and shortcut (..., channels), scale and bias (channels,). Inside shard_map, all must vary over the same axes.
     """
-    return forward(x, shortcut, scale, bias, epsilon, axis_name, relu)[0]
+    return forward(form, x, shortcut, scale, bias)[0]
 
 
 def forward(
-    x: jax.Array,
-    shortcut: jax.Array | None,
-    scale: jax.Array,
-    bias: jax.Array,
-    epsilon: float,
-    axis_name: str | None,
-    relu: bool,
+    form: Form, x: jax.Array, shortcut: jax.Array | None, scale: jax.Array, bias: jax.Array
 ) -> tuple[tuple[jax.Array, Statistics], Residuals]:
     wide = widened(x)
-    mean, square = over_axis(axis_name, *over_batch(jnp.mean, wide, wide * wide))
+    mean, square = over_axis(form.axis_name, *over_batch(jnp.mean, wide, wide * wide))
     variance = jnp.maximum(0.0, square - mean * mean)  # rounding may leave less than zero, as in Flax
-    inverse = jax.lax.rsqrt(variance + epsilon)
-    y = output(x, shortcut, mean, inverse, scale, bias, relu=relu)
+    inverse = jax.lax.rsqrt(variance + form.epsilon)
+    y = output(x, shortcut, mean, inverse, scale, bias, relu=form.relu)
     return (y, (mean, variance)), (x, None if shortcut is None else y, mean, inverse, scale, bias)
 
 
@@ -121,15 +116,13 @@ def affine(centered: jax.Array, inverse: jax.Array, scale: jax.Array, bias: jax.
     return centered * (inverse * scale) + bias
 
 
-def backward(
-    epsilon: float, axis_name: str | None, relu: bool, kept: Residuals, given: Any
-) -> tuple[jax.Array, jax.Array | None, jax.Array, jax.Array]:
+def backward(form: Form, kept: Residuals, given: Any) -> tuple[jax.Array, jax.Array | None, jax.Array, jax.Array]:
     x, y, mean, inverse, scale, bias = kept
     dy, _ = given
-    if relu and y is not None:
+    if form.relu and y is not None:
         y, dy = jax.lax.optimization_barrier((y, dy))  # or XLA would compute y again
         dy = jnp.where(y > 0, dy, jnp.zeros((), dy.dtype))
-    masked = relu and y is None
+    masked = form.relu and y is None
 
     def of_elements(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The gradient behind ReLU, and the input less its mean."""
@@ -143,7 +136,7 @@ def backward(
     if masked:
         x, dy, *sums = jax.lax.optimization_barrier((x, dy, *sums))
         wide, centered = of_elements(x, dy)
-    mean_dy, mean_product = over_axis(axis_name, *(each / (x.size // x.shape[-1]) for each in sums))
+    mean_dy, mean_product = over_axis(form.axis_name, *(each / (x.size // x.shape[-1]) for each in sums))
     dx = inverse * scale * (wide - mean_dy - centered * (inverse * inverse * mean_product))
     learned = (product * inverse).astype(scale.dtype), total.astype(bias.dtype)
     return dx.astype(x.dtype), None if y is None else dy, *learned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from harness.spec.strategy import Setting, SettingCell
 
@@ -24,40 +25,37 @@ def first_layers(*, requires: str = "") -> tuple[Setting, Setting]:
 
     `requires`: what gathered pooling needs if the framework does not always compile.
     """
-    blocks = Setting(
+    blocks = _of_resnet(
         name=SPACE_TO_DEPTH,
         summary="ResNet's first convolution takes blocks of 2 x 2 pixels as 12 channels, padded to 16, instead of 3: "
-        "the same products, in a form that fits tensor cores; the tuned track has it on GPUs",
+        "the same products, in a form that fits tensor cores",
         source="github.com/mlcommons/training_results_v0.7 (SpaceToDepthConv of Google's ResNet-50)",
-        tuned_on=("gpu",),
-        obstacle=why_not_for_resnet,
     )
-    pooling = Setting(
+    pooling = _of_resnet(
         name=GATHERED_POOLING,
         summary="the gradient of ResNet's max pooling is gathered by elementwise operations, which the compiler makes "
-        "one kernel of; the tuned track has it on GPUs",
+        "one kernel of",
         source="reports/probes/first_layers/README.md",
-        tuned_on=("gpu",),
         requires=requires,
-        obstacle=why_not_for_resnet,
     )
     return blocks, pooling
 
 
-def batch_norm_relu(*, requires: str = "", replaced_by: str = "", synchronized: bool = True) -> Setting:
-    """The setting of jax_impl/batch_norm.py, tf_impl/batch_norm.py and torch_impl/relu.py. For the arguments see
-    Setting."""
-    return Setting(
+def batch_norm_relu(**known: Any) -> Setting:
+    """The setting of jax_impl/batch_norm.py, tf_impl/batch_norm.py and torch_impl/relu.py. `known`: what else Setting
+    has of it in a framework."""
+    return _of_resnet(
         name=BATCH_NORM_RELU,
         summary="the gradients of BatchNorm and ReLU in ResNet by rules of which the compiler makes a program that "
-        "reads and writes less; the tuned track has it on GPUs",
+        "reads and writes less",
         source="reports/probes/batch_norm/README.md",
-        tuned_on=("gpu",),
-        requires=requires,
-        replaced_by=replaced_by,
-        synchronized=synchronized,
-        obstacle=why_not_for_resnet,
+        **known,
     )
+
+
+def _of_resnet(*, summary: str, **known: Any) -> Setting:
+    summary += "; the tuned track has it on GPUs"
+    return Setting(summary=summary, tuned_on=("gpu",), obstacle=why_not_for_resnet, **known)
 
 
 def of_layers(settings: Mapping[str, bool]) -> dict[str, bool]:

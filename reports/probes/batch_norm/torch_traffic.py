@@ -9,9 +9,7 @@ are replaced for that, so other versions may need other ones. The loss is includ
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import rows
 import torch
 import torch._dynamo.device_interface as interfaces
 import torch._inductor.compile_fx as compile_fx
@@ -149,17 +148,11 @@ def of_step(settings: dict[str, bool]) -> list[dict[str, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, help="a file for the bytes, as JSON; a row is added")
-    parser.add_argument("--setting", nargs="*", default=[], help="settings of the suite that are on")
-    given = parser.parse_args()
+    given = rows.arguments().parse_args()
     parts = of_step(dict.fromkeys(given.setting, True))
     row: dict[str, Any] = {"program": "PyTorch", "settings": given.setting, "torch": torch.__version__}
     row["bytes"] = {kind: sum(part[kind] for part in parts) for kind in (LIBRARY, REST)}
-    print(row)
-    if given.out:
-        rows = json.loads(given.out.read_text()) if given.out.exists() else []
-        given.out.write_text(json.dumps([*rows, row], indent=1) + "\n")
+    rows.note(row, given.out)
 
 
 if __name__ == "__main__":

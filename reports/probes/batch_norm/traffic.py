@@ -9,8 +9,6 @@ other kernels than on a GPU in convolutions, but the same fusions. With `--modul
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -23,6 +21,7 @@ sys.path[:0] = [str(HERE.parents[3]), str(HERE.parents[1] / "kernels")]
 import hlo_bytes
 import jax
 import jax.numpy as jnp
+import rows
 from jax.experimental import topologies
 
 from harness import workloads
@@ -99,20 +98,15 @@ def of_module(device: Any, module: bytes) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, help="a file for the bytes, as JSON; a row is added")
+    parser = rows.arguments()
     parser.add_argument("--module", type=Path, help="a program by tf_module.py, with the same settings")
-    parser.add_argument("--setting", nargs="*", default=[], help="settings of the suite that are on")
     given = parser.parse_args()
     (device,) = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1").devices
     settings = dict.fromkeys(given.setting, True)
     text = of_module(device, given.module.read_bytes()) if given.module else of_jax(device, settings)
     row = {"program": "TensorFlow" if given.module else "JAX", "settings": given.setting, "jax": jax.__version__}
     row["bytes"] = hlo_bytes.of_text(text)
-    print(row)
-    if given.out:
-        rows = json.loads(given.out.read_text()) if given.out.exists() else []
-        given.out.write_text(json.dumps([*rows, row], indent=1) + "\n")
+    rows.note(row, given.out)
 
 
 if __name__ == "__main__":
