@@ -51,4 +51,7 @@ class ReLUByOutput(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         (y,) = ctx.saved_tensors
         dx = torch.where(y <= 0, torch.zeros((), dtype=dy.dtype, device=dy.device), dy)
-        return torch.as_strided(dx, dx.size(), dx.stride())  # the same tensor: inductor stores what as_strided views
+        # The same tensor: inductor stores what as_strided views. The strides are written into the graph here. Inductor
+        # may choose others for y later, and dx takes y's unless its format is given.
+        dx = dx.clone(memory_format=torch.channels_last)
+        return torch.as_strided(dx, dx.size(), dx.stride())
