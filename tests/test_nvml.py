@@ -12,7 +12,7 @@ from fake_gpus import FakeGpus, arguments
 from refusals import refused, refused_command
 
 from harness.cli.app import main
-from harness.machine import devices
+from harness.machine import devices, nvml
 from harness.reporting import provenance
 from harness.results import store
 from harness.spec import Gpu
@@ -123,10 +123,18 @@ def test_a_gpu_without_memory_of_its_own_can_be_used(tmp_path):
 @pytest.mark.runs
 def test_a_gpu_says_its_limits_if_it_can(tmp_path):
     out = tmp_path / "run"
-    gpus = FakeGpus(tmp_path, {"clock": "NotSupported", "memory": 2**30})
+    gpus = FakeGpus(tmp_path, {"clock": "NotSupported", "memory": 2**30, "links": [1] * 8 + [0] * 4})
     assert harness("run", *arguments(), "--out", str(out), env=gpus.variables).returncode == 0
     (gpu,) = store.read(out)[0].conditions.hardware.gpus
     assert (gpu.name, gpu.memory_bytes, gpu.power_limit_watts, gpu.max_clock_mhz) == ("NVIDIA H200", 2**30, 700, 0)
+    assert gpu.nvlinks == 8
+
+
+@pytest.mark.parametrize(("states", "active"), [([0] * 18, 0), (["NotSupported"] * 36, None), ([1] * 36, 36)])
+def test_nvlinks_that_are_not_active_are_no_links(monkeypatch, tmp_path, states, active):
+    FakeGpus(tmp_path, {"links": states}).install(monkeypatch)
+    (found,), _, _ = nvml.find_gpus()
+    assert found.gpu.nvlinks == active and not found.problem
 
 
 @pytest.mark.runs

@@ -165,7 +165,8 @@ def full() -> TrialResult:
 def test_every_condition_has_a_rule_and_the_rule_holds():
     assert not condition_rules.unknown()
     paths = {condition.path: condition for condition in condition_rules.conditions()}
-    missing = paths.keys() - OTHER.keys() - {"conditions.hardware.uuids", "conditions.hardware.power_limits"}
+    of_gpus = {f"conditions.hardware.{name}" for name in ("uuids", "power_limits", "nvlinks")}
+    missing = paths.keys() - OTHER.keys() - of_gpus
     assert not missing, f"without another value in this test: {missing}"
     one = full()
     for path, value in OTHER.items():
@@ -742,14 +743,17 @@ def test_what_was_not_recorded_never_brings_together_what_differs():
         assert not any({"2.1", "2.9"} <= {r.conditions.libraries.get("NCCL") for r in p.launches} for p in found)
 
 
-def test_another_power_limit_is_another_condition_where_both_are_known():
-    def limited(watts, **known):
-        gpu = Gpu(token="0", name="H200", memory_bytes=1, power_limit_watts=watts)
-        return changed(on_gpu(**known), "conditions.hardware.gpus", (gpu,))
+@pytest.mark.parametrize(
+    ("name", "one", "other", "unknown"), [("power_limit_watts", 700.0, 350.0, 0.0), ("nvlinks", 18, 0, None)]
+)
+def test_another_limit_of_gpus_is_another_condition_where_both_are_known(name, one, other, unknown):
+    def limited(value):
+        gpu = Gpu(token="0", name="H200", memory_bytes=1, **{name: value})
+        return changed(on_gpu(), "conditions.hardware.gpus", (gpu,))
 
-    (found,) = differences(limited(700.0), limited(350.0), purpose="divide")
-    assert (found.one, found.other) == ("700.0", "350.0")
-    assert not differences(limited(700.0), limited(0.0), purpose="pool")
+    (found,) = differences(limited(one), limited(other), purpose="divide")
+    assert (found.one, found.other) == (str(one), str(other))
+    assert not differences(limited(one), limited(unknown), purpose="pool")
 
 
 def test_cells_under_other_conditions_are_not_ranked_together():

@@ -309,7 +309,7 @@ def test_batches_that_are_larger_than_the_data_are_said_to_repeat_samples():
 
 def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limited_to():
     gpu, jax = {"token": "0", "name": "NVIDIA H200", "memory_bytes": 2**37}, {"jax": "0.11"}
-    machine = {"gpus": [gpu | {"power_limit_watts": 700.0, "max_clock_mhz": 1980}] * 2}
+    machine = {"gpus": [gpu | {"power_limit_watts": 700.0, "max_clock_mhz": 1980, "nvlinks": 18}] * 2}
     results = [
         cell("jax", versions=jax, libraries={"cuDNN": "9.19.0"}, machine=machine),
         cell("jax", "pmap", 2, versions=jax, libraries={"cuDNN": "9.19.0", "NCCL": "2.28.9"}, machine=machine),
@@ -317,7 +317,7 @@ def test_the_report_says_which_libraries_were_loaded_and_what_the_gpus_are_limit
     ]
     text = render(results)
     (row,) = (line for line in text.splitlines() if "128 GiB" in line)
-    names(row, "2 × NVIDIA H200", "700 W", "1980 MHz")
+    names(row, "2 × NVIDIA H200", "700 W", "1980 MHz", "18 active NVLinks")
     (row,) = (line for line in text.splitlines() if "jax 0.11" in line)
     names(row, "cuDNN 9.19.0", "NCCL 2.28.9")
     assert re.search(r"torch 2\.11 *\|", text)  # and nothing that JAX had loaded

@@ -140,8 +140,8 @@ def difference(sought: Wanted, facts: HostFacts) -> str:
     ours, theirs = sought.hardware, facts.hardware
     if name := machine_record.other_hardware(ours, theirs):
         return f"{here}: its {name} is {getattr(theirs, name)!r}, here it is {getattr(ours, name)!r}"
-    for name in ("power_limit_watts", "max_clock_mhz"):
-        limits = [[getattr(gpu, name) for gpu in hardware.gpus] for hardware in (theirs, ours)]
-        if any(not math.isclose(a, b) for a, b in zip(*limits, strict=True) if a and b):
-            return f"{here}: {name} of its GPUs is {limits[0]}, here it is {limits[1]}; set the same on all hosts"
+    for name, unknown in {"power_limit_watts": 0, "max_clock_mhz": 0, "nvlinks": None}.items():
+        found = [[getattr(gpu, name) for gpu in hardware.gpus] for hardware in (theirs, ours)]
+        if any(unknown not in pair and not math.isclose(*pair) for pair in zip(*found, strict=True)):
+            return f"{here}: {name} of its GPUs is {found[0]}, here it is {found[1]}; make it the same on all hosts"
     return ""

@@ -151,6 +151,7 @@ def _describe(index: int, handle: Any) -> FoundGpu:
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         power_limit_watts=(ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle) or 0) / 1000,
         max_clock_mhz=ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM) or 0,
+        nvlinks=_nvlinks(handle),
     )
     in_instances, _ = ask(pynvml.nvmlDeviceGetMigMode, handle) or (0, 0)
     mode = ask(pynvml.nvmlDeviceGetComputeMode, handle)
@@ -160,6 +161,13 @@ def _describe(index: int, handle: Any) -> FoundGpu:
     elif mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
         problem = f"its compute mode prohibits programs; change it with nvidia-smi -i {index} -c 0"
     return FoundGpu(gpu=gpu, problem=problem, exclusive=mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+
+
+def _nvlinks(handle: Any) -> int | None:
+    """How many of its NVLinks are active. A GPU knows the numbers of links that it could have."""
+    numbers = range(pynvml.NVML_NVLINK_MAX_LINKS)
+    known = [state for number in numbers if (state := ask(pynvml.nvmlDeviceGetNvLinkState, handle, number)) is not None]
+    return known.count(pynvml.NVML_FEATURE_ENABLED) if known else None
 
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:

@@ -80,6 +80,7 @@ NAMES = {
     "conditions.hardware.gpus": "GPUs",
     "conditions.hardware.cores": "cores of the machine",
     "conditions.hardware.power_limits": "power limits in watts",
+    "conditions.hardware.nvlinks": "active NVLinks",
     "run.variables": "variables of the user",
 }
 """In words, where the last part of the path is not good enough."""
@@ -88,7 +89,8 @@ GPUS = "conditions.hardware.gpus"
 LONGEST = 80  # characters of a value
 
 WHERE_RECORDED = ("data", "code", "interpreter", "versions", "environment", "cores")  # then they are never empty
-IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "start_method", "hardware.power_limits", "run.telemetry")
+OF_GPUS = ("hardware.power_limits", "hardware.nvlinks")
+IF_BOTH_HAVE = ("libraries", "cut", "normalization_groups", "start_method", *OF_GPUS, "run.telemetry")
 """Conditions of which only what both launches have is compared: a launch may load fewer libraries than another."""
 OF_A_PROGRAM = (
     "spec.framework", "spec.track", "spec.chosen_settings", "spec.accumulation_steps", "spec.steps_per_call",
@@ -127,8 +129,8 @@ def conditions() -> tuple[Condition, ...]:
     of_a_launch = (item.name for item in fields(Conditions) if item.name != "hardware")
     paths = [f"spec.{item.name}" for item in fields(TrialSpec)] + [f"conditions.{name}" for name in of_a_launch]
     paths += [f"conditions.hardware.{item.name}" for item in fields(Hardware)]
-    derived = ("conditions.hardware.uuids", "conditions.hardware.power_limits", "run.variables", "run.telemetry")
-    return tuple(_condition(path) for path in (*paths, *derived))
+    paths += [f"conditions.{name}" for name in ("hardware.uuids", *OF_GPUS)]
+    return tuple(_condition(path) for path in (*paths, "run.variables", "run.telemetry"))
 
 
 def _condition(path: str) -> Condition:
@@ -204,9 +206,7 @@ def _only_different(condition: Condition, ours: Any, theirs: Any) -> tuple[Any, 
     """The parts of two values that differ."""
     where_both = condition.path.removeprefix("conditions.") in IF_BOTH_HAVE
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        names = [*ours, *(name for name in theirs if name not in ours)]
-        if where_both:
-            names = [name for name in ours if name in theirs]
+        names = [name for name in ours if name in theirs] if where_both else list(ours | theirs)
         different = [name for name in names if ours.get(name) != theirs.get(name)]
         return _part(ours, different), _part(theirs, different)
     if where_both and not (ours and theirs):

@@ -15,6 +15,7 @@ class Gpu:
     uuid: str = ""
     power_limit_watts: float = 0.0  # the limit in force; 0: unknown
     max_clock_mhz: int = 0  # of the multiprocessors; 0: unknown
+    nvlinks: int | None = None  # that are active, to other GPUs or to a switch of them; None: it has none, or unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,12 @@ class Hardware:
         """Of its GPUs, in watts; () where one is unknown."""
         limits = tuple(gpu.power_limit_watts for gpu in self.gpus)
         return limits if all(limits) else ()
+
+    @property
+    def nvlinks(self) -> tuple[int, ...]:
+        """How many active NVLinks each of its GPUs has; () where one does not say."""
+        known = tuple(gpu.nvlinks for gpu in self.gpus if gpu.nvlinks is not None)
+        return known if len(known) == len(self.gpus) else ()
 
     @property
     def uuids(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ globals().update({name: value for name, value in vars(REAL).items() if not name.
 
 GPU = {
     "name": "NVIDIA H200", "memory": 150_754_820_096, "used": 0, "power": 700_000, "clock": 1980,
-    "mig": "NotSupported", "mode": 0, "compute": [], "graphics": [], "reasons": 0,
+    "mig": "NotSupported", "links": [1] * 18, "mode": 0, "compute": [], "graphics": [], "reasons": 0,
     "sm": 1755, "hbm": 3201, "drawn": 612_400, "instant": 645_300, "celsius": 61, "energy": 5_000_000, "busy": 97,
     "capped": 7_000_000_000, "hot": 0, "capped_field": 0, "hot_field": 0,
     "corrected": 3, "uncorrected": 0, "events": "", "xids": [], "wait": "",
@@ -107,6 +107,11 @@ def nvmlDeviceGetMaxClockInfo(handle, kind):
 
 def nvmlDeviceGetMigMode(handle):
     return about(handle, "mig"), about(handle, "mig")
+
+
+def nvmlDeviceGetNvLinkState(handle, link):
+    states = about(handle, "links")
+    return answer(states[link] if link < len(states) else "InvalidArgument")
 
 
 def nvmlDeviceGetComputeMode(handle):
