@@ -149,10 +149,11 @@ def _number(
 
 OF_SINGLE_STEPS = (
     _number(
-        "median step",
+        "single step, median",
         _of_steps(50),
         unit="ms",
-        meaning="of the single steps of all launches, each waited for; p95, p99 and maximum are of the same.",
+        meaning="steps after the blocks, of all launches. Each is waited for before the next begins, so it takes longer "
+        "than a step of the blocks; p95, p99 and maximum are of the same.",
     ),
     _number("p95", _of_steps(95), unit="ms"),
     _number("p99", _of_steps(99), unit="ms", meaning="known from 100 single steps on."),
