@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from approval import DRAWN_WITH, drawn_with
+from approval import APPROVED, DRAWN_WITH, drawn_with
 from conftest import ROOT, harness
 
 from harness import reporting
@@ -15,6 +17,12 @@ PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.json
 
 def test_there_are_published_reports():
     assert len(PUBLISHED) >= 3
+
+
+def test_only_small_numbers_have_an_exponent():
+    """A first step takes 174 s, not 1.7e+02 s."""
+    for path in (*(folder / "report.md" for folder in PUBLISHED), *APPROVED.glob("*/*.md"), *APPROVED.glob("*/*.txt")):
+        assert not re.findall(r"\S*\de\+(?!00)\d+", path.read_text("utf-8")), path
 
 
 @pytest.mark.runs

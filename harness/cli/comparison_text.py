@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.reporting.formatting import count, supported
+from harness.reporting.formatting import count, number, supported
 from harness.reporting.run_comparison import Compared, Comparison
 from harness.reporting.summary import Cell
 from harness.reporting.verdict import CPU_NOTE
@@ -80,7 +80,7 @@ def _interval(cell: Compared) -> str:
 def words(verdict: Verdict) -> str:
     """A verdict as the table shows it."""
     if verdict.outcome == "tie":
-        return f"tie within {100 * verdict.margin:.2g}%"
+        return f"tie within {number(100 * verdict.margin)}%"
     return {"unresolved": "not resolved", "unknown": "one launch"}.get(verdict.outcome, verdict.outcome)
 
 

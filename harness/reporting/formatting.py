@@ -112,7 +112,6 @@ DIGITS: dict[Kind, Callable[[float], str]] = {
     Kind.GROUPED: "{:,.0f}".format,
     Kind.ROUNDED: number,
     Kind.UNTIL: lambda value: "never" if value == math.inf else number(value),
-    Kind.THREE_DIGITS: "{:.3g}".format,
     Kind.HUNDREDTHS: "{:.2f}".format,
     Kind.PERCENT: "{:.0f}%".format,
     Kind.SHORTEST: "{:g}".format,

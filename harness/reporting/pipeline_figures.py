@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.reporting import sweep, timelines, tutorial
 from harness.reporting.figure_titles import CPU_STAMP, title
+from harness.reporting.formatting import number
 from harness.reporting.model import Figure
 from harness.reporting.picture_data import Bar, BarPanel, SweepCurve, SweepPoint, Timeline, TutorialBars
 from harness.reporting.summary import Cell
@@ -73,7 +74,7 @@ def timeline(file: str, cell: Cell) -> Figure:
         f"Above, one step of {cell.title}, timed by {clock}. F: forward; B: backward (hatched); one colour per "
         f"micro-batch. The stages are idle for at least {100 * timelines.idle_share(spans):.0f}% of the time; the "
         f"bubble formula gives {100 * bubble(stages, count):.0f}%. Below, the ideal: the same pieces, each as soon as "
-        f"its stage is free and its input is there. It takes {least:.3g} ms, where the step took {took:.3g} ms."
+        f"its stage is free and its input is there. It takes {number(least)} ms, where the step took {number(took)} ms."
     )
     if cost := timelines.tracing_cost(cell):
         caption = f"{caption} {cost}"

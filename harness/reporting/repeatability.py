@@ -152,8 +152,8 @@ OF_SINGLE_STEPS = (
         "single step, median",
         _of_steps(50),
         unit="ms",
-        meaning="steps after the blocks, of all launches. Each is waited for before the next begins, so it takes longer "
-        "than a step of the blocks; p95, p99 and maximum are of the same.",
+        meaning="steps after the blocks, of all launches. Each is waited for before the next begins, so it takes "
+        "longer than a step of the blocks; p95, p99 and maximum are of the same.",
     ),
     _number("p95", _of_steps(95), unit="ms"),
     _number("p99", _of_steps(99), unit="ms", meaning="known from 100 single steps on."),
@@ -197,14 +197,14 @@ COLUMNS = (
     ColumnOf[Cell](name="blocks", kind=Kind.COUNT, value=lambda cell: max(map(len, cell.blocks))),
     ColumnOf[Cell](
         name="between launches",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         unit="%",
         value=lambda cell: _percent(_variance(cell).between),
         meaning="the standard deviation of launches, without what blocks contribute to it.",
     ),
     ColumnOf[Cell](
         name="within a launch",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         unit="%",
         value=lambda cell: _percent(_variance(cell).within),
         meaning="the standard deviation of blocks.",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.reporting.formatting import count, with_interval
+from harness.reporting.formatting import count, number, with_interval
 from harness.reporting.summary import Cell
 from harness.reporting.timelines import busy_stages, busy_words
 from harness.results.launch_kinds import Comparisons
@@ -168,7 +168,7 @@ def sentences(sweep: Sweep) -> list[str]:
     if sweep.single is not None and sweep.single.step_seconds and ratio:
         lines.append(
             f"At this value, it runs at {with_interval(ratio.value, ratio.interval)} times the speed of one device on "
-            f"the whole batch ({1e3 * sweep.single.step_seconds:.3g} ms per step)."
+            f"the whole batch ({number(1e3 * sweep.single.step_seconds)} ms per step)."
         )
     return lines + _distance(sweep) + _imbalance(sweep)
 
@@ -186,8 +186,8 @@ def _distance(sweep: Sweep) -> list[str]:
     lines = []
     if few.ideal is not None and most.ideal is not None:
         lines.append(
-            f"The ideal (equal stages, a bubble, no other overhead) falls from {1e3 * few.ideal:.3g} ms with "
-            f"{count(few.micro_batches or 0, 'micro-batch', 'micro-batches')} to {1e3 * most.ideal:.3g} ms with "
+            f"The ideal (equal stages, a bubble, no other overhead) falls from {number(1e3 * few.ideal)} ms with "
+            f"{count(few.micro_batches or 0, 'micro-batch', 'micro-batches')} to {number(1e3 * most.ideal)} ms with "
             f"{most.micro_batches}."
         )
     added = (most.micro_batches or 0) - (many.micro_batches or 0)
@@ -198,9 +198,9 @@ def _distance(sweep: Sweep) -> list[str]:
         over = " (more than 100%, because micro-batches do not all cost the same)" if share > 1 else ""
         lines.append(
             f"From {many.micro_batches} to {most.micro_batches} micro-batches, each additional one adds "
-            f"{1e3 * each:.3g} ms although the number of samples is the same: the cost of one more round of launches, "
-            f"kernels and copies. At {sweep.option} {most.name}, this cost would make up {100 * share:.1f}% of the "
-            f"step{over}."
+            f"{number(1e3 * each)} ms although the number of samples is the same: the cost of one more round of "
+            f"launches, kernels and copies. At {sweep.option} {most.name}, this cost would make up {100 * share:.1f}% "
+            f"of the step{over}."
         )
     return lines
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from harness.reporting.formatting import number
 from harness.reporting.summary import Cell
 from harness.spec import Span
 
@@ -43,7 +44,7 @@ def busy_stages(spans: Sequence[Span]) -> list[float]:
 
 def busy_words(spans: Sequence[Span], *, joined: str = " and ") -> str:
     """The milliseconds of each stage: "14.1 and 10.5"."""
-    return joined.join(f"{1e3 * seconds:.3g}" for seconds in busy_stages(spans))
+    return joined.join(f"{number(1e3 * seconds)}" for seconds in busy_stages(spans))
 
 
 def overlap_share(spans: Sequence[Span]) -> float:

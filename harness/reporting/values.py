@@ -21,7 +21,6 @@ class Kind(Enum):
     GROUPED = "a whole number, with thousands separated"
     ROUNDED = "three significant digits, or all digits before the point, with thousands separated"
     UNTIL = "as ROUNDED, for what may never happen: infinity is written as never"
-    THREE_DIGITS = "three significant digits"
     HUNDREDTHS = "two digits after the point"
     PERCENT = "whole percent, with the sign"
     SHORTEST = "no more digits than it needs"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.reporting import descriptions, naming
 from harness.reporting.contrasts import Group, Twins
-from harness.reporting.formatting import conjunction, count, with_interval
+from harness.reporting.formatting import conjunction, count, number, with_interval
 from harness.reporting.summary import Cell
 from harness.spec import optimizers
 from harness.statistics.intervals import FEWEST, Interval
@@ -118,7 +118,7 @@ def _parts(group: Group) -> list[str]:
     for other, verdict in zip(group.cells[1:], group.verdicts, strict=True):
         outcome, amount = (verdict.outcome, _amount(verdict)) if verdict else ("apart", "")
         others.setdefault(outcome, []).append(f"{other.named(workload=False)} {amount}".rstrip())
-    margin = f"{100 * group.margin:.2g}%"
+    margin = f"{number(100 * group.margin)}%"
     return [
         words.format(others=conjunction(others[outcome]), margin=margin)
         for outcome, words in OUTCOMES.items()

@@ -15,5 +15,10 @@ class Link:
     bytes_per_second: float
 
     def __str__(self) -> str:
-        speed = f"{1e3 * self.round_trip_seconds:.2g} ms, {self.bytes_per_second / 1e9:.2g} GB/s"
+        speed = f"{_digits(1e3 * self.round_trip_seconds)} ms, {_digits(self.bytes_per_second / 1e9)} GB/s"
         return f"{self.source} to {self.target}: {speed}"
+
+
+def _digits(value: float) -> str:
+    """Two significant digits, or all before the point."""
+    return f"{value:.2g}" if value < 100 else f"{value:,.0f}"

@@ -8,7 +8,7 @@ from typing import Any
 from harness.verification.launches import timings
 from harness.verification.matching import Columns
 from harness.verification.record import Cell
-from harness.verification.report_text import Expected, fixed, significant
+from harness.verification.report_text import Expected, fixed, rounded
 
 TITLE = "Bounds of the devices"
 
@@ -22,14 +22,10 @@ def _most(of: Callable[[Mapping[str, Any]], float | None], per: float, cell: Cel
     return max(rates) / per if rates else None
 
 
-def _three(value: float | None) -> Expected:
-    return [] if value is None else [significant(value, 3)]
-
-
 def _reached(cell: Cell) -> Expected:
     checks = [check for row in cell.good for t in timings(row) for check in t["checks"]]
     shares = [100 * each["error"] for each in checks if each["quantity"] == "share of the matrix rate"]
-    return _three(max(shares, default=None))
+    return rounded(max(shares, default=None))
 
 
 def _links(each: Mapping[str, Any]) -> float | None:
@@ -37,10 +33,10 @@ def _links(each: Mapping[str, Any]) -> float | None:
 
 
 BOUNDS: Columns = {
-    "matrix products TFLOP/s": lambda cell: _three(_most(lambda each: each["matrix_flops_per_second"], 1e12, cell)),
+    "matrix products TFLOP/s": lambda cell: rounded(_most(lambda each: each["matrix_flops_per_second"], 1e12, cell)),
     "reached %": _reached,
     "memory GB/s": lambda cell: fixed(_most(lambda each: each["memory_bytes_per_second"], 1e9, cell)),
-    "links GB/s": lambda cell: _three(_most(_links, 1e9, cell)),
+    "links GB/s": lambda cell: rounded(_most(_links, 1e9, cell)),
 }
 
 

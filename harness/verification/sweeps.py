@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.verification.matching import Columns, compare, table_of
 from harness.verification.record import TASK, Cell, Record
-from harness.verification.report_text import Expected, Findings, Section, fixed, significant, supported
+from harness.verification.report_text import Expected, Findings, Section, fixed, rounded, supported
 from harness.verification.tables import over
 
 LADDER = "Ladder of settings"
@@ -94,7 +94,7 @@ def _columns(record: Record, option: str, cell: Cell) -> Columns:
     single = base if base and cell.alike(base, "global_batch") else None
     columns = {
         "mean step ms": step,
-        "ideal ms": lambda cell: [significant(1e3 * ideal)] if (ideal := _ideal(cell, option, single)) else [],
+        "ideal ms": lambda cell: rounded(1e3 * ideal) if (ideal := _ideal(cell, option, single)) else [],
         "measured / ideal": lambda cell: fixed(
             cell.step_seconds / ideal if (ideal := _ideal(cell, option, single)) else None, 2
         ),

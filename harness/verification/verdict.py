@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 from harness.verification.launches import Estimate
 from harness.verification.record import Cell, Record, grown, place, ratio
-from harness.verification.report_text import Digits, Expected, Findings, Section, at_most, fixed, significant, supported
+from harness.verification.report_text import (
+    Digits,
+    Expected,
+    Findings,
+    Section,
+    at_most,
+    fixed,
+    rounded,
+    significant,
+    supported,
+)
 from harness.verification.tables import NOISE, needed, over
 
 NAME = "Verdict"
@@ -93,7 +103,7 @@ def _compare_group(found: Findings, lines: Sequence[str], group: Sequence[Cell],
         found.compare(NAME, where, bracket.group() if bracket else "", _numbers(each))
     if "tie" in clauses and contrasts:
         within = re.search(r"within (\S+%)", clauses["tie"])
-        margin = [significant(100 * contrasts[0].margin, 2)]
+        margin = rounded(100 * contrasts[0].margin)
         found.compare(NAME, f"{name}, margin", within.group(1) if within else "", margin)
 
 

@@ -17,7 +17,7 @@ from harness.reporting.checklist.answers import (
     unknown,
 )
 from harness.reporting.checklist.record import Record
-from harness.reporting.formatting import count, from_to
+from harness.reporting.formatting import count, from_to, number
 from harness.reporting.summary import Cell
 from harness.results.single_steps import LEAST_FOR_P99, of_all, percentile, single_steps, synchronization_seconds
 from harness.spec import Check, TrialResult
@@ -95,7 +95,7 @@ def synchronization(record: Record) -> Answer:
     without = [result for result in record.launches if not single_steps(result)]
     series = recorded(record.cells_with(without), record.timed, "single steps")
     costs = [cost for result in record.launches if (cost := synchronization_seconds(result)) is not None]
-    cost = f"waiting for each step costs up to {1e3 * max(costs):.2g} ms" if costs else ""
+    cost = f"waiting for each step costs up to {number(1e3 * max(costs))} ms" if costs else ""
     return together(waited, measured, work, series, judged(True, cost))
 
 
@@ -164,7 +164,7 @@ def _first_steps(launches: Sequence[TrialResult]) -> Answer:
         own = [result for result in launches if naming.framework(result) == framework]
         for state in ("cold", "warm"):
             known = [r.first_step_seconds for r in own if r.compile_cache == state and r.first_step_seconds]
-            parts += [f"{framework} {median(known):.2g} s {state} (median of {len(known)})"] if known else []
+            parts += [f"{framework} {number(median(known))} s {state} (median of {len(known)})"] if known else []
     return judged(True, f"first steps: {', '.join(parts)}" if parts else "nothing is compiled")
 
 

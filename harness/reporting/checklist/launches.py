@@ -8,7 +8,7 @@ from collections import Counter
 from harness.planning.presets import COLD_SHARE, PRESETS
 from harness.reporting.checklist.answers import Answer, judged, names, not_applicable, of_cells, together, unknown
 from harness.reporting.checklist.record import Record
-from harness.reporting.formatting import count, from_to
+from harness.reporting.formatting import count, from_to, number
 from harness.reporting.summary import Cell
 from harness.statistics.ratios import Ratio
 from harness.statistics.variance import Variance, best_blocks, components
@@ -139,6 +139,6 @@ def comparisons(record: Record) -> Answer:
         f"{never} never launched on the same machine" if never else "",
         f"Holm over {count(family, 'pair')}: {outcomes}" if kinds else "",
         f"{count(len(record.pairs), 'A/A pair')}" if record.pairs else "",
-        f"margin {' and '.join(f'{100 * margin:.2g}%' for margin in margins)}" if margins else "",
+        f"margin {' and '.join(f'{number(100 * margin)}%' for margin in margins)}" if margins else "",
     ]
     return judged(len(within) == len(ratios), "; ".join(filter(None, figures)))

@@ -44,14 +44,14 @@ COLUMNS = (
     ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
     ColumnOf[Cell](
         name="matrix products",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
         unit="TFLOP/s",
         meaning="a product of large square matrices on one device, in the cell's precision.",
     ),
     ColumnOf[Cell](
         name="reached",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=_reached,
         unit="%",
         meaning="the share of that rate, on all devices, in the fastest block, by a count of the network's products.",
@@ -65,7 +65,7 @@ COLUMNS = (
     ),
     ColumnOf[Cell](
         name="links",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=_highest(lambda each: each.links.bytes_per_second if each.links else None, 1e9),
         unit="GB/s",
         meaning=(

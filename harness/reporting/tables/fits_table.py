@@ -38,7 +38,7 @@ COLUMNS = (
     throughput_column(
         partial(speed, with_interval=True), meaning="geometric mean of the launches, with its 95% interval."
     ),
-    ColumnOf[Cell](name="step", kind=Kind.THREE_DIGITS, value=_step, unit="ms"),
+    ColumnOf[Cell](name="step", kind=Kind.ROUNDED, value=_step, unit="ms"),
     ColumnOf[Cell](
         name="peak",
         kind=Kind.COUNT,

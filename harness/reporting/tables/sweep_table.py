@@ -30,13 +30,13 @@ def _columns(sweep: Sweep) -> tuple[ColumnOf[Point], ...]:
         ),
         ColumnOf[Point](
             name="mean step",
-            kind=Kind.THREE_DIGITS,
+            kind=Kind.ROUNDED,
             value=lambda point: Measured(1e3 * point.mean, scaled(point.interval, 1e3)),
             unit="ms",
         ),
         ColumnOf[Point](
             name="ideal",
-            kind=Kind.THREE_DIGITS,
+            kind=Kind.ROUNDED,
             value=lambda point: None if point.ideal is None else 1e3 * point.ideal,
             unit="ms",
             shown=_has_ideal,

@@ -163,7 +163,7 @@ COLUMNS = (
     ),
     ColumnOf[Sampled](
         name="energy",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=_joules,
         shown=lambda rows: any(isinstance(_joules(row), float) for row in rows),
         shown_as=lambda rows: f"J per {_unit(rows)}",

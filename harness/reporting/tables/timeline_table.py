@@ -38,7 +38,7 @@ COLUMNS = (
     ColumnOf[Cell](name="micro-batches", kind=Kind.COUNT, value=lambda cell: micro_batch_count(cell.first.spans)),
     ColumnOf[Cell](
         name="traced (timed)",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=_traced_and_timed,
         unit="ms",
         shown_as="ms, traced (timed)",
@@ -49,7 +49,7 @@ COLUMNS = (
     ),
     ColumnOf[Cell](
         name="busy",
-        kind=Kind.THREE_DIGITS,
+        kind=Kind.ROUNDED,
         value=lambda cell: PerStage(tuple(1e3 * seconds for seconds in busy_stages(cell.first.spans))),
         unit="ms",
         shown_as="busy ms per stage",

@@ -74,6 +74,6 @@ def _measured(protocol: str) -> tuple[ColumnOf[_Setting], ...]:
         return Measured(time.value, time.interval if time.standard_error else None)
 
     return (
-        ColumnOf[_Setting](name=protocol, kind=Kind.THREE_DIGITS, value=seconds, unit="s"),
+        ColumnOf[_Setting](name=protocol, kind=Kind.ROUNDED, value=seconds, unit="s"),
         ColumnOf[_Setting](name=f"{protocol} / single", kind=Kind.HUNDREDTHS, value=ratio),
     )
