@@ -10,7 +10,8 @@ parameters. The sizes:
 - `cifar10`: real images from --data, batch 128, SGD 0.02 with momentum 0.9 and weight decay 5e-4. Its last activations
   are 1 x 1, so BatchNorm computes statistics from only one number per sample. That is why its parity phase has more
   samples than the others, and fewer steps.
-- `tiny`: the tutorial's setting on a network that is small enough for tests.
+- `tiny`: the tutorial's setting on a network that is small enough for tests. It has three stages, the first with two
+  bottlenecks: one with a convolution in its shortcut, and one without.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ SIZES = {
     ),
     "tiny": _sized(
         "tiny", "64 x 64, 4 bottlenecks, batch 12, mean squared error, SGD, for tests",
-        image=64, classes=10, width=4, depths=(1, 1, 1, 1), samples=48, loss="mse", global_batch=12,
+        image=64, classes=10, width=4, depths=(2, 1, 1), samples=48, loss="mse", global_batch=12,
         parity_batch=12, target_accuracy=0.5, validation_share=0.25,
         optimizer=OptimizerSpec(name="sgd", learning_rate=1e-3),
     ),

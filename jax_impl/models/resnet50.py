@@ -23,7 +23,7 @@ class Model(Network):
     depth1: int
     depth2: int
     depth3: int
-    depth4: int
+    depth4: int = 0  # the size `tiny` has three stages
     space_to_depth: bool = False
     gathered_pooling: bool = False
     batch_norm_relu: bool = False

@@ -27,7 +27,7 @@ def blocks(
     """(batch, height, width, 3) to logits (batch, classes).
 
     `batch_norm`: makes a BatchNorm layer of a given name; with `batch_norm_relu` the layer also adds a shortcut and
-    has ReLU. `depths`: bottlenecks in each of the four stages.
+    has ReLU. `depths`: bottlenecks in each stage.
     """
 
     def conv(x: Any, name: str, channels: int, kernel: int, stride: int = 1) -> Any:
