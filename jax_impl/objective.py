@@ -74,7 +74,7 @@ def make_evaluation(
     running statistics and results are averaged over that mapped axis. With `own_statistics`, running statistics have a
     leading axis with one entry per device, and their mean is used. `layer`: see models.Network.
     """
-    model = models.build(job.workload, precision=job.precision, inference=True, layer=layer)
+    model = models.build(job.workload, precision=job.precision, settings=job.settings, inference=True, layer=layer)
     measure = losses.evaluation(job.workload.loss)
 
     def evaluate(params: weights.Params, batch_stats: Any, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -206,5 +206,5 @@ def _stage(job: Job, start: int, end: int) -> Stage:
     return Stage(
         job.workload.blocks[start:end],
         forward=forward_of(models.build(job.workload, momentum=job.statistics_momentum, **known)),
-        infer=forward_of(models.build(job.workload, precision=job.precision, inference=True)),
+        infer=forward_of(models.build(job.workload, inference=True, **known)),
     )

@@ -230,8 +230,8 @@ def test_a_sweep_is_found_with_its_mean_ideal_best_and_ties():
     best, *rest = sweep.sentences(found)
     names(best, "PyTorch pipeline ×2", "split_size 6", "800 ms", "3")
     assert "12" not in best  # it is slower
-    names(rest[0], "1.25", "1e+03 ms")  # over single
-    names(rest[-1], "split_size 6", "2e+03 and 1e+03", "33%")  # of its stages
+    names(rest[0], "1.25", "1,000 ms")  # over single
+    names(rest[-1], "split_size 6", "2,000 and 1,000", "33%")  # of its stages
 
 
 def test_a_sweep_of_choices_has_a_table_and_a_picture_but_no_ideal(tmp_path):

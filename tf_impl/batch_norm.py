@@ -42,7 +42,7 @@ class FusedBatchNorm(layers.BatchNormalization):
             is_training=True,
         )
         # The kernel divides the variance by n - 1 (for the running statistics only), Keras by n.
-        count = tf.cast(tf.size(inputs) / tf.shape(inputs)[-1], variance.dtype)
+        count = samples_of(inputs, variance.dtype)
         move(self.moving_mean, mean, self.momentum)
         move(self.moving_variance, variance * (count - 1) / count, self.momentum)
         return outputs
@@ -159,9 +159,15 @@ def backward(x: tf.Tensor, dy: tf.Tensor, kept: Sequence[tf.Tensor], *, masked: 
     if masked:
         x, dy, total, product = barrier(x, dy, total, product)
         wide, centered = of_elements(x, dy)
-    count = tf.cast(tf.size(x) / tf.size(mean), mean.dtype)
+    count = samples_of(x, mean.dtype)
     dx = inverse * scale * (wide - total / count - centered * (inverse * inverse * product / count))
     return [tf.cast(dx, x.dtype), *learned]
+
+
+def samples_of(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """How many numbers each channel of `x` has. All of them in int32 would be too many from 2,675 images of 224 x 224
+    on."""
+    return tf.cast(tf.reduce_prod(tf.shape(x, tf.int64)[:-1]), dtype)
 
 
 def move(average: Any, found: tf.Tensor, momentum: float) -> None:
