@@ -18,6 +18,7 @@ CELLS = {
     ),
     "jax single several": Cell("single", known=SEVERAL),
     "jax single adagrad": Cell("single", known={"optimizer": "adagrad"}),
+    "jax single deep": Cell("single", workload="resnet50"),
     "jax pmap": Cell("pmap"),
     "jax pmap uneven": Cell("pmap", known=TRAINING),
     "jax pmap accumulating": Cell("pmap", known={"accumulation_steps": 3}),
@@ -422,3 +423,22 @@ def padding_is_trained_on():
         return parts
 
     replaced(placement, "parts", change)
+
+
+@planted("jax single deep")
+def identity_shortcut_stopped():
+    """A shortcut without a convolution passes no gradient on."""
+    import jax
+
+    from jax_impl.models.resnet50 import Model
+
+    def change(original):
+        def norm(self, name, x, shortcut=None, **known):
+            if name == "layer1.1.bn3":
+                fired()
+                shortcut = jax.lax.stop_gradient(shortcut)
+            return original(self, name, x, shortcut, **known)
+
+        return norm
+
+    replaced(Model, "norm", change)

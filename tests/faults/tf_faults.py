@@ -14,6 +14,7 @@ CELLS = {
     "tf single by XLA": Cell(
         "single", known={"tracks": ("tuned",), "optimizer": "sgd:momentum=0.9,schedule=step,step_size=10,gamma=0.5"}
     ),
+    "tf single deep": Cell("single", workload="resnet50"),
     "tf mirrored": Cell("mirrored"),
     "tf mirrored uneven": Cell("mirrored", known=TRAINING),
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
@@ -247,3 +248,24 @@ def padding_lowers_the_mean():
         return tensor
 
     replaced(placement, "_tensor", change)
+
+
+@planted("tf single deep")
+def identity_shortcut_without_gradient():
+    """A shortcut without a convolution passes no gradient on."""
+    import tensorflow as tf
+
+    from tf_impl.models import resnet50
+
+    class Stopped(tf.keras.layers.Layer):
+        def call(self, inputs):
+            fired()
+            return tf.stop_gradient(inputs)
+
+    def change(original):
+        def normalized(x, name, shortcut=None, **known):
+            return original(x, name, Stopped()(shortcut) if name == "layer1.1.bn3" else shortcut, **known)
+
+        return normalized
+
+    replaced(resnet50, "normalized", change)

@@ -823,3 +823,27 @@ def running_momentum_of_nine_tenths_when_proved():
         return build
 
     replaced(SingleDevice, "__init__", change)
+
+
+@planted("torch single deep")
+def identity_shortcut_detached():
+    """A shortcut without a convolution passes no gradient on."""
+    from torchvision.models.resnet import Bottleneck
+
+    def detached(x):
+        fired()
+        return x.detach()
+
+    def change(original):
+        def forward(self, x):
+            if self.downsample is not None:
+                return original(self, x)
+            self.downsample = detached
+            try:
+                return original(self, x)
+            finally:
+                self.downsample = None
+
+        return forward
+
+    replaced(Bottleneck, "forward", change)
