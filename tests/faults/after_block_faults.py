@@ -369,7 +369,7 @@ def jax_forgets_momentum_after_the_curve():
     _later_in_jax(change)
 
 
-@planted_when_timed("jax single deep in bf16", by="timed losses")
+@planted_when_timed("jax single deep in bf16", by="timed movement")
 def jax_bf16_rate_of_a_deep_network_is_halved():
     """In bf16, each update is half of what it must be."""
     import dataclasses
