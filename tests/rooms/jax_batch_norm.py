@@ -78,7 +78,7 @@ def left(apply: Any, dtype: str) -> float:
     return float(np.abs(dx.mean(0)).max() / np.abs(dx).mean())
 
 
-def trained(apply: Any, given: Any, dtype: str) -> dict[str, Any]:
+def a_step(apply: Any, given: Any, dtype: str) -> dict[str, Any]:
     """What a training step computes with ReLU and without a shortcut, by name, from arrays of NumPy."""
     x, dy, scale, bias = given
     start = {"mean": jnp.zeros(x.shape[-1]), "var": jnp.ones(x.shape[-1])}
@@ -100,11 +100,11 @@ def in_bfloat16() -> tuple[dict[str, float], float]:
     x, dy = (jnp.asarray(each, "bfloat16").astype("float64") for each in rng.standard_normal((2, 16, 12, 12, 8)))
     x = (x + jnp.arange(8) * 0.75).astype("bfloat16").astype("float64")
     given = np.asarray(x), np.asarray(dy), np.linspace(0.5, 2, 8), np.linspace(-0.5, 0.5, 8)
-    right, found = trained(composed, given, "float64"), trained(joined, given, "bfloat16")
+    right, found = a_step(composed, given, "float64"), a_step(joined, given, "bfloat16")
     norm = np.linalg.norm
     apart = {name: float(norm(found[name] - right[name]) / norm(right[name])) for name in right}
     constant = np.ones_like(x), np.ones_like(dy), np.ones(8), np.zeros(8)
-    still = trained(joined, constant, "bfloat16")
+    still = a_step(joined, constant, "bfloat16")
     return apart, max(float(np.abs(still[name]).max()) for name in ("dx", "scale", "bias"))
 
 
