@@ -28,7 +28,7 @@ def test_variance_and_steadiness_shows_single_steps_in_milliseconds():
         for number, row in enumerate(only(of("torch", "single", stop=2))([row for row in good() if is_timed(row)]))
     ]
     found = columns([replace(row, ranks=row.ranks[:1]) for row in rows])
-    assert found["median step"] == pytest.approx(50.5)
+    assert found["single step, median"] == pytest.approx(50.5)
     assert found["p95"] == pytest.approx(95, abs=1)
     assert found["p99"] == pytest.approx(99, abs=1)
     assert found["maximum"] == pytest.approx(100)
@@ -42,7 +42,7 @@ def test_variance_and_steadiness_shows_single_steps_in_milliseconds():
 def test_columns_of_what_was_not_recorded_are_left_out(record):
     none: Any = {"step_seconds": (), "call_seconds": (), "launch_seconds": None}
     found = columns(each(timing(**none))(record))
-    assert {"median step", "p99", "synchronization", "host's share", "launch time", "bound by"}.isdisjoint(found)
+    assert {"single step, median", "p99", "synchronization", "host's share", "launch time", "bound by"}.isdisjoint(found)
 
 
 def test_skew_is_the_share_by_which_the_fastest_rank_is_faster(record):
