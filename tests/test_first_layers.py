@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-
 import pytest
-from conftest import TESTS, python
+from visits import visit
 
 from harness.spec import registry
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.runs]
 
 
-def ran_room(framework, name, *arguments):
-    """What a file of rooms/ prints, run by the Python of a framework."""
-    known = registry.framework(framework).environment.get("cpu", {}) | {"CUDA_VISIBLE_DEVICES": ""}
-    room = [python(framework), str(TESTS / "rooms" / name), *arguments]
-    environment = os.environ | known | {"PYTHONPATH": str(TESTS.parent)}
-    ran = subprocess.run(room, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=240)
-    return json.loads(ran.stdout.splitlines()[-1])
-
-
 @pytest.mark.parametrize("framework", registry.FRAMEWORKS)
 def test_other_operations_compute_the_same_training(framework):
     """In float64; the errors were below 6e-17, and a parameter moved by 5e-4."""
-    found = ran_room(framework, "first_layers.py", framework)
+    (found,) = visit(framework, "first_layers.py", framework)
     plain, changed = found["losses"]
     assert changed == pytest.approx(plain, rel=1e-13) and len(set(plain)) == len(plain)
     assert found["apart"] < 1e-15 < 1e-5 < found["moved"]
@@ -39,5 +26,5 @@ def test_inductor_stores_what_it_should_in_any_memory_format():
     """Where inductor changed the format of an activation, ReLU's gradient had its values in another order: with ResNet
     in float64 on GPUs, because cuDNN is given no NHWC there. The gate refused it. The errors are 4e-15 now, and 0.6
     with strides as they were traced."""
-    found = ran_room("torch", "torch_relu.py")
+    (found,) = visit("torch", "torch_relu.py")
     assert set(found) == {"NCHW", "NHWC"} and max(found.values()) < 1e-13

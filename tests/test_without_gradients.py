@@ -44,7 +44,7 @@ def test_their_gradients_are_orthogonal_to_them(gradients):
     for name in normalized_kernels(RESNET.layers):
         kernel, gradient = params[name].ravel(), gradients[name].ravel()
         # not exactly: BatchNorm adds its epsilon of 1e-5 to the variance; measured: up to 2.8e-5
-        assert abs(kernel @ gradient) < 1e-4 * np.linalg.norm(kernel) * np.linalg.norm(gradient), name
+        assert abs(kernel @ gradient) < 3e-5 * np.linalg.norm(kernel) * np.linalg.norm(gradient), name
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

@@ -42,7 +42,7 @@ class FusedBatchNorm(layers.BatchNormalization):
             is_training=True,
         )
         # The kernel divides the variance by n - 1 (for the running statistics only), Keras by n.
-        count = samples_of(inputs, variance.dtype)
+        count = count_of_each_channel(inputs, variance.dtype)
         move(self.moving_mean, mean, self.momentum)
         move(self.moving_variance, variance * (count - 1) / count, self.momentum)
         return outputs
@@ -159,14 +159,14 @@ def backward(x: tf.Tensor, dy: tf.Tensor, kept: Sequence[tf.Tensor], *, masked: 
     if masked:
         x, dy, total, product = barrier(x, dy, total, product)
         wide, centered = of_elements(x, dy)
-    count = samples_of(x, mean.dtype)
+    count = count_of_each_channel(x, mean.dtype)
     dx = inverse * scale * (wide - total / count - centered * (inverse * inverse * product / count))
     return [tf.cast(dx, x.dtype), *learned]
 
 
-def samples_of(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """How many numbers each channel of `x` has. All of them in int32 would be too many from 2,675 images of 224 x 224
-    on."""
+def count_of_each_channel(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """How many numbers each channel of `x` has. The size of `x` itself is an int32, which overflows in ResNet-50 from
+    2,675 images of 224 x 224 on."""
     return tf.cast(tf.reduce_prod(tf.shape(x, tf.int64)[:-1]), dtype)
 
 

@@ -51,7 +51,7 @@ def _gpu(gpu: Gpu) -> str:
     words = [gpu.name, f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "memory unknown"]
     words += [f"power limit {gpu.power_limit_watts:.0f} W"] if gpu.power_limit_watts else []
     words += [f"up to {gpu.max_clock_mhz} MHz"] if gpu.max_clock_mhz else []
-    words += [f"{gpu.nvlinks or 'no'} active NVLinks"] if gpu.nvlinks is not None else []
+    words += [count(gpu.nvlinks, "active NVLink")] if gpu.nvlinks is not None else []
     return ", ".join(words)
 
 
