@@ -159,10 +159,16 @@ def cause(name: str, run: Run) -> None:
     elif name == "frozen":
         signal_all(network, signal.SIGSTOP)
     elif name == "agent":
-        (agent,) = [p for p in network.processes("n2", "harness.launch.host_agent") if "--host" in p.cmdline()][-1:]
-        agent.kill()
+        agent_of(network, "n2").kill()
     else:
         run.process.send_signal(signal.SIGKILL if name == "harness" else signal.SIGINT)
+
+
+def agent_of(network: Network, host: str) -> psutil.Process:
+    """The agent of a host. A process that it is about to start has its command line for a moment."""
+    named = {p.pid: p for p in network.processes(host, "harness.launch.host_agent") if "--host" in p.cmdline()}
+    (agent,) = [p for p in named.values() if p.ppid() not in named]
+    return agent
 
 
 def signal_all(network: Network, number: int) -> None:
