@@ -166,6 +166,9 @@ def test_torch_says_how_images_and_kernels_lie_and_what_is_compiled():
     tuned, _ = read("torch", "single", "channels_last", "compile")
     assert tuned["layout"] == "images NHWC, kernels OHWI"
     assert all(word in tuned["compiled"] for word in ("torch.compile", "network", "loss", "mode default"))
+    assert "coordinate" not in tuned["compiled"]
+    searched, _ = read("torch", "single", "compile", "max_autotune_pointwise", "coordinate_descent")
+    assert all(option in searched["compiled"] for option in ("max_autotune_pointwise", "coordinate_descent_tuning"))
 
 
 @pytest.mark.frameworks

@@ -7,6 +7,7 @@ instead: it has the same operators, and cuDNN has already chosen their kernels.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._C._autograd import DeviceType  # the profiler's events have no public name for it
+from torch._dynamo.eval_frame import innermost_backend
 from torch.profiler import ProfilerActivity, profile
 
 from harness.gate.execution import alternatives, collected, most_frequent
@@ -66,8 +68,17 @@ def compiled_parts(program: Program) -> tuple[list[str], list[str]]:
         for each in callables(value):
             if hasattr(each, "_torchdynamo_orig_callable"):
                 parts[PARTS.get(name, name)] = None
-                modes.append(mode(each.get_compiler_config() or {}))
+                modes.append(mode(configuration(each)))
     return list(parts), modes
+
+
+def configuration(compiled: Any) -> dict[str, Any]:
+    """Inductor's configuration for what torch.compile returned.
+
+    With fullgraph=True, get_compiler_config() returns None, in torch 2.11 to 2.15: only the backend has it.
+    """
+    context = inspect.getclosurevars(compiled.get_compiler_config).nonlocals["self"]
+    return innermost_backend(context.callback).get_compiler_config()
 
 
 def callables(value: Any) -> Iterator[Any]:
@@ -83,11 +94,14 @@ def callables(value: Any) -> Iterator[Any]:
 
 
 def mode(config: dict[str, Any]) -> str:
-    """The mode of torch.compile that has this configuration of Inductor."""
+    """The mode of torch.compile that has this configuration of Inductor, and the searches that no mode names."""
     graphs = config.get("triton.cudagraphs", False)
     if config.get("max_autotune", False):
-        return "max-autotune" if graphs else "max-autotune-no-cudagraphs"
-    return "reduce-overhead" if graphs else "default"
+        name = "max-autotune" if graphs else "max-autotune-no-cudagraphs"
+    else:
+        name = "reduce-overhead" if graphs else "default"
+    searches = " and ".join(filter(config.get, tuning.SEARCHES.values()))
+    return f"{name} with {searches}" if searches else name
 
 
 def graphs(program: Program) -> str:
