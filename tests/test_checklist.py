@@ -112,6 +112,18 @@ def swapped(one: int, other: int):
     return change
 
 
+def failing_the_gate(results: Results) -> Results:
+    """One cell fails the gate: its rows come first, and it is never launched."""
+    refused = [of("jax", "pmap")(row) for row in results]
+    error = (Check(quantity="losses", error=1.0, tolerance=1e-11, worst="loss"),)
+    rows = [
+        replace(row, status="parity_failed", reason="wrong", ranks=(), parity=replace(row.parity, checks=error))
+        for row, found in zip(results, refused, strict=True)
+        if found and row.parity
+    ]
+    return rows + [row for row, found in zip(results, refused, strict=True) if not found]
+
+
 def reversed_clock(row: TrialResult) -> TrialResult:
     return timing(block_starts=tuple(each + 1e5 * (ROUNDS - row.spec.launch) for each in row.timings[0].block_starts))(
         row
@@ -162,6 +174,7 @@ FAILS: list[tuple[int, Callable[[Results], Results]]] = [
     (5, lambda results: sorted(results, key=lambda row: row.spec.cell)),
     (5, swapped(ROUNDS - 1, ROUNDS - 1)),
     (5, swapped(1, 2)),
+    (5, lambda results: failing_the_gate(swapped(ROUNDS - 1, ROUNDS - 1)(results))),
     (5, each(elsewhere, of(start=4))),
     (5, each(reversed_clock)),
     (6, each(spec(warmup_seconds=4.0))),
@@ -264,6 +277,11 @@ def test_a_record_that_has_everything_passes_all_that_a_record_can_pass(record):
     found = answers(record)
     assert {number for number, answer in found.items() if answer.outcome != "pass"} == set()
     assert all(answer.figures for answer in found.values())
+
+
+def test_the_order_of_launches_is_known_beside_a_cell_that_failed_the_gate(record):
+    found = answers(failing_the_gate(record))[5]
+    assert found.outcome == "pass" and f"{ROUNDS} rounds of 3 cells" in found.figures
 
 
 @pytest.mark.parametrize(("number", "change"), named(FAILS))

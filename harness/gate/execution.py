@@ -30,7 +30,8 @@ def most_frequent(names: Iterable[str]) -> str:
     """The most frequent of these names of kernels or library calls, shortened, and how many others there are."""
     counted = Counter(name[:CHARACTERS] for name in names)
     listed = [name for name, _ in counted.most_common(SHOWN)]
-    others = [f"{len(counted) - SHOWN} others"] if len(counted) > SHOWN else []
+    more = len(counted) - SHOWN
+    others = [f"{more} other{'s' * (more > 1)}"] if more > 0 else []
     return ", ".join(listed + others)
 
 

@@ -11,8 +11,9 @@ from harness.reporting.tables import bounds_table
 
 TITLE = "Bounds of the devices"
 NOTE = (
-    "What the devices can do at most, measured after the timed blocks of each launch, by the cell's framework. Each "
-    "number is the highest of a cell's launches."
+    "What simple programs reach on these devices, written in the cell's framework and timed after the timed blocks of "
+    "each launch. Each number is the highest of a cell's launches. The devices can do at least the highest number of a "
+    "column; a lower one shows what the framework's call costs."
 )
 
 

@@ -17,6 +17,7 @@ from harness.reporting import (
     ladder,
     not_offered,
     parity_section,
+    problems_section,
     provenance,
     repeatability,
     sweep,
@@ -26,7 +27,7 @@ from harness.reporting import (
     tutorial_section,
     verdict,
 )
-from harness.reporting.columns import ColumnOf, make_table, meanings
+from harness.reporting.columns import meanings
 from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Report, Section, paragraph
 from harness.reporting.summary import Cell
 from harness.reporting.tables import (
@@ -41,7 +42,6 @@ from harness.reporting.tables import (
     training_table,
 )
 from harness.reporting.timelines import tracing_cost
-from harness.reporting.values import Kind
 from harness.spec import TrialResult
 
 EPOCHS_FILE = "epochs.csv"
@@ -64,7 +64,6 @@ PLACEMENT_NOTE = (
     "What each device held, took and sent in the timed program, read from its live tensors after the timed blocks. "
     "Each number was compared with what the strategy says of itself. A cell with a wrong one fails."
 )
-LOGS = "logs/ in the folder of each run holds the output of every process."
 COLUMNS_MEAN = paragraph("What the columns mean:")
 
 
@@ -93,7 +92,7 @@ def build(cells: Sequence[Cell], results: Sequence[TrialResult]) -> Report:
     body += bounds_section.section(cells)
     body += telemetry_section.section(cells)
     body += disturbed_launches.section(cells)
-    body += _problems(cells)
+    body += problems_section.section(cells)
     body += checklist_section.section(cells, results)
     body += not_offered.section(cells)
     body += [_reproduction(results), _software(cells), *notes]
@@ -182,32 +181,6 @@ def _placement(cells: Sequence[Cell]) -> list[Node]:
     if table is None:
         return []
     return [Section("What lies where", (paragraph(PLACEMENT_NOTE), table, COLUMNS_MEAN, meanings(table)))]
-
-
-PROBLEM_COLUMNS = (
-    ColumnOf[tuple[Cell, TrialResult]](name="cell", kind=Kind.TEXT, value=lambda row: row[0].title),
-    ColumnOf[tuple[Cell, TrialResult]](
-        name="launch",
-        kind=Kind.COUNT,
-        value=lambda row: None if row[1].status == "skipped" else row[1].spec.launch + 1,
-    ),
-    ColumnOf[tuple[Cell, TrialResult]](name="status", kind=Kind.TEXT, value=lambda row: row[1].status),
-    ColumnOf[tuple[Cell, TrialResult]](name="reason", kind=Kind.TEXT, value=lambda row: row[1].reason),
-)
-
-
-def _problems(cells: Sequence[Cell]) -> list[Node]:
-    """What did not run, launch by launch, with the first traceback of each cell."""
-    troubled = [cell for cell in cells if cell.status != "ok"]
-    if not troubled:
-        return []
-    rows = [(cell, result) for cell in troubled for result in cell.launches if result.status != "ok"]
-    body: list[Node] = [make_table(PROBLEM_COLUMNS, rows), paragraph(LOGS)]
-    for cell in troubled:
-        trace = next((result.traceback for result in cell.launches if result.traceback), "")
-        if trace:
-            body += [paragraph(f"First failing rank of {cell.title}:"), CodeBlock(trace)]
-    return [Section("What did not run, and why", tuple(body))]
 
 
 def _reproduction(results: Sequence[TrialResult]) -> Section:

@@ -17,12 +17,12 @@ from harness.spec import Execution, NumberFormats
 TITLE = "How each cell ran, as found"
 NOTE = (
     "Read from the programs and processes after the timed blocks or the training, not from what was asked for. A dash "
-    "stands for what does not occur or could not be read."
+    "stands for what does not occur. What could not be read is listed below the table."
 )
 BUDGET = (
     "How many seconds of tuning each framework got, what was tried, and what it brought is in docs/tracks.md of the "
-    "suite. The equal budgets were spent on one GPU. What strategies set for several GPUs was found beside them, and "
-    "is listed there as well."
+    "suite. The equal budgets were spent on one GPU. What was found outside of them is listed there as well: settings "
+    "whose source is another probe of the suite, and what strategies set for several GPUs."
 )
 NAMES = {item.name for item in fields(Execution)}
 
@@ -82,7 +82,12 @@ ENTRIES = (
     column("layout", partial(entry, "layout"), "axes of arrays in the order in which they lie in memory."),
     column("compiled", partial(entry, "compiled")),
     column("graphs", partial(entry, "graphs"), "CUDA graphs that the program holds, or command buffers of XLA."),
-    column("autotuning", partial(entry, "autotuning"), "whether a library tries its kernels and keeps the fastest."),
+    column(
+        "autotuning",
+        partial(entry, "autotuning"),
+        "whether a library tries its kernels and keeps the fastest. By default, XLA and TensorFlow do, and PyTorch "
+        "does not.",
+    ),
     column(
         "convolutions",
         partial(entry, "convolutions"),
@@ -110,7 +115,7 @@ def section(cells: Sequence[Cell]) -> list[Node]:
     if common:
         body.append(paragraph(f"The same for all cells of this section: {'; '.join(common)}."))
     if unknown:
-        body.append(paragraph(f"Noted for none of them: {', '.join(unknown)}."))
+        body.append(paragraph(f"No cell has an entry under: {', '.join(unknown)}."))
     if differing:
         table = make_table([column("cell", lambda cell: cell.title), *differing], noted)
         body += [table, meanings(table, *unread(noted))]

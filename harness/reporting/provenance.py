@@ -130,7 +130,7 @@ def software(cells: Sequence[Cell]) -> Table:
             name="versions", kind=Kind.TEXT, value=lambda row: _versions(row.first) + _libraries(row.launches)
         ),
         ColumnOf[_Software](
-            name="lock",
+            name="packages",
             kind=Kind.TEXT,
             value=lambda row: _locks(row.launches) or "not recorded",
             shown=lambda rows: any(_locks(row.launches) for row in rows),

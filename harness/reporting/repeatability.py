@@ -162,7 +162,8 @@ OF_SINGLE_STEPS = (
         "synchronization",
         _mean(synchronization_seconds, 1e3),
         unit="ms",
-        meaning="what it costs to wait for each step: the median single step minus a step of the blocks.",
+        meaning="what it costs to wait for each step: a launch's median single step minus a step of its blocks, and "
+        "the mean over launches.",
     ),
     _number(
         "host's share",

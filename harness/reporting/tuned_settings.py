@@ -78,9 +78,9 @@ def efforts(cells: Sequence[Cell]) -> list[str]:
         if found is not None:
             versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
             lines[
-                f"{title}'s settings were found on {found.date} with a budget of {found.budget_seconds:g} s, of which "
-                f"{found.spent_seconds:g} s were used, on one {found.device} ({found.workload}; {versions}). Tried: "
-                f"{', '.join(found.tried)}. Data: {found.probe} of the suite."
+                f"{title}'s settings were searched for on {found.date} with a budget of {found.budget_seconds:g} s, of "
+                f"which {found.spent_seconds:g} s were used, on one {found.device} ({found.workload}; {versions}). "
+                f"Tried: {', '.join(found.tried)}. Data: {found.probe} of the suite."
             ] = None
     return list(lines)
 

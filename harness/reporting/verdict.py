@@ -37,18 +37,24 @@ HELD_AND_SENT: set[Quantity] = {"parameters held", "optimizer state held", "batc
 
 
 def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str]:
-    """All sentences of the verdict, in the order in which a reader asks."""
+    """All sentences of the verdict, in the order in which a reader asks: what is fastest, whether it is the same
+    training, and how far the numbers can be relied on."""
     ran = [cell for cell in cells if cell.status == "ok"]
+    on_cpu = descriptions.on_cpu(results)
+    timed = training.timed(ran)
+    pairs = contrasts.twins(timed)
+    groups = contrasts.groups(timed, pairs)
     lines = _unfinished(cells, results)
-    if results[0].run.recipe == "tutorial" and not descriptions.on_cpu(results):
+    if results[0].run.recipe == "tutorial" and not on_cpu:
         lines += tutorial.verdict(ran)
+    lines += [CPU_NOTE] if on_cpu else _speeds(timed, groups)
+    lines += training.sentences(training.trained(cells)) + fits.sentences(fits.find(cells))
+    lines += loss_agreement.disagreements(cells) + _not_run(cells)
     if ran:
         lines += _proved(ran)
-    lines += _narrow_sums(ran) + _proved_alone(cells)
-    lines += loss_agreement.disagreements(cells) + _not_run(cells) + fits.sentences(fits.find(cells))
-    lines += disturbed_launches.sentence(results)
-    lines += training.sentences(training.trained(cells))
-    lines += [CPU_NOTE] if descriptions.on_cpu(results) else _fastest(training.timed(ran))
+    lines += _narrow_sums(ran) + _proved_alone(cells) + disturbed_launches.sentence(results)
+    if not on_cpu:
+        lines += verdict_words.method(groups) + verdict_words.twins_sentence(pairs) + repeatability.sentences(timed)
     return lines
 
 
@@ -76,7 +82,7 @@ def _not_run(cells: Sequence[Cell]) -> list[str]:
     wrong = [cell for cell in failed if cell.status == "parity_failed"]
     others = [cell for cell in failed if cell not in wrong]
     skipped = [cell for cell in cells if cell.status == "skipped"]
-    lines = [f"{cell.title} failed the gate and has no throughput: {cell.first.reason}." for cell in wrong]
+    lines = [f"{cell.title} failed the gate and has no throughput: {_first_reason(cell)}." for cell in wrong]
     if others:
         listed = "; ".join(f"{cell.title}, {cell.status}" for cell in others)
         lines.append(f"{count(len(others), 'cell')} failed: {listed}. The reasons are below.")
@@ -84,6 +90,12 @@ def _not_run(cells: Sequence[Cell]) -> list[str]:
         were = "was" if len(skipped) == 1 else "were"
         lines.append(f"{count(len(skipped), 'cell')} {were} skipped: {descriptions.titles(skipped)}.")
     return lines
+
+
+def _first_reason(cell: Cell) -> str:
+    """The first of several things that were wrong; all of them are below the verdict."""
+    first, *others = cell.first.reason.split("; ")
+    return f"{first}, and more" if others else first
 
 
 def _compared(judged: Sequence[Parity]) -> str:
@@ -202,12 +214,8 @@ def _worst(cells: Sequence[Cell]) -> float:
     return max(check.error for cell in cells for check in (cell.first.parity.checks if cell.first.parity else ()))
 
 
-def _fastest(ran: Sequence[Cell]) -> list[str]:
-    """Which cell is the fastest among those that may be ranked, by how much, and how far the numbers can be relied
-    on."""
-    pairs = contrasts.twins(ran)
-    groups = contrasts.groups(ran, pairs)
+def _speeds(timed: Sequence[Cell], groups: Sequence[contrasts.Group]) -> list[str]:
+    """Which cell of each group is the fastest, by how much, and what several devices bring."""
     compared = [group for group in groups if len(group.cells) > 1] or groups
     lines = [verdict_words.sentence(group, groups) for group in compared]
-    lines += verdict_words.unranked(groups, compared) + verdict_words.scaling(ran)
-    return lines + verdict_words.method(groups) + verdict_words.twins_sentence(pairs) + repeatability.sentences(ran)
+    return lines + verdict_words.unranked(groups, compared) + verdict_words.scaling(timed)

@@ -178,8 +178,11 @@ def twins_sentence(pairs: Sequence[Twins]) -> list[str]:
         f"{pair.one.title} and {pair.other.title}, {with_interval(pair.ratio.value, pair.ratio.interval)}"
         for pair in pairs
     )
-    are = "is one program" if len(pairs) == 1 else "are one program each"
-    return [f"A/A: {count(len(pairs), 'pair')} of rows {are}, so that the true ratio is 1. Measured: {listed}."]
+    are = "is" if len(pairs) == 1 else "are"
+    return [
+        f"A/A: {count(len(pairs), 'pair')} of rows {are} the same code, compiled and launched separately, so the true "
+        f"ratio is 1. Measured: {listed}."
+    ]
 
 
 def method(groups: Sequence[Group]) -> list[str]:

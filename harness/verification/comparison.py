@@ -63,7 +63,7 @@ def _rows(found: Findings, record: Record, sections: list[Section]) -> None:
 def _tables(found: Findings, record: Record, sections: list[Section]) -> None:
     """The tables whose rows are named by titles of cells."""
     varied = [cell for cell in record.timed if cell.timed and cell.spec["platform"] != "cpu"]
-    judged = tables.judged(record)
+    judged, bounded = tables.judged(record), bounds.measured(record.timed)
     every: list[Cell] = [*record.timed, *record.trained]
     sampled = telemetry.sampled(every)
     clocks = next((each.title for each in sections if each.title in TELEMETRY), TELEMETRY[0])
@@ -71,7 +71,7 @@ def _tables(found: Findings, record: Record, sections: list[Section]) -> None:
         ("Variance and steadiness", varied, tables.VARIANCE),
         ("Parity", judged, tables.gate_columns(judged)),
         (clocks, sampled, telemetry.TELEMETRY),
-        (bounds.TITLE, bounds.measured(record.timed), bounds.BOUNDS),
+        (bounds.TITLE, bounded, bounds.columns(bounded)),
     ):
         if table := matching.table_of(found, sections, title, cells):
             rows = list(matching.by_title(found, title, table, cells, parts=record.split))

@@ -41,14 +41,19 @@ def _all(cell: Cell, column: str) -> list[float]:
 
 
 def _clocks(cell: Cell) -> Expected:
-    launches = [[clock for gpu in _in_blocks(row, "sm_clock_mhz") for clock in gpu] for row in _sampled(cell)]
-    means = [fmean(clocks) for clocks in launches if clocks]
-    return [Digits(value, 1.0) for value in (fmean(means), min(means))] if means else []
+    gpus = [fmean(clocks) for row in _sampled(cell) for clocks in _in_blocks(row, "sm_clock_mhz") if clocks]
+    return [Digits(value, 1.0) for value in (fmean(gpus), min(gpus))] if gpus else []
 
 
 def _busy(cell: Cell) -> Expected:
     gpus = [fmean(busy) for row in _sampled(cell) for busy in _in_blocks(row, "busy_percent") if busy]
     return [Digits(value, 1.0) for value in (fmean(gpus), min(gpus))] if gpus else []
+
+
+def _limited(cell: Cell) -> Expected:
+    masks = [each for row in _sampled(cell) for each in _in_blocks(row, "clock_reasons") if each]
+    gpus = [100 * fmean(bool(int(mask) & AT_POWER_LIMIT) for mask in each) for each in masks]
+    return [Digits(value, 1.0) for value in (fmean(gpus), max(gpus))] if gpus else []
 
 
 def _mean(values: Sequence[float], factor: float = 1.0) -> Expected:
@@ -69,10 +74,10 @@ def _load(cell: Cell) -> Expected:
 
 
 TELEMETRY: Columns = {
-    "SM clock (lowest launch), MHz": _clocks,
+    "SM clock (slowest GPU), MHz": _clocks,
     "power W": lambda cell: _mean(_all(cell, "power_watts")),
     "busy (least busy GPU)": _busy,
-    "at the power limit": lambda cell: _mean([bool(int(m) & AT_POWER_LIMIT) for m in _all(cell, "clock_reasons")], 100),
+    "at the power limit (most limited GPU)": _limited,
     "temperature °C": lambda cell: fixed(max(_all(cell, "temperature_celsius"), default=None)),
     "steal %": _steal,
     "load": _load,

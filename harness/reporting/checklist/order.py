@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 
 from harness.planning.launch_order import shuffled_together
 from harness.reporting.checklist.answers import Answer, judged, not_applicable, together, unknown
@@ -14,6 +15,7 @@ from harness.results.holds import hold_of
 from harness.spec import TrialResult, TrialSpec
 
 NOT_LAUNCHED = ("skipped", "pending")
+MOST_PLACES = 10_000  # at which cells that failed the gate may have stood in a plan
 
 
 def order(record: Record) -> Answer:
@@ -23,11 +25,23 @@ def order(record: Record) -> Answer:
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
-    launched = [[row for row in rows if row.status not in NOT_LAUNCHED or _in_its_turn(row)] for rows in runs.values()]
-    of_several = [rows for rows in launched if len({row.spec.cell for row in rows}) > 1]
+    launched = [[row for row in rows if _launched(row) or _in_its_turn(row)] for rows in runs.values()]
+    failed = [len({row.spec.cell for row in rows if _failed_the_gate(row)}) for rows in runs.values()]
+    of_several = [
+        (rows, gaps) for rows, gaps in zip(launched, failed, strict=True) if len({row.spec.cell for row in rows}) > 1
+    ]
     if not of_several:
         return not_applicable("one cell alone has no order")
-    return together(*map(_of_run, of_several))
+    return together(*(_of_run(rows, gaps) for rows, gaps in of_several))
+
+
+def _launched(row: TrialResult) -> bool:
+    return row.status not in NOT_LAUNCHED and not _failed_the_gate(row)
+
+
+def _failed_the_gate(row: TrialResult) -> bool:
+    """Such a cell has a row for each launch, and is never launched."""
+    return row.parity is not None and not row.parity.passed
 
 
 def _in_its_turn(row: TrialResult) -> bool:
@@ -35,8 +49,8 @@ def _in_its_turn(row: TrialResult) -> bool:
     return row.cause is not None and row.cause.kind == "too_large"
 
 
-def _of_run(rows: Sequence[TrialResult]) -> Answer:
-    """`rows`: of one run, in the order in which they were written."""
+def _of_run(rows: Sequence[TrialResult], gaps: int) -> Answer:
+    """`rows`: of one run, in the order in which they were written. `gaps`: how many of its cells failed the gate."""
     cells = {row.spec.cell for row in rows}
     first = min(row.spec.launch for row in rows)  # a common report of several runs counts their rounds on
     numbers = [row.spec.launch - first for row in rows]
@@ -46,7 +60,7 @@ def _of_run(rows: Sequence[TrialResult]) -> Answer:
     early = sum(number < highest for number, highest in zip(numbers, accumulate(numbers, max), strict=True))
     told = f"{count(len(rounds), 'round')} of {count(len(cells), 'cell')}"
     interleaved = judged(not early, told if not early else f"{early} of {len(rows)} launches come after a later round")
-    return together(interleaved, _on_one_hold(rounds), _as_seeded(rounds), _by_the_clock(rows))
+    return together(interleaved, _on_one_hold(rounds), _as_seeded(rounds, gaps), _by_the_clock(rows))
 
 
 def _on_one_hold(rounds: dict[int, list[TrialResult]]) -> Answer:
@@ -63,9 +77,9 @@ def _on_one_hold(rounds: dict[int, list[TrialResult]]) -> Answer:
     )
 
 
-def _as_seeded(rounds: dict[int, list[TrialResult]]) -> Answer:
+def _as_seeded(rounds: dict[int, list[TrialResult]], gaps: int) -> Answer:
     """Whether one plan of the cells, shuffled with the seed for each round, gives all orders. The plan itself is not in
-    the rows: the first round tells it."""
+    the rows: the first round tells it. Where the cells that failed the gate stood in it must be tried."""
     cells = {number: [row.spec.cell for row in rows] for number, rows in rounds.items()}
     planned = {cell for cell in cells[0] if any(cell in of for number, of in cells.items() if number)}
     orders = {number: [cell for cell in of if cell in planned] for number, of in cells.items()}
@@ -74,24 +88,31 @@ def _as_seeded(rounds: dict[int, list[TrialResult]]) -> Answer:
         return unknown("fewer than two whole rounds show no seeded order")
     seed = min(row.spec.seed for rows in rounds.values() for row in rows)
     specs = {row.spec.cell: row.spec for row in rounds[0]}
-    plans = {tuple(_plan_of(of, specs, f"{seed}/{number}")) for number, of in whole.items()}
+    several = len(shuffled_together(list(specs.values()))) > 1
+    if gaps and (several or math.comb(len(planned) + gaps, gaps) > MOST_PLACES):
+        return unknown(f"{count(gaps, 'cell')} failed the gate, and where they stood in the seeded orders is not known")
+    seeded = any(
+        len({tuple(_plan_of(of, specs, f"{seed}/{number}", missing)) for number, of in whole.items()}) == 1
+        for missing in combinations(range(len(planned) + gaps), gaps)
+    )
     told = f"{len(whole)} rounds in the orders of seed {seed}"
-    return judged(len(plans) == 1, told if len(plans) == 1 else f"not {told}")
+    return judged(seeded, told if seeded else f"not {told}")
 
 
-def _plan_of(shuffled: Sequence[str], specs: Mapping[str, TrialSpec], seed: str) -> list[str]:
-    """The plan that harness/planning/launch_order.py shuffles into this order. In a sweep of batches, it shuffles the
-    cells of each batch on their own."""
+def _plan_of(shuffled: Sequence[str], specs: Mapping[str, TrialSpec], seed: str, missing: Sequence[int]) -> list[str]:
+    """The plan that harness/planning/launch_order.py shuffles into this order, without the cells at the `missing`
+    places. In a sweep of batches, it shuffles the cells of each batch on their own."""
     plan: list[str] = []
     for number, group in enumerate(shuffled_together([specs[cell] for cell in shuffled])):
         part = shuffled[len(plan) : len(plan) + len(group)]
-        plan += _unshuffled(part, f"{seed}/{number}" if number else seed)
+        plan += _unshuffled(part, f"{seed}/{number}" if number else seed, missing)
     return plan
 
 
-def _unshuffled(shuffled: Sequence[str], seed: str) -> list[str]:
+def _unshuffled(shuffled: Sequence[str], seed: str, missing: Sequence[int]) -> list[str]:
     """The order before the shuffle."""
-    places = random.Random(seed).sample(range(len(shuffled)), len(shuffled))
+    planned = len(shuffled) + len(missing)
+    places = [place for place in random.Random(seed).sample(range(planned), planned) if place not in missing]
     return [cell for _, cell in sorted(zip(places, shuffled, strict=True))]
 
 

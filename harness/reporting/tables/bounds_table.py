@@ -1,14 +1,14 @@
-"""The table of what the devices can do at most, beside what the steps of each cell reach."""
+"""The table of what simple programs reach on the devices, beside what the steps of each cell reach."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.model import Table
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind, Value
-from harness.results.bounds import share_of_matrix_rate
+from harness.results.bounds import matrix_rate_reached
 from harness.spec import Bounds
 
 
@@ -31,52 +31,69 @@ def _highest(of: Callable[[Bounds], float | None], per: float) -> Callable[[Cell
     return value
 
 
-def _reached(cell: Cell) -> Value:
-    shares = [share for result in cell.good if (share := share_of_matrix_rate(result)) is not None]
-    return 100 * max(shares) if shares else None
+def _reached(cells: Sequence[Cell]) -> Callable[[Cell], Value]:
+    """What a cell reached of the highest matrix rate that any of these cells measured on such devices."""
+    highest: dict[Hashable, float] = {}
+    for cell in cells:
+        for each in _bounds(cell):
+            highest[_alike(cell)] = max(each.matrix_flops_per_second or 0.0, highest.get(_alike(cell), 0.0))
+
+    def value(cell: Cell) -> Value:
+        rates = [rate for result in cell.good if (rate := matrix_rate_reached(result)) is not None]
+        return 100 * max(rates) / highest[_alike(cell)] if rates else None
+
+    return value
+
+
+def _alike(cell: Cell) -> Hashable:
+    return (frozenset(gpu.name for gpu in cell.first.conditions.hardware.gpus), cell.spec.precision)
 
 
 def _measured_by(cell: Cell) -> Value:
     return next((each.links.measured_by for each in _bounds(cell) if each.links is not None), None)
 
 
-COLUMNS = (
-    ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
-    ColumnOf[Cell](
-        name="matrix products",
-        kind=Kind.ROUNDED,
-        value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
-        unit="TFLOP/s",
-        meaning="a product of large square matrices on one device, in the cell's precision.",
-    ),
-    ColumnOf[Cell](
-        name="reached",
-        kind=Kind.ROUNDED,
-        value=_reached,
-        unit="%",
-        meaning="the share of that rate, on all devices, in the fastest block, by a count of the network's products.",
-    ),
-    ColumnOf[Cell](
-        name="memory",
-        kind=Kind.GROUPED,
-        value=_highest(lambda each: each.memory_bytes_per_second, 1e9),
-        unit="GB/s",
-        meaning="read and written, in sum, by one device that doubles a large array.",
-    ),
-    ColumnOf[Cell](
-        name="links",
-        kind=Kind.ROUNDED,
-        value=_highest(lambda each: each.links.bytes_per_second if each.links else None, 1e9),
-        unit="GB/s",
-        meaning=(
-            "between devices: the bus bandwidth of an all-reduce, as NCCL's tests define it, or what a copy from one "
-            "device to another reaches."
-        ),
-    ),
-    ColumnOf[Cell](name="links by", kind=Kind.TEXT, value=_measured_by),
-)
-
-
 def table(cells: Sequence[Cell]) -> Table:
     """One row per cell."""
-    return make_table(COLUMNS, cells)
+    return make_table(_columns(cells), cells)
+
+
+def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
+    return (
+        ColumnOf[Cell](name="cell", kind=Kind.TEXT, value=lambda cell: cell.title),
+        ColumnOf[Cell](
+            name="matrix products",
+            kind=Kind.ROUNDED,
+            value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
+            unit="TFLOP/s",
+            meaning="a product of large square matrices on one device, in the cell's precision.",
+        ),
+        ColumnOf[Cell](
+            name="reached",
+            kind=Kind.ROUNDED,
+            value=_reached(cells),
+            unit="%",
+            meaning=(
+                "the rate of the network's products in the fastest block, per device, as a share of the highest rate "
+                "of matrix products in the table."
+            ),
+        ),
+        ColumnOf[Cell](
+            name="memory",
+            kind=Kind.GROUPED,
+            value=_highest(lambda each: each.memory_bytes_per_second, 1e9),
+            unit="GB/s",
+            meaning="read and written, in sum, by one device that doubles a large array.",
+        ),
+        ColumnOf[Cell](
+            name="links",
+            kind=Kind.ROUNDED,
+            value=_highest(lambda each: each.links.bytes_per_second if each.links else None, 1e9),
+            unit="GB/s",
+            meaning=(
+                "between devices: the bus bandwidth of an all-reduce, as NCCL's tests define it, or what a copy from "
+                "one device to another reaches."
+            ),
+        ),
+        ColumnOf[Cell](name="links by", kind=Kind.TEXT, value=_measured_by),
+    )

@@ -60,12 +60,9 @@ def idle(rows: Sequence[Sampled]) -> list[Cell]:
 
 
 def _clock(row: Sampled) -> Value:
-    launches = []
-    for summary in row.summaries:
-        clocks = [clock for gpu in summary.gpus for clock in gpu.sm_clock_mhz]
-        launches += [fmean(clocks)] if clocks else []
-    if launches:
-        return Beside(fmean(launches), min(launches))
+    gpus = [fmean(gpu.sm_clock_mhz) for gpu in row.gpus if gpu.sm_clock_mhz]
+    if gpus:
+        return Beside(fmean(gpus), min(gpus))
     unknown = [summary.unknown for summary in row.summaries if summary.unknown]
     return Missing(unknown[0]) if unknown else None
 
@@ -81,8 +78,8 @@ def _busy(row: Sampled) -> Value:
 
 
 def _at_limit(row: Sampled) -> Value:
-    share = share_at_power_limit(row.summaries)
-    return None if share is None else 100 * share
+    gpus = [100 * fmean(gpu.at_power_limit) for gpu in row.gpus if gpu.at_power_limit]
+    return Beside(fmean(gpus), max(gpus)) if gpus else None
 
 
 def _lowered_by(row: Sampled) -> Value:
@@ -121,8 +118,8 @@ COLUMNS = (
         kind=Kind.GROUPED,
         value=_clock,
         shown=on_gpus,
-        shown_as="SM clock (lowest launch), MHz",
-        meaning="the mean over launches, and beside it the mean of the launch in which it was lowest.",
+        shown_as="SM clock (slowest GPU), MHz",
+        meaning="the mean, and beside it that of the GPU and launch where it was lowest.",
     ),
     ColumnOf[Sampled](name="power", kind=Kind.GROUPED, value=_power, unit="W", shown=on_gpus, meaning="per GPU."),
     ColumnOf[Sampled](
@@ -141,8 +138,11 @@ COLUMNS = (
         kind=Kind.PERCENT,
         value=_at_limit,
         shown=on_gpus,
-        shown_as="at the power limit",
-        meaning="the share of readings in which the power limit lowered the clocks.",
+        shown_as="at the power limit (most limited GPU)",
+        meaning=(
+            "the share of readings in which the power limit lowered the clocks, and beside it that of the GPU and "
+            "launch where it was highest."
+        ),
     ),
     ColumnOf[Sampled](
         name="temperature",
