@@ -10,6 +10,7 @@ from harness.reporting import fits, pipeline_figures, relative_figures, sweep, t
 from harness.reporting.contrasts import Group
 from harness.reporting.descriptions import precisions
 from harness.reporting.figure_titles import labels, title
+from harness.reporting.formatting import supported
 from harness.reporting.model import Figure, Node, Paragraph, paragraph
 from harness.reporting.picture_data import (
     Accuracy,
@@ -123,6 +124,7 @@ def throughputs(file: str, cells: Sequence[Cell]) -> Figure:
             track=cell.spec.track,
             devices=cell.spec.devices,
             mean=cell.throughput or 0,
+            written=supported(cell.throughput or 0, cell.estimate.interval if cell.estimate else None),
             interval=cell.estimate.interval if cell.estimate else None,
             ideal=_ideal(cell),
             launches=cell.throughputs,

@@ -12,7 +12,8 @@ from harness.statistics.intervals import Interval
 class Throughput:
     """One cell's samples per second: the mean, its interval, and every launch.
 
-    `ideal`: the speed of single on one device, times the devices; None on one device, or without such a speed.
+    `written`: the mean, with its digits. `ideal`: the speed of single on one device, times the devices; None on one
+    device, or without such a speed.
     """
 
     label: str
@@ -20,6 +21,7 @@ class Throughput:
     track: str
     devices: int
     mean: float
+    written: str
     interval: Interval | None
     ideal: float | None
     launches: tuple[float, ...]

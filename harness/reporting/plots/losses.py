@@ -40,7 +40,8 @@ def draw(path: Path, data: LossCurves) -> None:
             axes.set_title(f"batch {batch}", fontsize=10)
     if goldens:
         panels[0][-1].set_yscale("log")
-        panels[0][-1].set_ylabel("relative distance from the reference")
+        panels[0][-1].set_ylabel("relative distance")
+        panels[0][-1].set_title("distance from the reference", fontsize=10)
     for axes in panels[0]:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)

@@ -9,6 +9,8 @@ from typing import Any
 from harness.reporting.picture_data import Throughput, Throughputs
 from harness.reporting.plots.style import colour_of, finish, plt
 
+WIDEST = 1.5  # times the mean, to which an interval is shown
+
 
 def draw(path: Path, data: Throughputs) -> None:
     """Draw the cells' means and intervals into `path`."""
@@ -40,20 +42,30 @@ def _panel(axes: Any, cells: Sequence[Throughput], *, two_tracks: bool) -> None:
         points = cell.launches if len(cell.launches) > 1 else ()
         axes.plot(points, [row] * len(points), "|", color=colour, markersize=9)
         if cell.ideal:
-            axes.plot([cell.ideal], [row], "D", color="0.6", markersize=4)
+            axes.plot([cell.ideal], [row], "D", color="0.4", markerfacecolor="none", markersize=8)
         face = "white" if two_tracks and cell.track == "defaults" else colour
         axes.plot([cell.mean], [row], "o", color=colour, markerfacecolor=face, markersize=6)
-    axes.set_yticks(range(len(cells)), [cell.label for cell in reversed(cells)])
-    axes.set_xlim(0, 1.1 * max(most for cell in cells for most in (cell.mean, cell.ideal or 0, *cell.launches)))
+    rows = range(len(cells))
+    axes.set_yticks(rows, [cell.label for cell in reversed(cells)])
+    values = axes.secondary_yaxis("right")
+    values.set_yticks(rows, [cell.written for cell in reversed(cells)])
+    values.tick_params(length=0)
+    axes.set_xlim(0, 1.1 * max(map(_farthest, cells)))
     axes.set_ylim(-0.7, len(cells) - 0.3)
     axes.set_title(f"{cells[0].devices} device{'s' * (cells[0].devices > 1)}", loc="left", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
 
 
+def _farthest(cell: Throughput) -> float:
+    """The largest number of a cell; of a very wide interval, only a part is shown."""
+    high = min(cell.interval.high, WIDEST * cell.mean) if cell.interval else 0.0
+    return max(cell.mean, cell.ideal or 0.0, high, *cell.launches)
+
+
 def _legend(figure: Any, axes: Any, cells: Sequence[Throughput], *, two_tracks: bool) -> None:
     kinds = [("untuned", "o", "white"), ("tuned", "o", "0.4")] if two_tracks else []
     if any(cell.ideal for cell in cells):
-        kinds.append(("ideal", "D", "0.6"))
+        kinds.append(("ideal", "D", "none"))
     for label, marker, face in kinds:
         axes.plot([], [], marker, color="0.4", markerfacecolor=face, label=label)
     if kinds:
