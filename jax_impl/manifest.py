@@ -46,13 +46,6 @@ FRAMEWORK = FrameworkSpec(
     sharing={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},  # else each takes three quarters of a GPU's memory at once
     settings=(
         Setting(
-            name="latency_hiding_scheduler",
-            summary="XLA overlaps communication with computation, using estimates of how long each takes",
-            source="docs.jax.dev/en/latest/gpu_performance_tips.html",
-            environment={"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"},
-            needs_gpu=True,
-        ),
-        Setting(
             name="flat_gradients",
             summary="the gradients and the loss cross devices as one vector, by one all-reduce; the update reads it",
             source="reports/probes/two_gpus/README.md",
@@ -67,8 +60,8 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="single",
             summary="jit on one device: the base of every speed-up",
-            tuned={"latency_hiding_scheduler": False, "flat_gradients": False},
-            tuned_because="nothing crosses devices, so there is no communication to overlap or to join",
+            tuned={"flat_gradients": False},
+            tuned_because="nothing crosses devices, so there is nothing to join",
             processes="one",
             one_step_per_call="",
             parallelism="none",

@@ -7,7 +7,9 @@ schedules, momentum and running statistics go on as they do from call to call.
     k calls of a step     | call | step 1 | call | step 2 | call | step 3 |
     one call of k steps   | call | step 1 | step 2 | step 3 |
 
-On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see strategies/pipeline_spmd.py.
+The batches are stacked first, which copies them: 0.31 GB a step for 256 images of 224 x 224, of some 90 GB that a step
+of ResNet-50 reads and writes. On CPU devices, XLA's convolutions are some twenty times slower inside a loop: see
+strategies/pipeline_spmd.py.
 """
 
 from __future__ import annotations

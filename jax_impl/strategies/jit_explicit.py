@@ -13,8 +13,9 @@ The step is that of jit_sharding, and so that of a single device. The collective
 decides. With Auto axes XLA's partitioner chooses shardings when it compiles, and out_shardings must constrain it. Here
 the types decide while JAX traces. They can be printed and asserted, the new state has the types of the old one, and
 where two operands ask for different results, JAX raises ShardingTypeError instead of choosing. The author then says
-which one is meant, with jax.reshard or an argument out_sharding. This step needs neither. Accumulation needs shard_map,
-as in jit_sharding; inside it, the axis is neither Auto nor Explicit but Manual.
+which one is meant, with jax.reshard or an argument out_sharding. Of this step, only the gradient of gathered pooling
+needs one (first_layers.py). Accumulation needs shard_map, as in jit_sharding; inside it, the axis is neither Auto nor
+Explicit but Manual.
 
 Arrays carry their mesh, so jit needs none in its context. With jax.set_mesh, jax.P could stand in place of each
 NamedSharding.

@@ -16,8 +16,9 @@ from typing import Any
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[3]), str(HERE.parents[1] / "kernels")]
+sys.path[:0] = [str(HERE.parents[3]), str(HERE.parents[1]), str(HERE.parents[1] / "kernels")]
 
+import h200
 import hlo_bytes
 import jax
 import jax.numpy as jnp
@@ -31,32 +32,6 @@ from jax_impl.strategies.single import make_step
 from jax_impl.train_state import TrainState
 
 BATCH = 256
-H200 = """
-gpu_device_info {
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: 233472
-  shared_memory_per_block_optin: 232448
-  threads_per_core_limit: 2048
-  core_count: 132
-  fpus_per_core: 128
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: 4800000000000
-  l2_cache_size: 62914560
-  clock_rate_ghz: 1.98
-  device_memory_size: 150000000000
-  cuda_compute_capability { major: 9 }
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 19 }
-runtime_version { major: 13 minor: 0 patch: 0 }
-device_description_str: "NVIDIA H200"
-"""
 
 
 def of_jax(device: Any, settings: dict[str, bool]) -> str:
@@ -101,7 +76,7 @@ def main() -> None:
     parser = rows.arguments()
     parser.add_argument("--module", type=Path, help="a program by tf_module.py, with the same settings")
     given = parser.parse_args()
-    (device,) = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1").devices
+    (device,) = topologies.get_topology_desc(platform="cuda", target_config=h200.DESCRIPTION, topology="1x1x1").devices
     settings = dict.fromkeys(given.setting, True)
     text = of_module(device, given.module.read_bytes()) if given.module else of_jax(device, settings)
     row = {"program": "TensorFlow" if given.module else "JAX", "settings": given.setting, "jax": jax.__version__}
