@@ -95,6 +95,13 @@ def test_a_search_while_compiling_has_more_time_unless_the_user_sets_it():
     assert not spec_of(precision="fp64").settings["coordinate_descent"]
 
 
+def test_ddp_is_not_compiled_with_buckets_that_torch_compile_refuses():
+    """DDPOptimizer of torch 2.11 to 2.15 raises AssertionError for them."""
+    sizes = ("0.5", "1", "200")
+    compiled = [spec_of(strategies=("ddp",), options={"bucket_cap_mb": (size,)}).settings["compile"] for size in sizes]
+    assert compiled == [False, True, True]
+
+
 def test_the_tuned_track_may_leave_a_setting_to_the_user_on_cpu_devices():
     known: Any = {"workloads": ("resnet50",), "settings": {"space_to_depth": "true"}}
     assert spec_of(gpus=0, **known).settings["space_to_depth"]
@@ -422,6 +429,7 @@ def test_a_report_of_both_tracks_keeps_them_apart(tmp_path):
         spec = make_spec(
             track=track, strategy=strategy, devices=1 + (strategy == "ddp"), platform="gpu",
             settings={"compile": track == "tuned"}, precision="bf16",
+            options=registry.framework("torch").strategy(strategy).defaults,
         )  # fmt: skip
         results.append(make_result(spec=spec, block_seconds=((1.0 / next(speeds),),)))
     cells = summarize(results)

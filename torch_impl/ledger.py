@@ -78,7 +78,8 @@ def configuration(compiled: Any) -> dict[str, Any]:
     With fullgraph=True, get_compiler_config() returns None, in torch 2.11 to 2.15: only the backend has it.
     """
     context = inspect.getclosurevars(compiled.get_compiler_config).nonlocals["self"]
-    return innermost_backend(context.callback).get_compiler_config()
+    backend: Any = innermost_backend(context.callback)
+    return backend.get_compiler_config()
 
 
 def callables(value: Any) -> Iterator[Any]:

@@ -42,10 +42,23 @@ def why_not_searched(cell: SettingCell) -> str:
     return "the search is left out in float64, for the parity phase" if cell.precision == "fp64" else ""
 
 
+LEAST_COMPILED_MB = 1
+"""torch's DDPOptimizer has a first bucket of 1 MiB and asserts that no bucket is smaller."""
+
+
 def why_not_compiled(cell: SettingCell) -> str:
     """Why the stages of torch.distributed.pipelining cannot be compiled in a cell, or ""."""
     if cell.options["schedule"] == "zero_bubble":
         return "zero bubble splits a stage's backward in two, and compiled code has a single backward"
+    return ""
+
+
+def why_ddp_not_compiled(cell: SettingCell) -> str:
+    """Why DistributedDataParallel cannot have a compiled network in a cell, or ""."""
+    if cell.options["bucket_cap_mb"] < LEAST_COMPILED_MB:
+        return (
+            f"torch.compile splits backward at buckets of at least {LEAST_COMPILED_MB} MiB; give a larger bucket_cap_mb"
+        )
     return ""
 
 
@@ -244,6 +257,7 @@ FRAMEWORK = FrameworkSpec(
             summary="DistributedDataParallel: one process per device; gradients are averaged while backward still runs",
             processes="per_device",
             unused_parameters=why_ddp_waits,
+            without={"compile": why_ddp_not_compiled},
             one_step_per_call="",
             several_steps_need="cuda_graphs",
             min_devices=2,

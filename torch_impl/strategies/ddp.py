@@ -49,8 +49,8 @@ OWN_STATISTICS: dict[str, Any] = {
 }
 
 DEFAULT_BUCKET_MB = 25.0
-"""PyTorch's own default. If it is not passed, DDP also begins with a bucket of 1 MiB, and torch.compile splits backward
-for that; if any size is passed, the first bucket has it as well."""
+"""PyTorch's own default. If it is not passed, DDP begins with a bucket of 1 MiB; if any size is passed, the first one
+has that size as well."""
 
 
 class DDP(Program):
@@ -62,8 +62,8 @@ class DDP(Program):
         cap = job.options["bucket_cap_mb"]
         with tuning.building_stream(job):
             # DDP broadcasts rank 0's parameters once, and registers a hook on every parameter's gradient. The network
-            # is compiled before it is wrapped, and the compiled backward is split where a bucket ends, so that buckets
-            # are still sent while backward runs.
+            # is compiled before it is wrapped, and torch.compile splits it where a bucket ends, so that buckets are
+            # still sent while backward runs. It counts on a first bucket of 1 MiB, whatever size is passed.
             self.network = DistributedDataParallel(
                 tuning.compiled(self.model, job),
                 device_ids=None if self.device.type == "cpu" else [self.device],
