@@ -79,7 +79,7 @@ def configuration(compiled: Any) -> dict[str, Any]:
     """
     context = inspect.getclosurevars(compiled.get_compiler_config).nonlocals["self"]
     backend: Any = innermost_backend(context.callback)
-    return backend.get_compiler_config()
+    return getattr(backend, "get_compiler_config", dict)()
 
 
 def callables(value: Any) -> Iterator[Any]:

@@ -92,7 +92,7 @@ SETTINGS = (
         name="channels_last",
         rung="eager, tuned",
         summary="images and convolution kernels are stored as NHWC instead of NCHW; cuDNN's kernels for NHWC do not "
-        "support float64, so the parity phase uses others; only the losses of the timed run check the NHWC kernels",
+        "support float64, so the parity phase uses others; only the checks of the timed program cover the NHWC kernels",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(

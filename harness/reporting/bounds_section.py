@@ -11,9 +11,9 @@ from harness.reporting.tables import bounds_table
 
 TITLE = "Bounds of the devices"
 NOTE = (
-    "What simple programs reach on these devices, written in the cell's framework and timed after the timed blocks of "
-    "each launch. Each number is the highest of a cell's launches. The devices can do at least the highest number of a "
-    "column; a lower one shows what the framework's call costs."
+    "How fast simple programs run on these devices. They are written in the cell's framework, and timed after the "
+    "timed blocks of each launch. Each number is the highest of a cell's launches. The devices can do at least the "
+    "highest number of a column; lower ones may be due to the framework, its libraries or the card."
 )
 
 

@@ -15,7 +15,7 @@ LOGS = "logs/ in the folder of each run holds the output of every process."
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Launches of a cell that ended in the same way. `launches`: their numbers, from 1; () if there was none."""
+    """Planned launches of a cell with the same outcome: their numbers, from 1; () if the cell was skipped."""
 
     cell: Cell
     launches: tuple[int, ...]

@@ -40,8 +40,8 @@ def sentence(cells: Sequence[Cell]) -> list[str]:
     return [
         *said,
         f"{count(len(limited), 'cell')} of {len(rows)} ran at the power limit of the GPUs in more than half of the "
-        f"readings: {titles(limited)}. As far as their clocks are below the highest one, another limit would give "
-        "another speed.",
+        f"readings: {titles(limited)}. Where a clock is below its highest, another limit would give another "
+        "speed.",
     ]
 
 

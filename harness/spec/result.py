@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from harness.spec.causes import Cause
 from harness.spec.checks import Check
 from harness.spec.conditions import Conditions, Described, RunFacts
-from harness.spec.kinds import CompileCache, CurveReference, Status, ToleranceSet
+from harness.spec.kinds import FAILURES, CompileCache, CurveReference, Status, ToleranceSet
 from harness.spec.measured import Bounds, Epoch, RankResult, Span, Timing
 from harness.spec.telemetry import Telemetry
 from harness.spec.trial import TrialSpec
@@ -64,6 +64,14 @@ class TrialResult:
     described: Described = field(default_factory=Described)
     run: RunFacts = field(default_factory=RunFacts)
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def launched(self) -> bool:
+        """Whether its timing phase or training began. A cell that failed the parity phase, in whatever way, has a row
+        for each launch, and none was made."""
+        if self.status in ("skipped", "pending", "unavailable"):
+            return False
+        return self.status not in FAILURES or (self.parity is not None and self.parity.passed)
 
     @property
     def timings(self) -> list[Timing]:

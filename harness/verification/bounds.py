@@ -23,7 +23,7 @@ def _most(of: Callable[[Mapping[str, Any]], float | None], per: float, cell: Cel
 
 
 def _reached(cells: Sequence[Cell]) -> Callable[[Cell], Expected]:
-    """The rate that a launch reached is told as a share of what it measured itself."""
+    """The record has a launch's rate as a share of its own measurement; the report divides it by the highest."""
     highest: dict[tuple, float] = {}
     for cell in cells:
         rate = _most(lambda each: each["matrix_flops_per_second"], 1.0, cell) or 0.0
@@ -34,6 +34,7 @@ def _reached(cells: Sequence[Cell]) -> Callable[[Cell], Expected]:
             check["error"] * t["bounds"]["matrix_flops_per_second"]
             for row in cell.good
             for t in timings(row)[:1]
+            if t.get("bounds")
             for check in t["checks"]
             if check["quantity"] == "share of the matrix rate"
         ]

@@ -53,21 +53,13 @@ DEFAULT_BUCKET_MB = 25.0
 has that size as well."""
 
 
-def bucket_cap(job: Job) -> float | None:
-    """The size of a bucket in MiB, or None for PyTorch's own. In float64 each number has twice the bytes, and the gate
-    proves the buckets that are timed."""
-    cap = job.options["bucket_cap_mb"]
-    if cap == DEFAULT_BUCKET_MB:
-        return None
-    return 2 * cap if job.precision == "fp64" else cap
-
-
 class DDP(Program):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.model = self.build_model()
         if job.normalization == "global":  # all-reduces each BatchNorm layer's sums, in forward and in backward
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        cap = job.options["bucket_cap_mb"]
         with tuning.building_stream(job):
             # DDP broadcasts rank 0's parameters once, and registers a hook on every parameter's gradient. The network
             # is compiled before it is wrapped, and torch.compile splits it where a bucket ends, so that buckets are
@@ -75,7 +67,7 @@ class DDP(Program):
             self.network = DistributedDataParallel(
                 tuning.compiled(self.model, job),
                 device_ids=None if self.device.type == "cpu" else [self.device],
-                bucket_cap_mb=bucket_cap(job),
+                bucket_cap_mb=None if cap == DEFAULT_BUCKET_MB else cap,
                 gradient_as_bucket_view=job.options["gradient_as_bucket_view"],
                 static_graph=job.options["static_graph"],
                 find_unused_parameters=job.options["find_unused_parameters"],

@@ -45,16 +45,17 @@ CHANGED = "+changes"  # of a commit: the files were not as committed
 
 
 def bounds(record: Record) -> Answer:
-    """17. In every launch with a speed, it was measured what the same devices can do at most: the rate of matrix
-    products, with the share of it that a step reaches by an analytic count of operations, and the bandwidth of memory.
+    """17. In every launch with a speed, it was measured what simple programs reach on the same devices: the rate of
+    matrix products, with the share of it that a step reaches by an analytic count of operations, and the bandwidth of
+    memory.
     For cells on several devices, that of the links between them was measured in the same use of the machine, by this
     cell or by another one on as many devices. A share above 100% fails: the bound is none."""
     shares = [share_of_matrix_rate(result) for result in record.launches]
     without = [result for result, share in zip(record.launches, shares, strict=True) if share is None]
     matrix = recorded(record.cells_with(without), record.timed, "the rate of matrix products is measured")
     highest = max((share for share in shares if share is not None), default=None)
-    told = "" if highest is None else f"steps reach up to {100 * highest:.0f}% of the measured rate; 100% is the limit"
-    reached = judged(highest is None or highest <= 1, told)
+    told = f"steps reach up to {100 * (highest or 0):.0f}% of what their own framework measured; 100% is the limit"
+    reached = judged(highest is None or highest <= 1, "" if highest is None else told)
     bounds = [result.bounds for result in record.launches]
     rates = [each.memory_bytes_per_second for each in bounds if each and each.memory_bytes_per_second]
     silent = [r for r in record.launches if not (r.bounds and r.bounds.memory_bytes_per_second)]

@@ -12,10 +12,10 @@ from harness.reporting.checklist.answers import Answer, judged, not_applicable, 
 from harness.reporting.checklist.record import Record
 from harness.reporting.formatting import count
 from harness.results.holds import hold_of
-from harness.spec import TrialResult, TrialSpec
+from harness.spec import FAILURES, TrialResult, TrialSpec
+from harness.statistics.verdicts import SIGNIFICANCE
 
-NOT_LAUNCHED = ("skipped", "pending")
-MOST_PLACES = 10_000  # at which cells that failed the gate may have stood in a plan
+MOST_PLACES = 10_000  # at which cells that were left out may have stood in a plan
 
 
 def order(record: Record) -> Answer:
@@ -25,8 +25,8 @@ def order(record: Record) -> Answer:
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
-    launched = [[row for row in rows if _launched(row) or _in_its_turn(row)] for rows in runs.values()]
-    failed = [len({row.spec.cell for row in rows if _failed_the_gate(row)}) for rows in runs.values()]
+    launched = [[row for row in rows if row.launched or _in_its_turn(row)] for rows in runs.values()]
+    failed = [len({row.spec.cell for row in rows if _left_out(row)}) for rows in runs.values()]
     of_several = [
         (rows, gaps) for rows, gaps in zip(launched, failed, strict=True) if len({row.spec.cell for row in rows}) > 1
     ]
@@ -35,13 +35,9 @@ def order(record: Record) -> Answer:
     return together(*(_of_run(rows, gaps) for rows, gaps in of_several))
 
 
-def _launched(row: TrialResult) -> bool:
-    return row.status not in NOT_LAUNCHED and not _failed_the_gate(row)
-
-
-def _failed_the_gate(row: TrialResult) -> bool:
-    """Such a cell has a row for each launch, and is never launched."""
-    return row.parity is not None and not row.parity.passed
+def _left_out(row: TrialResult) -> bool:
+    """Whether a cell that was to be launched never was: its parity phase failed, or its framework did not start."""
+    return row.status in FAILURES and not row.launched
 
 
 def _in_its_turn(row: TrialResult) -> bool:
@@ -50,7 +46,7 @@ def _in_its_turn(row: TrialResult) -> bool:
 
 
 def _of_run(rows: Sequence[TrialResult], gaps: int) -> Answer:
-    """`rows`: of one run, in the order in which they were written. `gaps`: how many of its cells failed the gate."""
+    """`rows`: of one run, in the order in which they were written. `gaps`: how many of its cells were left out."""
     cells = {row.spec.cell for row in rows}
     first = min(row.spec.launch for row in rows)  # a common report of several runs counts their rounds on
     numbers = [row.spec.launch - first for row in rows]
@@ -65,8 +61,7 @@ def _of_run(rows: Sequence[TrialResult], gaps: int) -> Answer:
 
 def _on_one_hold(rounds: dict[int, list[TrialResult]]) -> Answer:
     holds = {
-        number: {hold_of(row.conditions.hardware) for row in rows if row.status not in NOT_LAUNCHED}
-        for number, rows in rounds.items()
+        number: {hold_of(row.conditions.hardware) for row in rows if row.launched} for number, rows in rounds.items()
     }
     if any(not any(hold) for of_round in holds.values() for hold in of_round):
         return unknown("which machine a launch ran on is not recorded")
@@ -79,7 +74,8 @@ def _on_one_hold(rounds: dict[int, list[TrialResult]]) -> Answer:
 
 def _as_seeded(rounds: dict[int, list[TrialResult]], gaps: int) -> Answer:
     """Whether one plan of the cells, shuffled with the seed for each round, gives all orders. The plan itself is not in
-    the rows: the first round tells it. Where the cells that failed the gate stood in it must be tried."""
+    the rows: the first round tells it. Where the cells that were left out stood in it must be tried, so it is not known
+    if random orders would pass as well."""
     cells = {number: [row.spec.cell for row in rows] for number, rows in rounds.items()}
     planned = {cell for cell in cells[0] if any(cell in of for number, of in cells.items() if number)}
     orders = {number: [cell for cell in of if cell in planned] for number, of in cells.items()}
@@ -89,8 +85,10 @@ def _as_seeded(rounds: dict[int, list[TrialResult]], gaps: int) -> Answer:
     seed = min(row.spec.seed for rows in rounds.values() for row in rows)
     specs = {row.spec.cell: row.spec for row in rounds[0]}
     several = len(shuffled_together(list(specs.values()))) > 1
-    if gaps and (several or math.comb(len(planned) + gaps, gaps) > MOST_PLACES):
-        return unknown(f"{count(gaps, 'cell')} failed the gate, and where they stood in the seeded orders is not known")
+    places = math.comb(len(planned) + gaps, gaps)
+    by_chance = places / math.factorial(len(planned)) ** (len(whole) - 1)
+    if gaps and (several or places > MOST_PLACES or by_chance > SIGNIFICANCE):
+        return unknown(f"{count(gaps, 'cell')} without a launch: where they stood in the seeded orders is not known")
     seeded = any(
         len({tuple(_plan_of(of, specs, f"{seed}/{number}", missing)) for number, of in whole.items()}) == 1
         for missing in combinations(range(len(planned) + gaps), gaps)

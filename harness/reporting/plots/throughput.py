@@ -9,7 +9,7 @@ from typing import Any
 from harness.reporting.picture_data import Throughput, Throughputs
 from harness.reporting.plots.style import colour_of, finish, plt
 
-WIDEST = 1.5  # times the mean, to which an interval is shown
+WIDEST = 1.5  # times the mean; the axis shows no more of an interval
 
 
 def draw(path: Path, data: Throughputs) -> None:

@@ -75,7 +75,7 @@ def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
             unit="%",
             meaning=(
                 "the rate of the network's products in the fastest block, per device, as a share of the highest rate "
-                "of matrix products in the table."
+                "of matrix products in the table, for the same GPUs and precision."
             ),
         ),
         ColumnOf[Cell](
