@@ -496,7 +496,8 @@ def test_verdict_says_what_failed_and_why():
     lines = verdict.sentences(summary.summarize(results), results)
     names(said_of("passed the gate", results), "1 cell", "1e-14")
     (line,) = (line for line in lines if "JAX single ×1" in line)
-    names(line, wrong.reason)
+    assert wrong.parity is not None
+    names(line, str(wrong.parity.checks[0]))
     (line,) = (line for line in lines if "TensorFlow (Keras 3) single ×1" in line)
     names(line, "1 cell", "hung")
 

@@ -93,9 +93,12 @@ def _not_run(cells: Sequence[Cell]) -> list[str]:
 
 
 def _first_reason(cell: Cell) -> str:
-    """The first of several things that were wrong; all of them are below the verdict."""
-    first, *others = cell.first.reason.split("; ")
-    return f"{first}, and more" if others else first
+    """The first check that failed; all of them are below the verdict."""
+    parity = cell.first.parity
+    failed = [check for check in parity.checks if not check.passed] if parity else []
+    if not failed:
+        return cell.first.reason
+    return f"{failed[0]}, and other checks failed" if failed[1:] else str(failed[0])
 
 
 def _compared(judged: Sequence[Parity]) -> str:
