@@ -291,7 +291,7 @@ def test_the_report_names_the_lock_unless_none_was_recorded():
         return header, rows
 
     header, rows = software(("torch", "cpu-py311"), ("jax", ""), ("tf", None))
-    assert header == "| framework | execution | versions | lock |"
+    assert header == "| framework | execution | versions | packages |"
     assert [row.split("|")[-2].strip() for row in rows[:3]] == ["cpu-py311", "none", "not recorded"]
     _, rows = software(("torch", "cpu-py311"), ("torch", ""), ("torch", None))
     assert "cpu-py311 and none" in rows[0]

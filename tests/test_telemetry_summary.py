@@ -223,7 +223,7 @@ def test_the_table_shows_a_cell_over_its_launches():
     table = table_of(*(with_clocks(at, mhz, limited=3) for at, mhz in enumerate((1000, 1500, 1100))))
     assert table.values("SM clock") == (Beside(1200.0, 1000.0),)
     assert table.values("power") == (1800.0,)
-    assert table.values("limited") == (75.0,)
+    assert table.values("limited") == (Beside(75.0, 75.0),)
     assert table.values("temperature") == (80,)
     assert "energy" not in {column.name for column in table.columns}  # known for no cell: the blocks are too short
 
