@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from harness import workloads
 from harness.datasets import Batches
-from harness.gate import further_update
+from harness.gate import further_direction, further_update
 from harness.reference import loops
 from harness.spec import OptimizerSpec
 from harness.spec.optimizers import update
@@ -20,12 +21,12 @@ BATCHES = Batches(TOY.load("train", None), seed=0, transform=TOY.transform)
 SAMPLES = [BATCHES.batch(number, 8) for number in range(3)]
 
 
-def right_after(optimizer, steps, *, made=0, moments=None):
-    return compute(optimizer, TOY.init_params(0), moments or {}, SAMPLES[:steps], made=made)
+def right_after(optimizer, steps, *, made=0, moments=None, rounding=None):
+    return compute(optimizer, TOY.init_params(0), moments or {}, SAMPLES[:steps], made=made, rounding=rounding)
 
 
-def compute(optimizer, params, moments, batches, *, made):
-    known = {"groups": lambda batch: (batch,), "made": made}
+def compute(optimizer, params, moments, batches, *, made, rounding=None):
+    known = {"groups": lambda batch: (batch,), "made": made, "rounding": rounding}
     return further_update.compute(TOY, optimizer, params, moments, batches, **known)
 
 
@@ -90,6 +91,44 @@ def test_with_batch_norm_a_call_of_several_steps_in_float32_is_not_judged():
     for right, precision, expected in [(one, "fp32", True), (several, "fp32", False), (several, "fp64", True)]:
         found = judged(with_running(right, {"bn.mean": np.zeros(1)}), found_by(right), tolerances=precision)
         assert ("further update" in found) == expected
+
+
+def direction(found, rounded=None, *, without=None):
+    """The check of one tensor that moves from zeros to ones."""
+    right = {"w": np.ones(16)}
+    known = {"without": {"w": np.zeros(16)} if without is None else without}
+    return further_direction.compare(right, {"w": right["w"] if rounded is None else rounded}, {"w": found}, **known)
+
+
+def test_a_movement_of_another_size_has_the_right_direction_and_one_in_another_order_has_not():
+    right = right_after(SGD, 1, rounding="bf16")
+    assert right.rounded is not None
+    longer = found_by(right, lambda name, array: right.without[name] + 1.5 * (array - right.without[name]))
+    assert judged(right, longer)["further direction"].error == pytest.approx(0, abs=1e-6)
+    shuffled = found_by(right, lambda name, array: right.without[name] + np.flip(array - right.without[name]))
+    assert not judged(right, shuffled)["further direction"].passed
+
+
+@pytest.mark.parametrize(("found", "error"), [
+    (np.zeros(16), 1.0), (-np.ones(16), 2.0), (np.full(16, np.nan), math.inf),
+])  # fmt: skip
+def test_a_tensor_that_stands_still_or_is_lost_has_no_right_direction(found, error):
+    check = direction(found)
+    assert check is not None and check.error == pytest.approx(error) and not check.passed
+
+
+def test_a_direction_that_rounding_changes_is_not_judged():
+    turned = np.repeat([1.0, -1.0], 8)
+    assert direction(turned, rounded=turned) is None
+    assert direction(turned, without={"w": np.full(16, 1 - 1e-7)}) is None  # float32 cannot store so short a movement
+    few = {"w": np.ones(15)}
+    assert further_direction.compare(few, few, few, without={"w": np.zeros(15)}) is None
+
+
+@pytest.mark.parametrize(("precision", "deep", "steps"), [("fp32", True, 1), ("bf16", False, 1), ("bf16", True, 2)])
+def test_where_numbers_can_be_compared_or_steps_amplify_rounding_directions_are_not_judged(precision, deep, steps):
+    assert not further_direction.judges(precision, deep=deep, steps=steps)
+    assert further_direction.judges("bf16", deep=True, steps=1)
 
 
 def test_a_dropped_decay_is_off_by_itself():

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.contract import Moments
+from harness.gate import further_direction
 from harness.gate.distances import beyond_rounding, distance, norm, worst_of
-from harness.layers import running_statistics
+from harness.layers import running_statistics, with_rounding
 from harness.reference import loops
 from harness.reference.golden import Golden
 from harness.spec import Check, OptimizerSpec, Precision, Quantity, optimizers
@@ -63,6 +64,7 @@ class Right:
     made: int
     golden: Golden
     without: Arrays  # the parameters afterwards, if all gradients had been 0
+    rounded: Arrays | None = None  # by a network that rounds what its layers pass on
 
     @property
     def steps(self) -> int:
@@ -79,13 +81,22 @@ def compute(
     *,
     groups: Callable[[int], Sequence[int]],
     made: int,
+    rounding: Precision | None = None,
 ) -> Right:
-    """The updates on these batches after `made` others, in float64. `groups`: as in loops.train."""
+    """The updates on these batches after `made` others, in float64. `groups`: as in loops.train. `rounding`: also by a
+    network that rounds as this precision does."""
     before = {name: array.astype(np.float64) for name, array in params.items()}
     state = {key: array.astype(np.float64) for key, array in moments.items()}
-    golden = loops.train(workload, before, batches, optimizer=optimizer, groups=groups, moments=state, made=made)
+
+    def trained(network: Workload) -> Golden:
+        return loops.train(network, before, batches, optimizer=optimizer, groups=groups, moments=state, made=made)
+
+    golden = trained(workload)
     without = if_gradients_were_0(optimizer, before, state, range(made, made + len(batches)))
-    return Right(optimizer=optimizer, made=made, golden=golden, without=without)
+    rounded = None
+    if rounding is not None:
+        rounded = trained(replace(workload, layers=with_rounding(workload.layers, rounding))).params
+    return Right(optimizer=optimizer, made=made, golden=golden, without=without, rounded=rounded)
 
 
 def if_gradients_were_0(optimizer: OptimizerSpec, params: Arrays, moments: Moments, steps: range) -> Arrays:
@@ -107,6 +118,10 @@ def compare(
     tolerance = tolerance_of(tolerances, right.optimizer, deep=bool(right.golden.running), steps=right.steps)
     if tolerance is not None:
         yield of_parameters("further update", right, found, tolerance)
+    if right.rounded is not None:
+        direction = further_direction.compare(right.golden.params, right.rounded, params, without=right.without)
+        if direction is not None:
+            yield direction
     rates = sum(optimizers.rate(right.optimizer, right.made + step) for step in range(right.steps))
     decay = decay_along(right.optimizer, rates, right.golden.initial, right.golden.params, params)
     if decay is not None:

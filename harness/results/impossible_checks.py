@@ -4,7 +4,15 @@ blocks that are not the row's."""
 from __future__ import annotations
 
 from harness import workloads
-from harness.gate import further_update, parity, replay, timed_curve, timed_program, without_gradients
+from harness.gate import (
+    further_direction,
+    further_update,
+    parity,
+    replay,
+    timed_curve,
+    timed_program,
+    without_gradients,
+)
 from harness.spec import Check, Quantity, Timing, TrialResult
 
 OF_CURVE: dict[Quantity, float] = {
@@ -21,6 +29,7 @@ MOST: dict[Quantity, float] = {
     "further loss": timed_program.STALE,
     "update on new batches": max(further_update.UPDATE.values()),
     "further update": max(further_update.UPDATE.values()),
+    "further direction": further_direction.DIRECTION,
     "further weight decay": further_update.DECAY,
     "further statistics": max(further_update.STATISTICS.values()),
     "kept statistics": max(without_gradients.KEPT.values()),

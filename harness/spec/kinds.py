@@ -55,7 +55,8 @@ Quantity = Literal[
     # of the timed program after its last block
     "replicas", "further loss", "further movement", "updates counted",
     "update on new batches",  # of a call from where the blocks ended
-    "further update", "further weight decay", "further statistics",  # of a call from the initial weights
+    # of a call from the initial weights
+    "further update", "further direction", "further weight decay", "further statistics",
     "kept statistics",  # of two such calls
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",

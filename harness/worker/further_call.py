@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness.contract import Moments
-from harness.gate import further_update, without_gradients
+from harness.gate import further_direction, further_update, without_gradients
 from harness.gate.runs import normalization
-from harness.spec import Check
+from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
 from harness.worker.calls import make_steps
@@ -77,7 +77,12 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         if context.draft.rank or after is None:
             return []
         if with_gradients:
-            right = _computed(context, start, [spec.curve_steps + number for number in numbers], made)
+            deep = workload.normalizes
+            judged = further_direction.judges(spec.judged_precision, deep=deep, steps=steps)
+            rounding = spec.judged_precision if judged else None
+            right = _computed(
+                context, start, [spec.curve_steps + number for number in numbers], made, rounding=rounding
+            )
             return _compare(context, right, after)
         known = {"params": context.job.params, "moments": moments_of(start, workload), "found": after, "made": made}
         found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
@@ -144,15 +149,19 @@ def _moments_of(context: Context) -> Callable[[Arrays, Workload], Moments] | Non
     return module.moments if module is not None and context.spec.algorithm == "synchronous" else None
 
 
-def _computed(context: Context, start: Arrays, numbers: Iterable[int], made: int) -> further_update.Right:
-    """What NumPy makes of the state `start`, after `made` updates, with the batches of these numbers."""
+def _computed(
+    context: Context, start: Arrays, numbers: Iterable[int], made: int, *, rounding: Precision | None = None
+) -> further_update.Right:
+    """What NumPy makes of the state `start`, after `made` updates, with the batches of these numbers. `rounding`: as in
+    further_update.compute."""
     spec, workload, moments_of = context.spec, context.job.workload, _moments_of(context)
     assert moments_of is not None
     params = {name: start[f"model/{name}"] for name in context.job.params}
     batches = [context.batches.batch(number, spec.global_batch) for number in numbers]
     groups = normalization(spec, spec.options)
     known = {"groups": groups, "made": made}
-    return further_update.compute(workload, spec.optimizer, params, moments_of(start, workload), batches, **known)
+    moments = moments_of(start, workload)
+    return further_update.compute(workload, spec.optimizer, params, moments, batches, rounding=rounding, **known)
 
 
 def _compare(context: Context, right: further_update.Right, after: Arrays) -> list[Check]:

@@ -19,6 +19,7 @@ TIMED_CELLS = {
     "torch single deep with decay": Cell(
         "single", workload="resnet50", known={"optimizer": "sgd:momentum=0.9,weight_decay=0.0001"}
     ),
+    "torch single deep in bf16": Cell("single", workload="resnet50", known={"precision": "bf16"}),
     "torch pipeline deep": Cell("pipeline", workload="resnet50", options={"micro_batches": "2"}),
     "torch average_gradients fast": Cell("average_gradients", known={"optimizer": FAST}, block=40),
     "jax shard_map fast": Cell("shard_map", known={"optimizer": FAST}, block=40),
@@ -67,6 +68,26 @@ def a_small_decay_is_dropped_where_numpy_is_too_slow():
 
     further_call.AFFORDABLE = 0.0
     adamw_does_not_decay()
+
+
+@planted_when_timed("torch single deep in bf16", by="further direction")
+def gradients_are_in_another_order_in_bf16():
+    """At the ends of blocks, as where a memory format is taken for another one. Float64 may have other formats."""
+
+    def plant(program):
+        def permuted(gradient):
+            fired()
+            return gradient.permute(0, 2, 3, 1).reshape(gradient.shape)
+
+        def watch(module, given, output):
+            if output.requires_grad and str(output.dtype) == "torch.bfloat16":
+                output.register_hook(permuted)
+
+        for name, module in program.model.named_modules():
+            if name.startswith("layer") and name.count(".") == 1:
+                module.register_forward_hook(watch)
+
+    after_building(_single(), plant)
 
 
 @planted_when_timed("torch average_gradients fast", by="update on")
