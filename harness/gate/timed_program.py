@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.gate import timed_curve
 from harness.gate.distances import distance, norm, unchanged, worst_of
-from harness.spec import Check, OptimizerSpec, Precision, Quantity, TrialSpec, optimizers
+from harness.spec import Check, OptimizerSpec, Platform, Precision, Quantity, TrialSpec, optimizers
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 
@@ -49,8 +49,9 @@ PACE = 10.0
 """How many times faster than the curve's steps a block's steps may be. Both are timed in the same way. A step that does
 nothing is thousands of times faster."""
 
-PACE_OF_WATCHED = 2.0
-"""How many times as long a step of the watched block may take as one of the timed blocks."""
+PACE_OF_WATCHED: dict[Platform, float] = {"gpu": 2.0, "cpu": 3.5}
+"""How many times as long a step of the watched block may take as one of the timed blocks. On CPU devices that other
+processes use as well, right programs took up to 2.2 times as long; one that left out three of four steps, 6.3 times."""
 
 ATTEMPTS = 6
 """How many times something is timed that makes the blocks seem too fast. An interruption makes it slow as well: on a
@@ -124,12 +125,12 @@ def pace(*, of_curve: float, of_blocks: float) -> Check:
     return Check(quantity="pace of the blocks", error=of_curve / of_blocks, tolerance=PACE, worst="a step of the curve")
 
 
-def pace_of_watched(*, of_watched: float, of_blocks: float) -> Check:
+def pace_of_watched(platform: Platform, *, of_watched: float, of_blocks: float) -> Check:
     """Seconds of a step in the watched block, and in the others."""
     return Check(
         quantity="pace of the watched block",
         error=of_watched / of_blocks,
-        tolerance=PACE_OF_WATCHED,
+        tolerance=PACE_OF_WATCHED[platform],
         worst="a step of the timed blocks",
     )
 

@@ -34,7 +34,7 @@ MOST: dict[Quantity, float] = {
     "further statistics": max(further_update.STATISTICS.values()),
     "kept statistics": max(without_gradients.KEPT.values()),
     "pace of the blocks": timed_program.PACE,
-    "pace of the watched block": timed_program.PACE_OF_WATCHED,
+    "pace of the watched block": max(timed_program.PACE_OF_WATCHED.values()),
     "share of the matrix rate": max(timed_program.MATRIX_RATE.values()),
     "replayed block": replay.MOST,
 }

@@ -59,7 +59,9 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
             seconds.append(block.seconds / steps)
             left.append(longer)
             unread = timed_program.work_after_sync(left, steps * min(seconds))
-            slow = timed_program.pace_of_watched(of_watched=min(seconds), of_blocks=min(others, default=usual))
+            slow = timed_program.pace_of_watched(
+                context.spec.platform, of_watched=min(seconds), of_blocks=min(others, default=usual)
+            )
             passed = context.agree.gather(f"watched-{len(left)}", unread.passed and slow.passed)
             passed = context.agree.on(f"watched-{len(left)}", float(all(passed or ())))
             if passed or len(left) == timed_program.ATTEMPTS:
