@@ -70,6 +70,8 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     ):
         return
     start, made = context.agree.arrays("further-call", _initial_with_optimizer(context)), context.made.steps
+    by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes, steps=steps)
+    rounding = spec.judged_precision if by_direction else None
 
     def call(attempt: int) -> list[Check]:
         numbers = [(attempt + number) % len(resident) for number in range(steps)]
@@ -77,13 +79,8 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         if context.draft.rank or after is None:
             return []
         if with_gradients:
-            deep = workload.normalizes
-            judged = further_direction.judges(spec.judged_precision, deep=deep, steps=steps)
-            rounding = spec.judged_precision if judged else None
-            right = _computed(
-                context, start, [spec.curve_steps + number for number in numbers], made, rounding=rounding
-            )
-            return _compare(context, right, after)
+            own = [spec.curve_steps + number for number in numbers]
+            return _compare(context, _computed(context, start, own, made, rounding=rounding), after)
         known = {"params": context.job.params, "moments": moments_of(start, workload), "found": after, "made": made}
         found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
         return [] if found is None else [found]

@@ -25,14 +25,13 @@ def order(record: Record) -> Answer:
     runs: dict[str, list[TrialResult]] = {}
     for result in record.results:
         runs.setdefault(result.run.started, []).append(result)
-    launched = [[row for row in rows if row.launched or _in_its_turn(row)] for rows in runs.values()]
-    failed = [len({row.spec.cell for row in rows if _left_out(row)}) for rows in runs.values()]
-    of_several = [
-        (rows, gaps) for rows, gaps in zip(launched, failed, strict=True) if len({row.spec.cell for row in rows}) > 1
-    ]
-    if not of_several:
-        return not_applicable("one cell alone has no order")
-    return together(*(_of_run(rows, gaps) for rows, gaps in of_several))
+    answers = []
+    for rows in runs.values():
+        launched = [row for row in rows if row.launched or _in_its_turn(row)]
+        if len({row.spec.cell for row in launched}) > 1:
+            gaps = len({row.spec.cell for row in rows if _left_out(row)})
+            answers.append(_of_run(launched, gaps))
+    return together(*answers) if answers else not_applicable("one cell alone has no order")
 
 
 def _left_out(row: TrialResult) -> bool:
