@@ -220,10 +220,10 @@ def trace_torch(built: common.Built, folder: Path, traced: Callable) -> None:
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:500]}
 
-    graphed = program.run is not program.train and program.run != program.train
+    graphed = built.order["settings"]["cuda_graphs"]
     traced("as tuned" if graphed else "without CUDA graph", safely)
     if graphed:
-        program.run = program.train  # the same compiled code, launched kernel by kernel
+        program.run = program.train_step  # the same compiled code, launched kernel by kernel
         traced("without CUDA graph", safely)
 
 
