@@ -112,13 +112,13 @@ SIZES = {
     ),
     "imagenet": _sized(
         "imagenet", "224 x 224, 256 images per device, cross-entropy, SGD with momentum",
-        image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=512, loss="cross_entropy", global_batch=256,
+        image=224, classes=1000, width=64, depths=(3, 4, 6, 3), samples=2048, loss="cross_entropy", global_batch=256,
         batch_per_device=True, parity_batch=4, parity_steps=3, curve_steps=5,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
     ),
     "resnet101": _sized(
         "resnet101", "ResNet-101: 224 x 224, 256 images per device, cross-entropy, SGD with momentum",
-        image=224, classes=1000, width=64, depths=(3, 4, 23, 3), samples=512, loss="cross_entropy", global_batch=256,
+        image=224, classes=1000, width=64, depths=(3, 4, 23, 3), samples=2048, loss="cross_entropy", global_batch=256,
         batch_per_device=True, parity_batch=4, parity_steps=2, curve_steps=5,
         optimizer=OptimizerSpec(name="sgd", learning_rate=0.1, momentum=0.9),
     ),
