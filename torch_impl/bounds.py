@@ -1,4 +1,4 @@
-"""What this process's devices can do at most: matrix products, memory, and the links between devices."""
+"""What simple programs reach on this process's devices: matrix products, memory, and the links between devices."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class LinkRate:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What the devices of a launch can do at most, measured after its timed blocks. None: not measured.
+    """What simple programs reach on the devices of a launch, measured after its timed blocks. None: not measured.
 
     The first two are of one device. `links`: None as well in a launch on one device.
     """

@@ -95,7 +95,7 @@ class TrialResult:
 
     @property
     def bounds(self) -> Bounds | None:
-        """What the devices can do at most, as rank 0 measured it for all."""
+        """What simple programs reach on the devices, as rank 0 measured it for all."""
         return self.timings[0].bounds if self.timings else None
 
     @property
