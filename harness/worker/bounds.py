@@ -1,4 +1,4 @@
-"""What simple programs reach on the devices, measured after the timed blocks, when the peak of memory has been noted."""
+"""What simple programs reach on the devices, after the timed blocks, when the peak of memory has been noted."""
 
 from __future__ import annotations
 
