@@ -1,8 +1,10 @@
-"""What the probes below reports/ compute from the text of a program."""
+"""The probes below reports/: what they compute from the text of a program, and that they still run."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import subprocess
 import sys
 
 import pytest
@@ -57,3 +59,14 @@ def test_a_barrier_moves_nothing():
 def test_a_loop_has_no_number_of_bytes():
     with pytest.raises(ValueError, match="loop"):
         hlo_bytes.of_text(PROGRAM.replace("%called = bf16[8,4]{1,0} call(", "%loop = bf16[8,4]{1,0} while("))
+
+
+def test_a_step_of_the_suite_is_traced(tmp_path):
+    """The probes build the suite's programs themselves, so they break when a program's methods get other names."""
+    probe = ROOT / "reports" / "probes" / "kernels" / "probe.py"
+    command = [sys.executable, str(probe), "--tiny", "--only", "torch single", "--out", str(tmp_path)]
+    subprocess.run([*command, "--scratch", str(tmp_path)], check=True, stdout=subprocess.DEVNULL)
+    (found,) = json.loads((tmp_path / "results.json").read_text())["programs"].values()
+    assert not found["error"]
+    (trace,) = found["traces"].values()
+    assert sum(trace["kinds_us"].values()) == pytest.approx(trace["sum_us"], abs=1)  # each is rounded to 0.1
