@@ -19,10 +19,10 @@ BIAS = np.array([0.1003, -0.2001])
 
 
 class Fits:
-    """SGD with momentum on a linear layer. Its state is its own memory, as it may be on CPU devices."""
+    """SGD with momentum on a linear layer. What it hands out is its own memory, as it may be on CPU devices."""
 
-    def __init__(self) -> None:
-        self.held = {"model/weight": WEIGHT.copy(), "model/bias": BIAS.copy()}
+    def __init__(self, params: dict[str, np.ndarray]) -> None:
+        self.held = {f"model/{name}": array.copy() for name, array in params.items()}
         self.velocity = {name: np.zeros_like(array) for name, array in self.held.items()}
         self.seen: list[np.ndarray] = []  # the kernels at which gradients were taken
         self.inputs: list[np.ndarray] = []
@@ -45,7 +45,7 @@ class Fits:
         return self.last
 
     def export(self) -> list[dict[str, np.ndarray]]:
-        return [{name.removeprefix("model/"): array.copy() for name, array in self.held.items()}]
+        return [{name.removeprefix("model/"): array for name, array in self.held.items()}]
 
     def state(self) -> dict[str, np.ndarray]:
         return self.held | {f"optimizer/{name}": array for name, array in self.velocity.items()}
@@ -57,9 +57,9 @@ class Fits:
 
 
 class Samples:
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, inputs: int) -> None:
         dice, self.count = np.random.default_rng(0), count
-        self.x, self.y = dice.standard_normal((2, count, 2))
+        self.x, self.y = dice.standard_normal((count, inputs)), dice.standard_normal((count, 2))
 
     def __len__(self) -> int:
         return self.count
@@ -69,13 +69,14 @@ class Samples:
         return {"x": self.x[chosen], "y": self.y[chosen]}
 
 
-def reference(folder, precision, *, samples: int = 8) -> tuple[Golden, Fits]:
-    program = Fits()
+def reference(folder, precision, *, samples: int = 8, inputs: int = 2) -> tuple[Golden, Fits]:
+    params = {"weight": np.tile(WEIGHT, (inputs // 2, 1)), "bias": BIAS}
+    program = Fits(params)
     context: Any = SimpleNamespace(
         order=SimpleNamespace(output=folder / "golden.npz", rounding=precision), program=program, dtype=np.float64,
-        spec=make_spec(curve_steps=STEPS, global_batch=8), batches=Samples(samples),
+        spec=make_spec(curve_steps=STEPS, global_batch=8), batches=Samples(samples, inputs),
         draft=SimpleNamespace(progress=lambda *_: None, rank=0),
-        job=SimpleNamespace(params={"weight": WEIGHT, "bias": BIAS}, workload=SimpleNamespace(layers=())),
+        job=SimpleNamespace(params=params, workload=SimpleNamespace(layers=())),
     )  # fmt: skip
     make_reference(context)
     return Golden.load(folder / "golden.npz"), program
@@ -101,7 +102,8 @@ def test_updates_are_not_rounded_away(tmp_path):
 
 
 def test_samples_that_a_batch_holds_twice_are_told_apart(tmp_path):
-    _, program = reference(tmp_path, "bf16", samples=4)
+    # so many inputs that no two copies are rounded alike
+    _, program = reference(tmp_path, "bf16", samples=4, inputs=64)
     exact, changed = program.inputs[:STEPS], program.inputs[STEPS:]
     for right, found in zip(exact, changed, strict=True):
         np.testing.assert_array_equal(right[:4], right[4:])
