@@ -51,7 +51,7 @@ nothing is thousands of times faster."""
 
 PACE_OF_WATCHED: dict[Platform, float] = {"gpu": 2.0, "cpu": 3.5}
 """How many times as long a step of the watched block may take as one of the timed blocks. On CPU devices that other
-processes use as well, right programs took up to 2.2 times as long; one that left out three of four steps, 6.3 times."""
+processes use as well, right programs took up to 2.2 times as long."""
 
 ATTEMPTS = 6
 """How many times something is timed that makes the blocks seem too fast. An interruption makes it slow as well: on a
