@@ -6,7 +6,6 @@ harness/session/device_references.py says when, and what makes such a program a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -22,20 +21,22 @@ from harness.worker.prove import copied
 def make_reference(context: Context) -> None:
     """Train twice, and write a reference to the file that the order names.
 
-    The second training rounds as the judged program does (`step_with_rounding`). Its distance from the first is the
-    noise that such a program may have.
+    The second training rounds as the judged program does (`RoundedSteps`). Its distance from the first is the noise
+    that such a program may have.
     """
     order, program = context.order, context.program
     assert order.output is not None
-    exact = _train(context, lambda batch: program.step(program.place(batch)))
+    exact = _result(context, _losses(context, lambda batch: program.step(program.place(batch))))
     load(context, initial_state(context))
-    known = {"bits": SIGNIFICANT_BITS[order.rounding], "dice": np.random.default_rng(context.spec.seed)}
-    other = _train(context, partial(step_with_rounding, context, **known))
-    timed_curve.with_noise(exact, other).save(order.output)
+    dice = np.random.default_rng(context.spec.seed)
+    steps = RoundedSteps(context, bits=SIGNIFICANT_BITS[order.rounding], dice=dice)
+    losses = _losses(context, steps.make)
+    program.load_state(steps.state)
+    timed_curve.with_noise(exact, _result(context, losses)).save(order.output)
 
 
-def step_with_rounding(context: Context, batch: Arrays, *, bits: int, dice: np.random.Generator) -> None:
-    """One step whose gradients are taken at rounded kernels. It updates the kernels that were not rounded.
+class RoundedSteps:
+    """Steps whose gradients are taken at rounded kernels. They update the kernels that were not rounded, in `state`.
 
     Rounding the initial weights alone is not enough. Where a network amplifies rounding, the gradient of one step
     lowers the loss of the next one less than it would without rounding.
@@ -44,16 +45,22 @@ def step_with_rounding(context: Context, batch: Arrays, *, bits: int, dice: np.r
     BatchNorm statistics. A program that rounds its activations moves such copies apart, so their sum becomes shorter.
     So the inputs of each copy are rounded as well, up or down at random.
     """
-    program, x = context.program, batch["x"]
-    if context.spec.global_batch > len(context.batches) and x.dtype.kind == "f":
-        batch = {**batch, "x": rounded(x, bits=bits, dice=dice)}
-    state = _state(context)
-    kernels = {name: array for name, array in state.items() if name.startswith("model/") and array.ndim > 1}
-    short = {name: rounded(array, bits=bits) for name, array in kernels.items()}
-    program.load_state(state | short)
-    program.step(program.place(batch))
-    moved = _state(context)
-    program.load_state(moved | {name: array + (moved[name] - short[name]) for name, array in kernels.items()})
+
+    def __init__(self, context: Context, *, bits: int, dice: np.random.Generator) -> None:
+        self.context, self.bits, self.dice = context, bits, dice
+        self.state = _state(context)
+
+    def make(self, batch: Arrays) -> None:
+        """One step. Afterwards the program still has the rounded kernels, moved; only `state` has the right ones."""
+        program, x = self.context.program, batch["x"]
+        if self.context.spec.global_batch > len(self.context.batches) and x.dtype.kind == "f":
+            batch = {**batch, "x": rounded(x, bits=self.bits, dice=self.dice)}
+        kernels = {name: array for name, array in self.state.items() if name.startswith("model/") and array.ndim > 1}
+        short = {name: rounded(array, bits=self.bits) for name, array in kernels.items()}
+        program.load_state(self.state | short)
+        program.step(program.place(batch))
+        moved = _state(self.context)
+        self.state = moved | {name: array + (moved[name] - short[name]) for name, array in kernels.items()}
 
 
 def _state(context: Context) -> Arrays:
@@ -63,11 +70,15 @@ def _state(context: Context) -> Arrays:
     return copied(state)
 
 
-def _train(context: Context, step: Callable[[Arrays], None]) -> Golden:
+def _losses(context: Context, step: Callable[[Arrays], None]) -> np.ndarray:
     losses = []
     for number in range(context.spec.curve_steps):
         context.draft.progress("reference in float64, step", number + 1, context.spec.curve_steps)
         step(context.batches.batch(number, context.spec.global_batch, dtype=context.dtype))
         losses.append(context.program.loss())
+    return np.array(losses)
+
+
+def _result(context: Context, losses: np.ndarray) -> Golden:
     (params,) = context.program.export()
-    return Golden(initial=dict(context.job.params), losses=np.array(losses), after_first=(), params=copied(params))
+    return Golden(initial=dict(context.job.params), losses=losses, after_first=(), params=copied(params))
