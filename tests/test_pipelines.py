@@ -440,3 +440,10 @@ def test_a_cut_by_time_is_measured_once_and_recorded(tmp_path, forked):
 def test_the_order_of_stages_is_read_off_a_traced_step():
     """Of three stages. Two need the queues of GPUs, which tests/gpu has."""
     assert visit("torch", "torch_order.py", "cpu", "3") == [{"right": True, "wrong": False}]
+
+
+@pytest.mark.frameworks
+def test_a_step_that_is_a_graph_is_traced_as_a_graph():
+    """Everything around the graph, with a stand-in for it; tests/gpu has the graph itself."""
+    (row,) = visit("torch", "torch_traced.py", "cpu")
+    assert row == {"in_order": [True, True], "marked_again": True, "apart": pytest.approx(0.0, abs=1e-9)}

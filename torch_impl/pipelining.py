@@ -48,6 +48,7 @@ class Stage(nn.Module):
         nhwc = tuning.memory_format(job) == torch.channels_last
         self.takes_nhwc, self.sends_nhwc = nhwc and not first, nhwc and not last
         self.bf16 = job.precision == "bf16"
+        self.micro_batches = job.options["micro_batches"]
         self.splits_backward = job.options["schedule"] == "zero_bubble"
         self.network = tuning.compiled(blocks, job)
         self.recording: Callable[[torch.Tensor], torch.Tensor] | None = None  # runs the network while a step is traced
@@ -55,7 +56,7 @@ class Stage(nn.Module):
     @contextmanager
     def recorded(self, timeline: Timeline, stage: int) -> Iterator[None]:
         """While it is open, a timeline records the stage's work. Micro-batches come in their order."""
-        numbers = itertools.count()
+        numbers = itertools.cycle(range(self.micro_batches))  # several steps run before a capture
         self.recording = lambda x: timeline.run(self.network, x, stage=stage, micro_batch=next(numbers))
         try:
             yield

@@ -91,6 +91,17 @@ class Program:
     @cached_property
     def run(self) -> Callable[[list[Batch]], torch.Tensor]:
         """`train_step`, captured as a CUDA graph if the track says so."""
+        return self.build_run()
+
+    @cached_property
+    def run_traced(self) -> Callable[[list[Batch]], torch.Tensor]:
+        """The same for traced steps. Its graph is captured while one is traced, so it holds the marks of the timeline.
+
+        A replay calls no Python, so the graph of `run` cannot have any.
+        """
+        return self.build_run()
+
+    def build_run(self) -> Callable[[list[Batch]], torch.Tensor]:
         if self.job.settings.get("cuda_graphs", False):
             known: dict[str, Any] = {"rates": self.coming_rates, "copy_streams": self.copy_streams}
             return tuning.Graphed(self.train_step, self.trained, self.optimizer, **known)
@@ -104,6 +115,11 @@ class Program:
         self.last_loss = self.run(placed)
         self.step_schedule()
         return self.last_loss
+
+    def traced_step(self, placed: list[Batch]) -> None:
+        """What `step` does, while a timeline records it."""
+        self.last_loss = self.run_traced(placed)
+        self.step_schedule()
 
     def step_schedule(self, updates: int = 1) -> None:
         """Set the learning rate of the update after these."""

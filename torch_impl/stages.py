@@ -151,7 +151,8 @@ class StagedProgram(Program):
         for stage, device in zip(self.stages, self.devices, strict=True):
             placement.model_to_device(stage, device, tuning.memory_format(job))
         self.networks = [tuning.compiled(stage, job) for stage in self.stages]
-        self.timeline: Timeline | None = None
+        self.tracing = Timeline(dict(enumerate(self.devices)))
+        self.timeline: Timeline | None = None  # `tracing`, while a step is traced
 
     def predict(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs on the last device, for inputs on the first."""
@@ -170,12 +171,13 @@ class StagedProgram(Program):
         thousand kernels each, so that their first micro-batches do not wait for it.
         """
         self.sync()
-        self.timeline = Timeline(dict(enumerate(self.devices)))
+        self.timeline = self.tracing
+        self.timeline.set_zero()
         wait_on_devices(self.devices, head_start)
-        self.uncaptured_step(placed)  # no Python makes marks while a graph is replayed
+        self.traced_step(placed)
         self.sync()
-        spans, self.timeline = self.timeline.spans(), None
-        return from_the_first(spans)
+        self.timeline = None
+        return from_the_first(self.tracing.spans())
 
     def put(self, parts: list[Batch], *, wait: bool = True) -> list[Batch]:
         # Targets go to the last device, where the loss is computed.

@@ -25,20 +25,26 @@ def from_the_first(spans: Iterable[Span]) -> list[Span]:
 
 
 class Timeline:
-    """Collects the marks of one step. On GPUs a mark is an event in the device's queue; on CPUs it is the host's clock.
+    """Collects the marks of a step. On GPUs a mark is an event in the device's queue; on CPUs it is the host's clock.
 
-    Events of different devices cannot be compared directly. So each device records a first event while all are idle,
-    and the host's clock at that moment is the device's zero. It is accurate to half of the time from before the event
-    is recorded until the host sees it: tens of microseconds, unless another process has the GPU. The shortest of some
-    attempts counts.
+    If the step is captured as a CUDA graph, the events become part of the graph, and each replay records them anew.
+
+    Events of different devices cannot be compared directly. So each device records a first event while all are idle
+    (`set_zero`), and the host's clock at that moment is the device's zero. It is accurate to half of the time from
+    before the event is recorded until the host sees it: tens of microseconds, unless another process has the GPU. The
+    shortest of some attempts counts.
     """
 
     def __init__(self, devices: Mapping[int, torch.device]) -> None:
         """`devices`: of each stage, by its number."""
         self.devices = devices
         self.marks: dict[tuple[int, int, Phase], dict[str, Any]] = {}
+        self.events: list[torch.cuda.Event] = []  # all that were ever recorded: a graph may record one again
         self.zero: dict[torch.device, Sequence[Any]] = {}
-        for device in dict.fromkeys(devices.values()):
+
+    def set_zero(self) -> None:
+        """Call it before each step, when all devices are idle."""
+        for device in dict.fromkeys(self.devices.values()):
             if device.type == "cuda":
                 attempts = [self._attempt(device) for _ in range(ATTEMPTS)]
                 _, *self.zero[device] = min(attempts, key=lambda attempt: attempt[0])
@@ -67,7 +73,7 @@ class Timeline:
         self.marks.setdefault((stage, micro_batch, phase), {})[edge] = (device, now)
 
     def spans(self) -> list[Span]:
-        """All spans with both edges, in seconds of the host's clock. Call it when the devices are idle."""
+        """All spans with both edges, in seconds of the host's clock. Call it when the devices are idle again."""
         found = {key: {edge: self._seconds(*at) for edge, at in edges.items()} for key, edges in self.marks.items()}
         return [
             Span(stage=stage, micro_batch=number, phase=phase, start=edges["start"], end=edges["end"])
@@ -85,8 +91,10 @@ class Timeline:
         return end - start, event, (start + end) / 2
 
     def _event(self, device: torch.device) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+        # external: in a capture, a node of the graph that records the event, instead of a dependency
+        event = torch.cuda.Event(enable_timing=True, external=True)
         event.record(torch.cuda.current_stream(device))
+        self.events.append(event)
         return event
 
     def _seconds(self, device: torch.device, at: Any) -> float:

@@ -48,9 +48,10 @@ EPOCHS_FILE = "epochs.csv"
 TIMELINE_NOTE = (
     "The table shows one step of each cell whose stages were traced, taken after the timed blocks. Schedules with "
     "several stages on a device are not traced, nor are stages on several hosts, whose clocks differ. A step that is "
-    "timed as a CUDA graph is launched by Python while it is traced. Where the host's clock times the stages of a "
-    "pipeline, threads wait for them, and notice an end some microseconds late. A pipeline that is one program on all "
-    "devices is traced in a copy that calls the host before and after each piece of work, which takes time as well."
+    "timed as a CUDA graph is traced in a second graph, which also records when each piece of work begins and ends. "
+    "Where the host's clock times the stages of a pipeline, threads wait for them, and notice an end some microseconds "
+    "late. A pipeline that is one program on all devices is traced in a copy that calls the host before and after each "
+    "piece of work, which takes time as well."
 )
 LADDER_NOTE = (
     "Each ladder climbs from fewer settings to more, in one framework and strategy, with the same precision, batch and "

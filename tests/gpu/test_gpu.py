@@ -246,6 +246,12 @@ def test_a_pipeline_that_waits_for_each_micro_batch_is_told_from_one_with_a_slow
     assert visit("torch", "torch_order.py", "gpu", "2", gpus=True) == [{"right": True, "wrong": False}]
 
 
+def test_a_step_that_is_a_graph_is_traced_as_a_graph():
+    """The events of the graph have the times of its last replay, on both GPUs."""
+    (row,) = visit("torch", "torch_traced.py", "gpu", gpus=True)
+    assert row["in_order"] == [True, True] and row["marked_again"] and row["apart"] < 1e-8, row
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
 def test_each_schedule_as_a_graph_of_each_rank(tmp_path, schedule):
     arguments = ("--option", f"schedule={schedule}", "--framework", "torch", "--strategy", "pipeline_schedules")

@@ -1,17 +1,17 @@
 """python torch_steps.py PLATFORM: several steps as one CUDA graph against the same steps one by one.
 
 Prints a line of JSON for each precision and optimizer: the largest relative error of losses, weights, optimizer state
-and BatchNorm's statistics, and the same with a planted fault. On a CPU, a stand-in for the graph repeats
-what it captured, so that all code around the graph is tried there too.
+and BatchNorm's statistics, and the same with a planted fault. On a CPU, graphs_on_cpu.py stands
+in for the graph.
 """
 
 import json
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from graphs_on_cpu import GraphedOnCpu
 
 from harness import workloads
 from harness.contract import Job, World
@@ -21,28 +21,6 @@ from torch_impl.strategies import single
 
 platform: Any = sys.argv[1]
 STEPS, IN_A_CALL = 7, 3
-
-
-class Repeated:
-    """Instead of a CUDA graph: a replay calls the steps again, and writes their losses where the capture left them."""
-
-    def __init__(self, steps):
-        self.steps, self.losses = steps, [loss.detach().clone() for loss in steps()]
-
-    def replay(self):
-        for held, new in zip(self.losses, self.steps(), strict=True):
-            held.copy_(new)
-
-
-class GraphedOnCpu(tuning.Graphed):
-    def capture(self, inputs, rates):
-        def captured(steps, **streams):
-            with tuning.undone(self.module, self.optimizer):  # a capture computes nothing
-                graph = Repeated(steps)
-            return graph, graph.losses
-
-        tuning.captured, tuning.on_capture_stream = captured, nullcontext  # pyright: ignore
-        return super().capture(inputs, rates)
 
 
 def first_batch_twice(graphed):

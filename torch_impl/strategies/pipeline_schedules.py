@@ -94,6 +94,7 @@ class PipelineSchedules(Program):
             [pipelining.ForwardStage(stage, index, len(parts), self.device) for index, stage in self.stages.items()]
         )
         if stages_per_device(schedule) == 1 and job.world.hosts == 1:  # hosts have clocks of their own
+            self.tracing = Timeline(dict.fromkeys(own, self.device))
             self.trace = self.trace_over_ranks
 
     def scheduled(self, held: list[PipelineStage], **known: Any) -> Any:
@@ -118,13 +119,13 @@ class PipelineSchedules(Program):
         """One step, with the times at which each rank's stage worked: on rank 0 those of all. A collective."""
         self.sync()
         ((index, stage),) = self.stages.items()
-        timeline = Timeline({index: self.device})
+        self.tracing.set_zero()
         dist.barrier()
-        with stage.recorded(timeline, index):
-            self.uncaptured_step(placed)
+        with stage.recorded(self.tracing, index):
+            self.traced_step(placed)
             self.sync()
         found: list[list[Span]] = [[] for _ in range(self.job.world.processes)]
-        dist.all_gather_object(found, timeline.spans())
+        dist.all_gather_object(found, self.tracing.spans())
         return from_the_first(itertools.chain(*found)) if self.job.world.rank == 0 else []
 
     def loss_in_precision(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
