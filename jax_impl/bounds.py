@@ -13,9 +13,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from harness.contract import World
 from harness.gate import bounds
 from harness.spec import LinkRate, Precision
+from jax_impl.placement import AXIS
 from jax_impl.runtime import COMPUTE_DTYPES, all_devices, devices
-
-AXIS = "devices"
 
 
 def matrix_rate(world: World, precision: Precision) -> float:

@@ -1,9 +1,9 @@
 """Input pipeline: threads that gather batches and bring them to the devices before the step needs them.
 
 JAX has no loader of its own. A pool of threads is enough: NumPy releases the interpreter's lock while it gathers and
-converts samples. jax.device_put returns while its copy is still under way, and
-the step that takes the batch waits for the copy on the device. At most `workers` batches are being made and READY more
-wait, which bounds the memory of waiting batches on host and devices.
+converts samples. jax.device_put returns while its copy is still under way, and the step that takes the batch waits for
+the copy on the device. At most `workers` batches are being made and READY more wait, which bounds the memory of waiting
+batches on host and devices.
 """
 
 from __future__ import annotations

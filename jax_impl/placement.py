@@ -19,7 +19,7 @@ def on_host(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:
     """NumPy inputs and targets in the job's number format; class labels become int32."""
     x, y = batch["x"], batch["y"]
     dtype = runtime.DTYPES[job.precision]
-    return x.astype(dtype), y.astype("int32" if y.dtype.kind == "i" else dtype)
+    return x.astype(dtype, copy=False), y.astype("int32" if y.dtype.kind == "i" else dtype, copy=False)
 
 
 def parts(batch: Arrays, job: Job) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.extend.core import primitives
 
@@ -67,14 +68,16 @@ def split(job: Job, points: tuple[int, ...]) -> list[Stage]:
 
 
 def block_seconds(job: Job) -> list[float]:
-    """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of ones.
+    """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of random
+    numbers.
 
     It computes what the programs of a stage of this one block would.
     """
     device = runtime.devices(job.world)[0]
     state = jax.device_put(train_state.initial(job), device)
     size = partition.micro_batch_size(job.global_batch, job.options)
-    x = jnp.ones((size, *job.workload.input_shape), runtime.DTYPES[job.precision])
+    numbers = np.random.default_rng(0).standard_normal((size, *job.workload.input_shape))
+    x = jax.device_put(numbers.astype(runtime.DTYPES[job.precision]), device)
     seconds = []
     for index in range(len(job.workload.blocks)):
         block = compile_stage(_stage(job, index, index + 1), job, device, first=index == 0)

@@ -44,7 +44,7 @@ def link_rate(world: World, program: Any) -> LinkRate | None:
     if replicated and program.job.options.get("cross_device") in COPIED:
         return None
     names = devices(world)
-    if len(set(names)) < len(names):  # as where all stages are on one device by mistake, which another check tells
+    if len(set(names)) < len(names):  # all stages on one device, by mistake: another check reports it
         return None
     # Two strategies in one process would give the same keys to their collectives.
     strategy = program.strategy if replicated else tf.distribute.MirroredStrategy(names)

@@ -197,7 +197,7 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="model_parallel",
             summary="tf.device cuts the layers into stages, one per device; the whole batch visits them in turn",
-            without={"xla": "XLA compiles for one device, and here loss and gradients span several"},
+            without={"xla": "XLA compiles for one device; this step is one graph over several"},
             processes="one",
             one_step_per_call="",
             parallelism="model",
@@ -214,7 +214,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="parameter_server",
-            without={"xla": "the variables are on the server, where XLA cannot reach them from a worker's device"},
+            without={"xla": "the variables are on the server; a worker's XLA function cannot read them"},
             summary="tf.distribute.ParameterServerStrategy: workers push gradients to a server without waiting",
             processes="per_device",
             one_step_per_call="each worker gets every push in a call of its own",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from harness.contract import Job
@@ -25,7 +26,8 @@ def cut_points(job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(job: Job) -> list[float]:
-    """Seconds that forward and backward of each block take alone on the first device, for a whole batch of zeros."""
+    """Seconds that forward and backward of each block take alone on the first device, for a whole batch of random
+    numbers."""
     device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
     seconds = []
     for block in models.build_stages(job.workload, range(1, count), [device] * count, settings=job.settings):
@@ -38,7 +40,8 @@ def block_seconds(job: Job) -> list[float]:
             return tape.gradient(output, [x, *(variable.value for variable in block.trainable_variables)])
 
         with tf.device(device):
-            x = tf.zeros((job.global_batch, *block.input_shape[1:]), runtime.DTYPES[job.precision])
+            shape = (job.global_batch, *block.input_shape[1:])
+            x = tf.constant(np.random.default_rng(0).standard_normal(shape), runtime.DTYPES[job.precision])
             run(x)  # traces the function
             times = []
             for _ in range(TIMED_RUNS):

@@ -10,16 +10,10 @@ from itertools import cycle, islice
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from torch_impl import tuning
+from torch_impl.losses import LOSSES
 from torch_impl.placement import Batch
-
-LOSSES: dict[str, Any] = {
-    "mse": functional.mse_loss,
-    "nll": functional.nll_loss,
-    "cross_entropy": functional.cross_entropy,
-}
 
 
 def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:

@@ -17,9 +17,9 @@ from torch_impl.runtime import DTYPES, device, sync
 def matrix_rate(world: World, precision: Precision) -> float:
     """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
     size = bounds.matrix_size(world.platform, precision)
-    a = torch.ones(size, size, device=device(world), dtype=DTYPES[precision])
-    with torch.autocast(a.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), world.platform, size=size)
+    dtype = torch.bfloat16 if precision == "bf16" else DTYPES[precision]  # under autocast, each product would also cast
+    a = torch.ones(size, size, device=device(world), dtype=dtype)
+    return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), world.platform, size=size)
 
 
 def memory_rate(world: World) -> float:

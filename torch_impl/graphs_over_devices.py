@@ -35,7 +35,7 @@ def taking_part(beginning: torch.cuda.Stream, others: Sequence[torch.cuda.Stream
 @contextmanager
 def further(streams: Sequence[torch.cuda.Stream]) -> Iterator[None]:
     """Makes these streams the current ones of their devices, and gives each device memory of its own for what is
-    allocated inside. It waits until they are idle, as torch.cuda.graph does on its device.
+    allocated inside. It waits until these devices are idle. (torch.cuda.graph waits for the current one.)
 
     torch.cuda.use_mem_pool would be for the calling thread only, and backward allocates in threads of autograd.
     """

@@ -24,7 +24,7 @@ NO_GRAPH = "PyTorch makes several steps in one call only as one CUDA graph, and 
 def why_not_captured(cell: SettingCell) -> str:
     """Why the update of a cell cannot be captured in a CUDA graph, or ""."""
     if cell.optimizer.name == "adagrad":
-        return "torch's Adagrad counts its updates on the host, and the replay of a graph does not"
+        return "Adagrad counts its updates on the host (except in new torch), and the replay of a graph does not"
     if cell.precision == "fp64" and optimizers.scheduled(cell.optimizer):
         return "a captured update reads a changing rate as a float32 number, which is too short for fp64"
     return ""
@@ -91,8 +91,8 @@ SETTINGS = (
     Setting(
         name="channels_last",
         rung="eager, tuned",
-        summary="images and convolution kernels are stored as NHWC instead of NCHW; cuDNN's kernels for NHWC do not "
-        "support float64, so the parity phase uses others; only the checks of the timed program cover the NHWC kernels",
+        summary="images are stored as NHWC instead of NCHW, weights of convolutions as OHWI; cuDNN's kernels for NHWC do "
+        "not support float64, so the parity phase uses others; only the checks of the timed program cover the NHWC kernels",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(

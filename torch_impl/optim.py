@@ -26,8 +26,8 @@ def build(
     `fused`: one kernel, except for Adagrad; otherwise torch chooses. `captured`: its updates are captured in a CUDA
     graph. What changes from update to update is then in memory on the device, where a replay reads it: Adam's step
     count (capturable) and a scheduled learning rate, if the parameters are float32. (torch's kernels read a rate from
-    memory in float32 only, and of SGD only the fused one reads it there. tuning.Graphed captures a graph for each rate
-    of other parameters.)
+    memory in float32 only, and of SGD only the fused one reads it there. The manifest keeps other cells with a schedule
+    from being captured.)
     """
     held, decay = list(parameters), spec.weight_decay
     groups = [{"params": held}]  # torch refuses an empty list, which a stage without parameters has, but no group

@@ -62,7 +62,8 @@ def of_rank_0(points: tuple[int, ...], job: Job) -> tuple[int, ...]:
 
 
 def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
-    """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of zeros.
+    """Seconds of forward and backward of each block on its own, on the first device, for a micro-batch of random
+    numbers.
 
     Each runs as it will in a stage: in the job's precision and memory format, compiled and captured as a CUDA graph if
     the track says so. Nobody needs the gradient of the images, so the first block does not compute it.
@@ -70,7 +71,7 @@ def block_seconds(modules: list[nn.Module], job: Job) -> list[float]:
     device = runtime.device(job.world)
     shape = (partition.micro_batch_size(job.global_batch, job.options), *job.workload.input_shape)
     formats = runtime.DTYPES[job.precision], tuning.memory_format(job)
-    x, _ = placement.on_host({"x": np.zeros(shape), "y": np.zeros(1)}, *formats)
+    x, _ = placement.on_host({"x": np.random.default_rng(0).standard_normal(shape), "y": np.zeros(1)}, *formats)
     x = x.to(device)
     statistics = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     seconds = []

@@ -1,6 +1,6 @@
 """What the tracks' settings do in PyTorch: memory format, torch.compile, CUDA graphs.
 
-None changes what is computed: each is proved in float64 like everything else. manifest.py names them with their
+No setting changes what is computed: each is proved in float64 like everything else. manifest.py names them with their
 sources, and says which strategies go without one, and why. The strategies call these functions where they build their
 network, so that their training step is plain PyTorch.
 """

@@ -42,7 +42,8 @@ from torch_impl import optim, tuning
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 
-# Each rank keeps its own running statistics. `broadcast_buffers` is the name of this argument before PyTorch 2.15.
+# Each rank keeps its own running statistics: buffers are not broadcast before each forward. Older versions of PyTorch
+# have only `broadcast_buffers`, which also turns off the broadcast at the start. Here all ranks start with equal ones.
 NAMES = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers": False
