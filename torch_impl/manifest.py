@@ -91,8 +91,8 @@ SETTINGS = (
     Setting(
         name="channels_last",
         rung="eager, tuned",
-        summary="images are stored as NHWC instead of NCHW, weights of convolutions as OHWI; cuDNN's kernels for NHWC do "
-        "not support float64, so the parity phase uses others; only the checks of the timed program cover the NHWC kernels",
+        summary="images are stored as NHWC instead of NCHW, weights of convolutions as OHWI; cuDNN's kernels for NHWC "
+        "lack float64, so the parity phase uses others; only the checks of the timed program cover the NHWC kernels",
         source="docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     ),
     Setting(
