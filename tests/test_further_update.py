@@ -11,6 +11,7 @@ import pytest
 from harness import workloads
 from harness.datasets import Batches
 from harness.gate import further_direction, further_update
+from harness.layers import running_statistics
 from harness.reference import loops
 from harness.spec import OptimizerSpec
 from harness.spec.optimizers import update
@@ -94,17 +95,21 @@ def test_with_batch_norm_a_call_of_several_steps_in_float32_is_not_judged():
 
 
 def direction(found, rounded=None, *, without=None):
-    """The check of one tensor that moves from zeros to ones."""
+    """The checks of one tensor that moves from zeros to ones."""
     right = {"w": np.ones(16)}
     known = {"without": {"w": np.zeros(16)} if without is None else without}
-    return further_direction.compare(right, {"w": right["w"] if rounded is None else rounded}, {"w": found}, **known)
+    known["rounded"] = {"w": right["w"] if rounded is None else rounded}
+    return {check.quantity: check for check in further_direction.compare(right, {"w": found}, **known)}
 
 
-def test_a_movement_of_another_size_has_the_right_direction_and_one_in_another_order_has_not():
-    right = right_after(SGD, 1, rounding="bf16")
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_movement_of_another_size_has_the_right_direction_and_one_in_another_order_has_not(steps):
+    right = right_after(SGD, steps, rounding="bf16")
     assert right.rounded is not None
-    longer = found_by(right, lambda name, array: right.without[name] + 1.5 * (array - right.without[name]))
+    longer = found_by(right, lambda name, array: right.without[name] + 1.6 * (array - right.without[name]))
     assert judged(right, longer)["further direction"].error == pytest.approx(0, abs=1e-6)
+    size = judged(right, longer)["further step size"]
+    assert size.error == pytest.approx(0.6, abs=1e-4) and not size.passed
     shuffled = found_by(right, lambda name, array: right.without[name] + np.flip(array - right.without[name]))
     assert not judged(right, shuffled)["further direction"].passed
 
@@ -113,22 +118,30 @@ def test_a_movement_of_another_size_has_the_right_direction_and_one_in_another_o
     (np.zeros(16), 1.0), (-np.ones(16), 2.0), (np.full(16, np.nan), math.inf),
 ])  # fmt: skip
 def test_a_tensor_that_stands_still_or_is_lost_has_no_right_direction(found, error):
-    check = direction(found)
-    assert check is not None and check.error == pytest.approx(error) and not check.passed
+    check = direction(found)["further direction"]
+    assert check.error == pytest.approx(error) and not check.passed
+    assert not direction(found)["further step size"].passed
 
 
 def test_a_direction_that_rounding_changes_is_not_judged():
     turned = np.repeat([1.0, -1.0], 8)
-    assert direction(turned, rounded=turned) is None
-    assert direction(turned, without={"w": np.full(16, 1 - 1e-7)}) is None  # float32 cannot store so short a movement
+    assert direction(turned, rounded=turned) == {}
+    assert direction(turned, without={"w": np.full(16, 1 - 1e-7)}) == {}  # float32 cannot store so short a movement
     few = {"w": np.ones(15)}
-    assert further_direction.compare(few, few, few, without={"w": np.zeros(15)}) is None
+    assert further_direction.compare(few, few, without={"w": np.zeros(15)}, rounded=few) == []
 
 
-@pytest.mark.parametrize(("precision", "deep", "steps"), [("fp32", True, 1), ("bf16", False, 1), ("bf16", True, 2)])
-def test_where_numbers_can_be_compared_or_steps_amplify_rounding_directions_are_not_judged(precision, deep, steps):
-    assert not further_direction.judges(precision, deep=deep, steps=steps)
-    assert further_direction.judges("bf16", deep=True, steps=1)
+def test_a_tensor_that_hardly_moves_is_not_judged():
+    right = {"w": np.ones(16), "still": np.full(16, 1e-3)}
+    found = right | {"still": np.zeros(16)}
+    checks = further_direction.compare(right, found, without={name: np.zeros(16) for name in right}, rounded=None)
+    assert [check.error for check in checks] == [0.0]
+
+
+@pytest.mark.parametrize(("precision", "deep"), [("fp32", True), ("bf16", False)])
+def test_where_numbers_can_be_compared_directions_are_not_judged(precision, deep):
+    assert not further_direction.judges(precision, deep=deep)
+    assert further_direction.judges("bf16", deep=True)
 
 
 def test_a_dropped_decay_is_off_by_itself():
@@ -157,3 +170,31 @@ def test_either_variance_passes_but_not_statistics_that_stand_still(biased):
     assert judged(right, model | moved, statistics_of="all")["further statistics"].passed
     still = {"running/bn.mean": np.zeros(1), "running/bn.var": np.ones(1)}
     assert not judged(right, model | still, statistics_of="all")["further statistics"].passed
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_statistics_of_parts_add_up_to_something_between_those_of_the_parts(biased):
+    parts = [
+        {"bn.mean": np.array([mean]), "bn.var": np.array([var]), "bn.biased_var": np.array([0.9 * var])}
+        for mean, var in ((0.2, 1.5), (0.4, 2.0))
+    ]
+    ends = {f"{end}/{name}": a for end, arrays in running_statistics.hull(parts).items() for name, a in arrays.items()}
+    right = right_after(SGD, 1)
+    right = replace(right, golden=replace(right.golden, running=ends))
+
+    def check(mean, var):
+        running = {"running/bn.mean": np.array([0.1 * mean]), "running/bn.var": np.array([0.9 + 0.1 * var])}
+        return judged(right, found_by(right) | running, statistics_of="all", updates=2)["further statistics"]
+
+    assert check(0.25, 1.8 * (0.9 if biased else 1.0)).passed
+    assert not check(0.15, 1.8).passed and not check(0.25, 0.9).passed  # divided by the number of parts
+    assert not check(math.nan, 1.8).passed
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam"])
+def test_at_a_rate_of_0_the_moments_show_the_gradients(rule):
+    optimizer = replace(SGD, name=rule, schedule="cosine", total_steps=2, weight_decay=0.0)
+    right = compute(optimizer, *after_two_steps(optimizer), SAMPLES[2:], made=2)
+    assert judged(right, found_by(right), moments=right.moments)["further update"].passed
+    check = judged(right, found_by(right), moments=right.moments_without)["further update"]
+    assert not check.passed and "moment" in check.worst

@@ -80,6 +80,12 @@ def test_if_two_replays_agree_in_every_bit_the_block_must_agree_with_them():
     assert not replay.replayed(BEFORE, MOVED, [again, dict(again)]).passed
 
 
+def test_replays_that_must_agree_do_not_say_what_rounding_does():
+    unlike = [state(1.0, 0.01, count=7), state(1.0, 0.01001, count=7)]
+    assert not replay.replayed(BEFORE, MOVED, unlike, exact=True).passed
+    assert replay.replayed(BEFORE, MOVED, [MOVED], exact=True).passed
+
+
 def test_two_replays_say_how_much_rounding_does_to_a_block():
     """An activation that flips in one run and not in another is a step of 1e-2, and two replays may miss it."""
     assert replay.replayed(BEFORE, MOVED, [state(1.0, 0.01, count=7), state(1.0, 0.01001, count=7)]).passed

@@ -51,7 +51,7 @@ def decay(
     if not names or not shows_decay(workload, optimizer, steps=1):
         return None
     before = {name: params[name] for name in names}
-    without = further_update.if_gradients_were_0(optimizer, before, moments, range(made, made + 1))
+    without, _ = further_update.if_gradients_were_0(optimizer, before, moments, range(made, made + 1))
     after = {name: found[f"model/{name}"] for name in names}
     rate = optimizers.rate(optimizer, made)
     return further_update.decay_along(optimizer, rate, before, without, after, rounded=ROUNDED[precision])

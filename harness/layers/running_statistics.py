@@ -103,24 +103,34 @@ def advanced(running: Arrays, groups: Sequence[Arrays]) -> Arrays:
     }
 
 
+def hull(groups: Sequence[Arrays]) -> dict[str, Arrays]:
+    """The smallest and the largest statistics that a step has seen, channel by channel: "least" and "most"."""
+    known = {name: np.stack([group[name] for group in groups]) for name in (groups[0] if groups else ())}
+    return {"least": {n: a.min(0) for n, a in known.items()}, "most": {n: a.max(0) for n, a in known.items()}}
+
+
 class Histories:
     """The running statistics of a training, as programs keep them.
 
-    "all": the mean over all devices. "first": those of the first device.
+    "all": the mean over all devices. "first": those of the first device. "least" and "most" are no histories: they are
+    the statistics of the last step, see `hull`.
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         start = initial(layers)
         start |= {name.replace(".var", BIASED): array for name, array in start.items() if name.endswith(".var")}
         self.of: dict[StatisticsOf, Arrays] = {"all": start, "first": start}
+        self.seen: dict[str, Arrays] = {}
 
     def add(self, groups: Sequence[Arrays]) -> None:
         """A step has seen these statistics."""
         self.of = {"all": advanced(self.of["all"], groups), "first": advanced(self.of["first"], groups[:1])}
+        self.seen = hull(groups)
 
     def named(self) -> Arrays:
         """All of them, as "<history>/<layer>.mean" and so on."""
-        return {f"{history}/{name}": array for history, arrays in self.of.items() for name, array in arrays.items()}
+        every = {**self.of, **self.seen}
+        return {f"{history}/{name}": array for history, arrays in every.items() for name, array in arrays.items()}
 
 
 def _with(layers: Sequence[Layer], change: Callable[[BatchNorm], BatchNorm]) -> tuple[Layer, ...]:

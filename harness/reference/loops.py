@@ -32,12 +32,14 @@ def train(
     groups: Callable[[int], Sequence[int]] | None = None,
     moments: Moments | None = None,
     made: int = 0,
+    kept: Moments | None = None,
 ) -> Golden:
     """Train on each batch once.
 
     `groups` turns the size of a batch into the sizes of its parts that share normalization statistics; by default, that
     is the whole batch. The loss is the mean over all samples, whatever the groups. Raises ValueError if the parts do
-    not add up to the batch. `moments`: what the optimizer remembers of the `made` updates before these.
+    not add up to the batch. `moments`: what the optimizer remembers of the `made` updates before these. `kept`: a
+    dictionary to which is added what it remembers at the end.
     """
     initial, losses, after_first, state = dict(params), [], {}, dict(moments or {})
     running = running_statistics.Histories(workload.layers)
@@ -50,6 +52,8 @@ def train(
         params = update(optimizer, params, gradients, state, step=step)
         if step == made:
             after_first = params
+    if kept is not None:
+        kept.update(state)
     return Golden(
         initial=initial,
         losses=np.array(losses),

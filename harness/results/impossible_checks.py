@@ -30,6 +30,7 @@ MOST: dict[Quantity, float] = {
     "update on new batches": max(further_update.UPDATE.values()),
     "further update": max(further_update.UPDATE.values()),
     "further direction": further_direction.DIRECTION,
+    "further step size": further_direction.SIZE_WITH_ROUNDING,
     "further weight decay": further_update.DECAY,
     "further statistics": max(further_update.STATISTICS.values()),
     "kept statistics": max(without_gradients.KEPT.values()),

@@ -56,7 +56,7 @@ Quantity = Literal[
     "replicas", "further loss", "further movement", "updates counted",
     "update on new batches",  # of a call from where the blocks ended
     # of a call from the initial weights
-    "further update", "further direction", "further weight decay", "further statistics",
+    "further update", "further direction", "further step size", "further weight decay", "further statistics",
     "kept statistics",  # of two such calls
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",

@@ -19,6 +19,7 @@ from harness.worker.context import Context
 from harness.worker.loading import initial_state, load
 from harness.worker.loss_curve import place
 from harness.worker.package_modules import optional_module
+from harness.worker.prove import copied
 from harness.workloads import Workload
 
 AFFORDABLE = 2e9
@@ -60,22 +61,30 @@ def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[C
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Does a call on the batches of the blocks make the updates that NumPy makes? If not, the next batch is tried.
 
-    Where NumPy cannot afford them: does it decay the weights?
+    Each time, the call comes after one from where the blocks ended. A program that keeps older weights than those of
+    its state would otherwise have the initial ones by the second time.
+
+    Where NumPy cannot afford the updates: does the program decay the weights?
     """
-    spec, workload, moments_of = context.spec, context.job.workload, _moments_of(context)
+    spec, workload, program = context.spec, context.job.workload, context.program
+    moments_of = _moments_of(context)
     steps = spec.steps_per_call
     with_gradients = affordable(context, steps=steps)
     if moments_of is None or not (
         with_gradients or without_gradients.shows_decay(workload, spec.optimizer, steps=steps)
     ):
         return
-    start, made = context.agree.arrays("further-call", _initial_with_optimizer(context)), context.made.steps
-    by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes, steps=steps)
+    ended, made = copied(program.state() or {}), context.made.steps
+    start = context.agree.arrays("further-call", _initial_with_optimizer(context, ended))
+    by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes)
     rounding = spec.judged_precision if by_direction else None
 
     def call(attempt: int) -> list[Check]:
         numbers = [(attempt + number) % len(resident) for number in range(steps)]
-        after = _called(context, start, [resident[number] for number in numbers])
+        placed = [resident[number] for number in numbers]
+        if attempt:
+            _called(context, context.agree.arrays(f"ended-{attempt}", ended), placed)
+        after = _called(context, start, placed)
         if context.draft.rank or after is None:
             return []
         if with_gradients:
@@ -126,12 +135,11 @@ def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays | 
     return context.program.state()
 
 
-def _initial_with_optimizer(context: Context) -> Arrays:
-    """The initial weights and running statistics, with the moments and counts that the program has now. A collective.
+def _initial_with_optimizer(context: Context, state: Arrays) -> Arrays:
+    """The initial weights and running statistics, with the moments and counts of a state.
 
     Without the running statistics that each device has for itself: they begin anew, too.
     """
-    state = context.program.state() or {}
     kept = {
         name: array
         for name, array in state.items()
@@ -163,9 +171,9 @@ def _computed(
 
 def _compare(context: Context, right: further_update.Right, after: Arrays) -> list[Check]:
     """The state after a call from the initial weights, on rank 0."""
-    spec, job = context.spec, context.job
-    # parts that follow one another move the statistics one by one, and only their order says how far
-    at_once = job.workload.normalizes and job.statistics_updates == 1
-    kept: StatisticsOf | None = getattr(context.program, "statistics_of", "all") if at_once else None
-    judged = spec.judged_precision
-    return list(further_update.compare(right, after, precision=spec.precision, tolerances=judged, statistics_of=kept))
+    spec, job, moments_of = context.spec, context.job, _moments_of(context)
+    assert moments_of is not None
+    kept: StatisticsOf | None = getattr(context.program, "statistics_of", "all") if job.workload.normalizes else None
+    known = {"tolerances": spec.judged_precision, "statistics_of": kept, "updates": job.statistics_updates}
+    known["moments"] = moments_of(after, job.workload)
+    return list(further_update.compare(right, after, precision=spec.precision, **known))
