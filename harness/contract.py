@@ -9,7 +9,7 @@ only these modules of a package:
 - `formats.py`: read and MAKES_STEPS, if it exists
 - `ledger.py`: execution, if it exists
 - `holdings.py`, if it exists: parameters, observe
-- `moments.py`, if it exists: moments
+- `moments.py`, if it exists: moments; OF_WORKER, if it has strategies in which each worker has weights of its own
 - `loader.py`: make_loader
 - `from_host.py`: make_batches, for cells that `reproduce` times in the way a tutorial does
 """

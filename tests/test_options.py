@@ -14,6 +14,7 @@ from harness.reporting import summary, sweep
 from harness.reporting.tables import sweep_table
 from harness.results import store
 from harness.spec import CUT, MICRO_BATCHES, Option, StrategySpec
+from harness.worker import local_calls
 
 FAKE = ("--framework", "fake", "--workload", "toy", "--platform", "cpu")
 
@@ -97,6 +98,8 @@ def test_an_option_of_a_plug_in_is_swept_proved_and_shown(tmp_path):
     }  # fmt: skip
     for result in results:
         assert result.steps_per_block % result.spec.options["meet_after"] == 0
+        (averaging,) = [check for check in result.timings[0].checks if check.quantity == "averaging"]
+        assert averaging.worst == local_calls.UNKNOWN
     report = (tmp_path / "run" / "report.md").read_text()
     assert "| Fake meet_rarely (meet_after=5) ×2 | passed" in report
     assert (tmp_path / "run" / "sweep-1-meet_after.png").is_file()

@@ -24,7 +24,7 @@ TUNED_START_SECONDS = 60.0  # the same on GPUs, with the settings of the tuned t
 FLOPS_A_CORE = 5e9  # per second, of a processor that trains
 FLOPS_OF_GPUS = 3e13  # per second
 LEAST_STEP_SECONDS = 1e-3  # of a network so small that the host sets the pace
-CHECKED_INTERVALS = 7  # about: between two exchanges of workers, made by a timing phase beside its blocks
+CHECKED_INTERVALS = 9  # about: between two exchanges of workers, made by a timing phase beside its blocks
 LONG = 3600.0  # seconds: a plan that takes longer on CPU devices was hardly meant
 
 SamplesOf: TypeAlias = Callable[[TrialSpec], int]

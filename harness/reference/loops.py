@@ -85,33 +85,46 @@ def train_locally(
     for step, batch in enumerate(batches):
         seen: list[Arrays] = []  # of all workers
         of_all = None if groups is None else groups(len(batch["x"]))
-        own_groups = [None if of_all is None else of_all[w::workers] for w in range(workers)]
-        own = [_joined(shares(batch, steps=accumulation_steps, rank=w, ranks=workers)) for w in range(workers)]
+        known = {"workers": workers, "accumulation_steps": accumulation_steps, "groups": of_all}
+        own = [part_of_worker(batch, w, **known) for w in range(workers)]
         found = [
-            loss_and_gradients(workload, replicas[w], own[w], groups=own_groups[w], seen=seen) for w in range(workers)
+            loss_and_gradients(workload, replicas[w], part, groups=own_groups, seen=seen)
+            for w, (part, own_groups) in enumerate(own)
         ]
         running.add(seen)
         losses.append(np.mean([loss for loss, _ in found]))
         for w, (_, gradients) in enumerate(found):
             replicas[w] = update(optimizer, replicas[w], gradients, states[w], step=step)
         if (step + 1) % sync_every == 0:
-            replicas = [_mean(replicas)] * workers
+            replicas = [mean(replicas)] * workers
         if step == 0:
             after_first = tuple(replicas)
     return Golden(
         initial=dict(params),
         losses=np.array(losses),
         after_first=after_first,
-        params=_mean(replicas),
+        params=mean(replicas),
         running=running.named(),
     )
+
+
+def part_of_worker(
+    batch: Arrays, worker: int, *, workers: int, accumulation_steps: int = 1, groups: Sequence[int] | None = None
+) -> tuple[Arrays, Sequence[int] | None]:
+    """The samples of a batch that one of the workers of local training trains on, and how many share statistics.
+
+    `groups`: the sizes of the parts of the whole batch that share normalization statistics, or None.
+    """
+    own = _joined(shares(batch, steps=accumulation_steps, rank=worker, ranks=workers))
+    return own, None if groups is None else groups[worker::workers]
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _mean(trees: Sequence[Arrays]) -> Arrays:
+def mean(trees: Sequence[Arrays]) -> Arrays:
+    """The mean of several mappings of arrays, name by name."""
     return {name: np.mean([tree[name] for tree in trees], axis=0) for name in trees[0]}
 
 

@@ -7,6 +7,7 @@ from harness import workloads
 from harness.gate import (
     further_direction,
     further_update,
+    local_update,
     parity,
     replay,
     timed_curve,
@@ -34,6 +35,7 @@ MOST: dict[Quantity, float] = {
     "further weight decay": further_update.DECAY,
     "further statistics": max(further_update.STATISTICS.values()),
     "kept statistics": max(without_gradients.KEPT.values()),
+    "averaging": local_update.AVERAGING,
     "pace of the blocks": timed_program.PACE,
     "pace of the watched block": max(timed_program.PACE_OF_WATCHED.values()),
     "share of the matrix rate": max(timed_program.MATRIX_RATE.values()),

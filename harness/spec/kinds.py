@@ -58,6 +58,7 @@ Quantity = Literal[
     # of a call from the initial weights
     "further update", "further direction", "further step size", "further weight decay", "further statistics",
     "kept statistics",  # of two such calls
+    "averaging",  # of local training, from weights that lie far apart
     "curve after the blocks", "losses after the blocks", "parameters after the blocks",
     "movement after the blocks", "tensor movement after the blocks",
     "replayed block",  # the same steps, one call at a time

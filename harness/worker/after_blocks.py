@@ -25,6 +25,7 @@ from harness.worker.context import Context
 from harness.worker.formats import number_formats
 from harness.worker.further_call import affordable, call_on_new_batches, further_call, statistics_kept
 from harness.worker.loading import initial_state, load
+from harness.worker.local_calls import averaging, workers_call_on_new_batches, workers_further_call
 from harness.worker.loss_curve import compare, place
 from harness.worker.placement import devices_and_traffic, exported_parameters
 from harness.worker.watched_block import WatchedBlock, replayed_block
@@ -159,7 +160,10 @@ INSPECTIONS: tuple[Inspection, ...] = (
     devices_and_traffic,
     further_step,
     call_on_new_batches,
+    workers_call_on_new_batches,
     further_call,
+    workers_further_call,
+    averaging,
     curve_from_the_start,
     statistics_kept,
 )

@@ -104,7 +104,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """How much of its running statistics does a call keep? Two calls on the same batches, from the initial weights."""
     spec = context.spec
-    if spec.algorithm != "synchronous" or not context.job.workload.normalizes:
+    if spec.algorithm == "asynchronous" or not context.job.workload.normalizes:
         return
     start = initial_state(context)
     other = {name: array + 1.0 if name.startswith("running/") else array for name, array in start.items()}

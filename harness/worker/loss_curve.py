@@ -11,6 +11,7 @@ from harness.contract import Program
 from harness.gate import timed_curve
 from harness.reference.golden import Golden
 from harness.spec import Check
+from harness.spec.arrays import Arrays
 from harness.worker import timing
 from harness.worker.calls import make_steps, read_losses
 from harness.worker.context import Context
@@ -54,7 +55,8 @@ def follow_curve(context: Context) -> None:
 def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[Check, ...]:
     """The curve so far, and the weights at its end, against the reference. A collective.
 
-    Between two averagings of local training, and before the first push of each worker, only losses are known.
+    Between two averagings of local training, the mean of the workers' weights is compared. Before the first push of
+    each worker, only losses are known.
     """
     spec = context.spec
     if spec.algorithm == "asynchronous":
@@ -65,10 +67,18 @@ def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[
     return timed_curve.compare(
         golden,
         losses=losses,
-        replicas=list(context.program.export()) if averaged else [],
+        replicas=list(context.program.export()) if averaged else _mean_of_workers(context),
         precision=spec.precision,
         tolerance_set=spec.tolerances,
     )
+
+
+def _mean_of_workers(context: Context) -> list[Arrays]:
+    """The mean of the workers' weights, which a state has, on rank 0. A collective."""
+    state = context.program.state()
+    if context.draft.rank or state is None:
+        return []
+    return [{name: state[f"model/{name}"] for name in context.job.params}]
 
 
 def _call(program: Program, placed: Sequence[Any], handles: list[Any]) -> None:

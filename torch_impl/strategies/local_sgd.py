@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from harness.contract import Arrays, Job
 from torch_impl import optim, tuning
+from torch_impl.moments import OF_WORKER
 from torch_impl.placement import Batch
 from torch_impl.program import Program
 
@@ -95,11 +96,11 @@ class LocalSGD(Program):
                 # In float64 the mean of equal float32 numbers is that number.
                 mean = np.mean([state[name] for state in every], axis=0, dtype=np.float64)
                 gathered[name] = mean.astype(every[0][name].dtype)
-            gathered |= {f"optimizer/rank{rank}/{name}": state[name] for rank, state in enumerate(every)}
+            gathered |= {f"{OF_WORKER.format(rank)}{name}": state[name] for rank, state in enumerate(every)}
         return gathered
 
     def load_state(self, state: Arrays) -> None:
-        prefix = f"optimizer/rank{self.job.world.rank}/"
+        prefix = OF_WORKER.format(self.job.world.rank)
         own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
         super().load_state(state | own)
         self.steps_made = int(state.get("optimizer/steps", 0))
