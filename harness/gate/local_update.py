@@ -112,12 +112,12 @@ def _of_worker(
         moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
         error, worst = worst_of(beyond_rounding(params, right.golden.params, moved=moved, roundings=roundings))
         yield Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)
-    direction = None
-    if right.rounded is not None:
-        direction = further_direction.compare(right.golden.params, right.rounded, params, without=right.without)
+    if tolerance is not None or right.rounded is not None:
+        yield from further_direction.compare(right.golden.params, params, without=right.without, rounded=right.rounded)
     rate = optimizers.rate(right.optimizer, right.made)
     decay = further_update.decay_along(right.optimizer, rate, right.golden.initial, right.golden.params, params)
-    yield from (check for check in (direction, decay) if check is not None)
+    if decay is not None:
+        yield decay
 
 
 def decay(

@@ -67,7 +67,7 @@ def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[
     averages = spec.exchange_interval == 1
     _go_on(context, resident, averages)
     start, made = context.agree.arrays("workers-further-call", initial_with_optimizers(context)), context.made.steps
-    by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes, steps=1)
+    by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes)
 
     def call(attempt: int) -> list[Check]:
         number = attempt % len(resident)
