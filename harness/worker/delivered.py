@@ -1,30 +1,85 @@
 """Which samples the input pipeline delivered: read from the batches on the devices, and not from the plan.
 
-A sample is known by its content, whatever the layout: the CRC-32 of its sorted values.
+A sample is known by its content: the CRC-32 of its target and of its inputs in the order in which the workload has
+them. So a sample with the label of another is not that sample, and neither is an image whose axes are exchanged.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from harness.layers import Shape
+
 Fingerprints = tuple[int, ...]
 
 
-def fingerprints(x: np.ndarray, *, input_shape: Sequence[int]) -> Fingerprints:
-    """One number for each sample in `x`, which may be NHWC or NCHW, and may have further leading axes."""
-    rows = x.reshape(-1, int(np.prod(input_shape))).astype(np.float32)
-    return tuple(zlib.crc32(row.tobytes()) for row in np.sort(rows, axis=1))
+@dataclass(frozen=True)
+class Form:
+    """What a sample of a workload consists of: the shape of its inputs, and how many numbers its target has."""
+
+    input_shape: Shape
+    target_size: int = 1
+
+    @property
+    def padding(self) -> int:
+        """The fingerprint of a row of padding: zeros without a target."""
+        return zlib.crc32(np.zeros(math.prod(self.input_shape), np.float32).tobytes())
 
 
-def read_back(placed: Any, *, input_shape: Sequence[int]) -> Fingerprints:
+def fingerprints(x: np.ndarray, y: np.ndarray, *, form: Form) -> Fingerprints:
+    """One number for each sample in `x`, which may be NHWC or NCHW. Both arrays may have the same further leading axes.
+
+    Targets may be padded (harness.datasets.padded): then a row whose factor is 0 has no target.
+    """
+    rows = in_order(x, form.input_shape)
+    true = np.ones(len(rows), bool)
+    if not len(rows) or y.size % len(rows):  # targets of other samples
+        targets = np.empty((len(rows), 0), np.float32)
+    else:
+        targets = y.reshape(len(rows), -1).astype(np.float32)
+    if targets.shape[1] == form.target_size + 1:
+        targets, true = np.ascontiguousarray(targets[:, :-1]), targets[:, -1] != 0
+    starts = [zlib.crc32(target.tobytes()) if has else 0 for target, has in zip(targets, true, strict=True)]
+    return tuple(zlib.crc32(row.tobytes(), start) for row, start in zip(rows, starts, strict=True))
+
+
+def in_order(x: np.ndarray, input_shape: Shape) -> np.ndarray:
+    """A row for each sample of `x`, with its numbers in the order of `input_shape`.
+
+    The shape tells whether images are NHWC or NCHW. It does not if all three axes are equally long: then the axes are
+    rotated to the smallest of the three rows that this makes, which is the same for both layouts.
+    """
+    x, size = x.astype(np.float32), math.prod(input_shape)
+    if len(input_shape) != 3 or x.shape[-3:] not in (input_shape, _channels_first(input_shape)):
+        return x.reshape(-1, size)
+    images = x.reshape(-1, *x.shape[-3:])
+    if input_shape != _channels_first(input_shape):
+        channels_last = x.shape[-3:] == input_shape
+        return (images if channels_last else images.transpose(0, 2, 3, 1)).reshape(-1, size)
+    rotated = (images, images.transpose(0, 2, 3, 1), images.transpose(0, 3, 1, 2))
+    alike = zip(*(each.reshape(-1, size) for each in rotated), strict=True)
+    return np.array([min(rows, key=bytes) for rows in alike], np.float32).reshape(-1, size)
+
+
+def _channels_first(input_shape: Shape) -> Shape:
+    return (input_shape[-1], *input_shape[:-1])
+
+
+def read_back(placed: Any, *, form: Form) -> Fingerprints:
     """The samples of a placed batch that this process holds, padding included."""
-    arrays = (array for x in parts(placed, "x") for array in _on_host(x))
-    return tuple(number for array in arrays for number in fingerprints(array, input_shape=input_shape))
+    arrays = (
+        pair
+        for x, y in zip(parts(placed, "x"), parts(placed, "y"), strict=True)
+        for pair in zip(_on_host(x), _on_host(y), strict=True)
+    )
+    return tuple(number for x, y in arrays for number in fingerprints(x, y, form=form))
 
 
 def label_sum(targets: Sequence[Any]) -> int:
@@ -86,7 +141,7 @@ def wrong(expected: Fingerprints, taken: Sequence[Fingerprints], *, padding: int
     """How the samples that all ranks took in a step differ from the step's samples, or "".
 
     All samples must have been taken, each equally often (in a pipeline every rank takes the whole batch), and nothing
-    else but padding. `padding`: the fingerprint of a row of zeros.
+    else but padding. `padding`: the fingerprint of a row of padding.
     """
     of_all = Counter(number for rank in taken for number in rank)
     right = Counter(expected)

@@ -1,4 +1,4 @@
-"""Which samples a training took: the labels of every step, and the whole inputs of some steps."""
+"""Which samples a training took: the labels of every step, and the inputs with their targets of some steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.spec import Check
 from harness.spec.checks import finding
 from harness.worker import delivered
 from harness.worker.context import Context
-from harness.worker.delivered import Fingerprints
+from harness.worker.delivered import Fingerprints, Form
 
 READ_BYTES = 2**21  # of inputs that are read back from the devices in an epoch, in whole steps, but at least two steps
 
@@ -42,7 +42,8 @@ class SampleCheck:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.input_shape = context.job.workload.input_shape
+        target = context.batches.targets(np.zeros(1, np.int64))
+        self.form = Form(context.job.workload.input_shape, target.size)
         self.has_labels = context.job.workload.loss != "mse"
         self.digests: list[int] = []  # of each epoch
         self.inputs: dict[int, Fingerprints] = {}  # of this epoch, by step
@@ -51,14 +52,14 @@ class SampleCheck:
     def choose(self, steps: int, rng: np.random.Generator) -> set[int]:
         """For an epoch of so many steps: those whose inputs are read back."""
         self.inputs, self.labels = {}, {}
-        sample = 4 * math.prod(self.input_shape) * self.context.spec.global_batch
+        sample = 4 * math.prod(self.form.input_shape) * self.context.spec.global_batch
         count = min(steps, max(2, READ_BYTES // sample))
         return set(rng.choice(steps, count, replace=False).tolist())
 
     def took(self, kept: Kept) -> None:
         """This rank trained on these batches."""
         for step, placed in kept.batches.items():
-            self.inputs[step] = delivered.read_back(placed, input_shape=self.input_shape)
+            self.inputs[step] = delivered.read_back(placed, form=self.form)
         if self.has_labels:
             self.labels |= {step: delivered.label_sum(targets) for step, targets in kept.targets.items()}
 
@@ -69,11 +70,10 @@ class SampleCheck:
             {"inputs": {str(step): list(prints) for step, prints in self.inputs.items()}, "labels": self.labels},
         )
         gather, dtype = self.context.batches.gather, self.context.dtype
-        padding, *_ = delivered.fingerprints(np.zeros((1, *self.input_shape)), input_shape=self.input_shape)
-        digest, wrong = 0, ""
+        padding, digest, wrong = self.form.padding, 0, ""
         for at in sorted(self.inputs):
-            samples = gather(steps[at].chosen, dtype=dtype)["x"]
-            expected = delivered.fingerprints(samples, input_shape=self.input_shape)
+            samples = gather(steps[at].chosen, dtype=dtype)
+            expected = delivered.fingerprints(samples["x"], samples["y"], form=self.form)
             numbers = dict(zip(expected, steps[at].chosen.tolist(), strict=True))
             own = [numbers.get(print_, -1) for print_ in self.inputs[at] if print_ != padding]
             digest = zlib.crc32(np.array(own, np.int64).tobytes(), digest)
