@@ -69,8 +69,9 @@ def test_without_a_fault_a_training_passes(tmp_path, forked, cell):
     result = train_it(tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     wanted = {"samples", "updates", "evaluated losses", "evaluated accuracies", "state after evaluations"}
-    judged = result.spec.optimizer.name == "sgd" and result.spec.steps_per_call == 1 and result.spec.precision == "fp32"
-    wanted |= {"step updates"} if result.spec.algorithm == "synchronous" and judged else set()
+    alone = result.spec.algorithm == "synchronous" and result.spec.steps_per_call == 1
+    wanted |= {"step updates"} if alone and result.spec.precision == "fp32" else set()
+    wanted |= {"step weight decay"} if alone and result.spec.optimizer.weight_decay else set()
     wanted |= {"step losses"} if result.spec.algorithm == "synchronous" else set()
     wanted |= {"resumed training", "updates counted"} if result.spec.algorithm != "asynchronous" else set()
     wanted |= {"running statistics"} if "deep" in cell else set()

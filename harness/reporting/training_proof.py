@@ -13,6 +13,7 @@ WORDS = {
     "updates": "that weights move",
     "step losses": "the losses of single steps",
     "step updates": "the updates of single steps",
+    "step weight decay": "their weight decay",
     "running statistics": "running statistics",
     "evaluated losses": "losses and accuracies of evaluations",
     "state after evaluations": "that evaluations change nothing",

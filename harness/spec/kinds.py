@@ -66,7 +66,7 @@ Quantity = Literal[
     "number formats",  # of the running program
     # of a training
     "samples",  # that the input pipeline delivered
-    "step losses", "updates", "step updates",  # of single steps, at the weights before them
+    "step losses", "updates", "step updates", "step weight decay",  # of single steps, at the weights before them
     "state after evaluations",  # against the state before them
     "evaluated losses", "evaluated accuracies",
     "resumed training",  # from its own saved state

@@ -64,8 +64,7 @@ class TrainingChecks:
         training = self.context.draft.answer.training
         assert training is not None
         self.found = list(found)
-        unchecked, why = dict(self.unchecked), self.step_updates.unchecked()
-        unchecked |= {"step updates": why} if why else {}
+        unchecked = self.unchecked | self.step_updates.unchecked()
         known: Any = {"checks": found, "unchecked": unchecked, "sample_digests": tuple(self.samples.digests)}
         self.context.draft.note_training(**known)
 
@@ -96,6 +95,7 @@ class TrainingChecks:
         affordable = cost <= min(STEP_FLOPS, self.flops_left)
         self.before = self._weights() if affordable else None
         if affordable:
+            self.step_updates.read_moments()
             self.flops_left, self.steps_checked = self.flops_left - cost, self.steps_checked + 1
         elif not self.steps_checked:
             self.unchecked.setdefault("step losses", "NumPy would take too long")

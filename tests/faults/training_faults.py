@@ -14,6 +14,7 @@ from harness.planning.run_request import TrainingRequest
 
 BATCH = 14  # of the classifier's 720 training samples, so that the last batch of an epoch has 6, and that of the test 4
 STEPS = 52  # in an epoch
+STEPS_OF_IMAGES = 57  # of mnist_cnn
 
 
 def training(**known) -> dict[str, object]:
@@ -27,6 +28,8 @@ def loader(workers: int = 0) -> dict[str, object]:
 SMALL: Any = {"workload": "classifier", "size": "base"}
 MOMENTUM: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9"}}
 NESTEROV: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=0.01,momentum=0.9,nesterov=true"}}
+DECAYING = "sgd:learning_rate=0.01,momentum=0.9,weight_decay=0.0005"
+ADAMW = "adamw:weight_decay=0.1"
 SCHEDULED = "sgd:learning_rate=0.01,momentum=0.9,warmup_steps=10,schedule=cosine,total_steps=120"
 RARELY = "sgd:learning_rate=0.01,schedule=step,step_size=1000"  # not once in these trainings
 DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
@@ -36,6 +39,12 @@ CELLS = {
     "jax single momentum": Cell("single", **MOMENTUM),
     "tf single momentum": Cell("single", **MOMENTUM),
     "tf single nesterov": Cell("single", **NESTEROV),
+    "torch single decaying": Cell("single", **SMALL, known=training() | {"optimizer": DECAYING}),
+    "torch ddp bf16 adamw": Cell(
+        "ddp", workload="mnist_cnn", known=training() | {"precision": "bf16", "optimizer": ADAMW}
+    ),
+    "jax single decaying": Cell("single", **SMALL, known=training() | {"optimizer": DECAYING}),
+    "tf single adamw": Cell("single", **SMALL, known=training() | {"optimizer": ADAMW}),
     "torch ddp scheduled": Cell("ddp", **SMALL, known=training() | {"optimizer": SCHEDULED}),
     "torch ddp rarely": Cell("ddp", **SMALL, known=training() | {"optimizer": RARELY}),
     "jax single rarely": Cell("single", **SMALL, known=training() | {"optimizer": RARELY}),
@@ -43,6 +52,9 @@ CELLS = {
     "torch ddp": Cell("ddp", **SMALL, known=training()),
     # without worker processes, which fork once more: the tests' interpreter is forked already
     "torch ddp loading": Cell("ddp", **SMALL, known=loader()),
+    "torch local_sgd loading": Cell("local_sgd", workload="mnist_cnn", known=loader()),
+    "torch async_sgd loading": Cell("async_sgd", workload="mnist_cnn", known=loader()),
+    "tf parameter_server loading": Cell("parameter_server", workload="mnist_cnn", known=loader(workers=2)),
     "torch local_sgd": Cell("local_sgd", **SMALL, known=training()),
     "torch async_sgd": Cell("async_sgd", **SMALL, known=training()),
     "torch async_sgd with a buffer": Cell("async_sgd", **SMALL, options={"push_every": "3"}, known=training()),
@@ -339,6 +351,69 @@ def samples_of_the_epoch_before():
     replaced(Loader, "epoch", change)
 
 
+def loaded(change):
+    """Replace each batch of torch's loader by `change(inputs, targets)`."""
+    from torch_impl import loader
+
+    def wrap(original):
+        def share(self, key):
+            fired()
+            return [change(x, y) for x, y in original(self, key)]
+
+        return share
+
+    replaced(loader.Shares, "__getitem__", wrap)
+
+
+def tf_loaded(change):
+    """The same of TensorFlow's."""
+    from tf_impl.loader import Loader
+
+    def wrap(original):
+        def read(self, steps):
+            fired()
+            parts = original(self, steps)
+            return parts.map(lambda *shares: tuple(tuple(change(x, y) for x, y in share) for share in shares))
+
+        return read
+
+    replaced(Loader, "_read", wrap)
+
+
+@planted_when_trained("torch local_sgd loading", by="samples")
+def labels_of_the_image_before_from_the_second_epoch():
+    """In the second epoch the labels of each batch are rolled by one."""
+    count = [0]
+
+    def change(x, y):
+        count[0] += 1
+        return (x, y.roll(1, 0)) if count[0] > STEPS_OF_IMAGES else (x, y)
+
+    loaded(change)
+
+
+@planted_when_trained("torch async_sgd loading", by="samples")
+def images_transposed():
+    """Rows and columns of each image are exchanged."""
+    loaded(lambda x, y: (x.transpose(2, 3).contiguous(), y))
+
+
+@planted_when_trained("tf parameter_server loading", by="samples")
+def tf_labels_of_the_image_before():
+    """The labels of each batch are rolled by one, in TensorFlow."""
+    import tensorflow as tf
+
+    tf_loaded(lambda x, y: (x, tf.roll(y, 1, 0)))
+
+
+@planted_when_trained("tf parameter_server loading", by="samples")
+def tf_images_transposed():
+    """Rows and columns of each image are exchanged, in TensorFlow."""
+    import tensorflow as tf
+
+    tf_loaded(lambda x, y: (tf.transpose(x, (0, 2, 1, 3)), y))
+
+
 # What is updated.
 
 
@@ -547,6 +622,76 @@ def tf_momentum_lost_at_an_evaluation():
         return evaluate
 
     replaced(Program, "evaluate", change)
+
+
+@planted_when_trained("torch single", by="step updates")
+def adam_half_as_fast_again_from_the_second_epoch():
+    """The same as with SGD, whose moments need not be read."""
+    half_as_fast_again_from_the_second_epoch()
+
+
+@planted_when_trained("jax single", by="step updates")
+def bias_frozen_under_adam():
+    """The same as with SGD."""
+    bias_frozen_from_the_second_epoch()
+
+
+def no_decay(program):
+    """Torch's optimizer forgets its weight decay."""
+    fired()
+    for group in program.optimizer.param_groups:
+        group["weight_decay"] = 0.0
+
+
+@planted_when_trained("torch single decaying", by="step weight decay")
+def weight_decay_left_out():
+    """Weights do not decay."""
+    from torch_impl.strategies.single import SingleDevice
+
+    after_building(SingleDevice, no_decay)
+
+
+@planted_when_trained("torch ddp bf16 adamw", by="step weight decay")
+def weight_decay_left_out_in_bf16():
+    """The same in bf16, where no update is judged otherwise."""
+    from torch_impl.strategies.ddp import DDP
+
+    after_building(DDP, no_decay)
+
+
+@planted_when_trained("jax single decaying", by="step weight decay")
+def jax_weight_decay_left_out():
+    """Optax's chain has no weight decay."""
+    from dataclasses import replace
+
+    import jax.numpy as jnp
+
+    from jax_impl import optim
+
+    def change(original):
+        def build(spec):
+            if jnp.result_type(float) == jnp.float64:
+                return original(spec)
+            fired()
+            return original(replace(spec, weight_decay=0.0))
+
+        return build
+
+    replaced(optim, "build", change)
+
+
+@planted_when_trained("tf single adamw")
+def tf_decay_of_adamw_left_out():
+    """AdamW is Adam. The decay is so large that the updates show it as well."""
+    from dataclasses import replace
+
+    from tf_impl.strategies.single import SingleDevice
+
+    def change(program):
+        fired()
+        program.optimizer.spec = replace(program.optimizer.spec, weight_decay=0.0)
+
+    after_building(SingleDevice, change)
 
 
 # What is saved.
