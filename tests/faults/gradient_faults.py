@@ -7,7 +7,7 @@ from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
     "torch single narrow": Cell("single", known={"precision": "bf16"}),
-    "torch single at a rate of 0": Cell(
+    "torch single ended": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=cosine,total_steps=20"}, block=30
     ),
     "torch single deep accumulating": Cell("single", workload="resnet50", known={"accumulation_steps": 2}),
@@ -60,7 +60,7 @@ def gradients_are_taken_at_older_weights():
     after_building(_single(), plant)
 
 
-@planted_when_timed("torch single at a rate of 0", by="further update")
+@planted_when_timed("torch single ended", by="further update")
 def there_is_no_backward_once_the_rate_is_0():
     """The schedule has ended, so no weight shows it. Momentum does."""
 

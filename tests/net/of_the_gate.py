@@ -34,9 +34,9 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/reference/loops.py",
-                        "            after_first = params\n    return Golden(",
+                        "            after_first = params\n    if kept",
                         '            after_first = params\n        __import__("".join(["j", "ax"]))\n'
-                        "    return Golden(",
+                        "    if kept",
                     ),
                 ),
                 tests=("test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",),
