@@ -35,8 +35,7 @@ GUARANTEES = (
                     (
                         "harness/reference/loops.py",
                         "            after_first = params\n    if kept",
-                        '            after_first = params\n        __import__("".join(["j", "ax"]))\n'
-                        "    if kept",
+                        '            after_first = params\n        __import__("".join(["j", "ax"]))\n    if kept',
                     ),
                 ),
                 tests=("test_golden_runs::test_references_are_computed_where_no_framework_can_be_imported",),
@@ -323,7 +322,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/loss_curve.py",
-                        "replicas=list(context.program.export()) if averaged else [],",
+                        "replicas=list(context.program.export()) if averaged else _mean_of_workers(context),",
                         "replicas=[golden.params],",
                     ),
                 ),
