@@ -217,6 +217,46 @@ def test_files_that_cannot_be_written_are_refused(arguments, facts, tmp_path):
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("results.jsonl", "run.json", "proofs.jsonl", "environment.json", "report.md", "epochs.csv", "losses-toy.png"),
+        *("logs/a.txt", "checkpoints/a-launch0/epoch-000001.safetensors"),
+    ],
+)
+@pytest.mark.parametrize("whose", ["run", "other"])
+def test_no_record_and_no_report_of_any_run_is_written_over(whose, name, tmp_path):
+    for each in ("run", "other"):
+        (tmp_path / each).mkdir()
+        written(tmp_path / each, make_result())
+    path = tmp_path / whose / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    before = path.read_bytes()
+    (tmp_path / "link").symlink_to(path)
+    for flag in ("csv", "latex", "parquet") if HAS_PYARROW else ("csv", "latex"):
+        for asked in (path, tmp_path / "link"):
+            with refused(f"--{flag}", str(path)):
+                export.export(tmp_path / "run", **{flag: asked})
+    assert path.read_bytes() == before
+
+
+def test_files_of_ones_own_are_written_beside_those_of_a_run(tmp_path):
+    written(tmp_path, make_result())
+    (tmp_path / "launches.csv").write_text("old")
+    for name in ("launches.csv", "tables/report.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        assert export.export(tmp_path, csv=tmp_path / name) == 0
+        assert (tmp_path / name).read_text("utf-8") not in ("", "old")
+
+
+def test_the_only_file_of_a_run_is_not_written_over(tmp_path):
+    only = written(tmp_path, make_result()) / "rows.jsonl"
+    (tmp_path / "results.jsonl").rename(only)
+    with refused("--csv", str(only)):
+        export.export(only, csv=only)
+
+
 def test_a_file_is_written_where_a_link_leads_and_the_link_stays(tmp_path):
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "old").write_text("old")

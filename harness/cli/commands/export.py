@@ -66,9 +66,10 @@ def export(
 
 
 def check_files(run: Path, given: Mapping[str, Path]) -> None:
-    """Raises UsageError for files that cannot be written as asked, before anything is read or written."""
-    from harness.results import store
+    """Raises UsageError for files that cannot be written as asked, before anything is read or written.
 
+    No run loses what it recorded or reported, whether it is the one that is exported or another.
+    """
     if not given:
         raise UsageError(f"export {run}: names no file to write; give {', '.join(CONTENT)}, or several of them")
     if given.get("--parquet") == STANDARD_OUTPUT:
@@ -90,9 +91,22 @@ def check_files(run: Path, given: Mapping[str, Path]) -> None:
             raise UsageError(f"{flag} {path}: is a link that leads to itself; name another file") from error
         if other != flag:
             raise UsageError(f"{flag} {path}: {other} names the same file; name two")
-    recorded = {(run / name).resolve(): name for name in (store.RESULTS, store.RUN, *store.WRITTEN_IN_PLACE)}
-    for path in seen.keys() & recorded.keys():
-        raise UsageError(f"{seen[path]} {path}: is {recorded[path]} of the run itself; name another file")
+    for path, flag in seen.items():
+        if path == run.resolve() or _is_of_a_run(path):
+            raise UsageError(f"{flag} {path}: is a record or report of a run, which must stay; name another file")
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Whether a run has or may have this file: a record, a log, a checkpoint, its report or a picture of it."""
+    from harness.reporting import document
+    from harness.results import store
+
+    for folder in path.parents:
+        if any((folder / name).is_file() for name in (store.RESULTS, store.RUN)):
+            first, *below = path.relative_to(folder).parts
+            written = (*store.WRITTEN_IN_PLACE, store.RUN, "environment.json", "report.md", document.EPOCHS_FILE)
+            return first in written or (path.suffix == ".png" and not below)
+    return False
 
 
 def write_file(flag: str, path: Path, content: bytes) -> None:
