@@ -169,6 +169,10 @@ def crossed(of: placement.Cell, found: dict[str, float] | None, shares: tuple[De
         ("torch", "ddp", {}, {"all_reduce": P}, {"all_reduce": P, "all_gather": 1000}),
         ("torch", "ddp", {"accumulation_steps": 4}, {"all_reduce": P}, {"all_reduce": 4 * P}),
         ("torch", "ddp", {"tolerances": "bf16_gradients"}, {"all_reduce": P / 2}, {"all_reduce": P}),
+        (
+            "torch", "ddp", {"tolerances": "bf16_gradients", "precision": "fp64"},
+            {"all_reduce": P / 2}, {"all_reduce": P},
+        ),
         ("torch", "ddp", {"precision": "fp64"}, {"all_reduce": 2 * P}, {"all_reduce": P}),
         ("torch", "local_sgd", {"options": {"sync_every": 4}}, {"all_reduce": P / 4}, {"all_reduce": P}),
         (

@@ -16,6 +16,7 @@ from harness.layers import batch_norms, chain_shape, unused_parameters
 from harness.spec import Check, DeviceShare, Role, Span
 from harness.spec.checks import finding
 
+BFLOAT16_BYTES = 2  # of one number
 SMALL = 64
 """Bytes that may cross besides: the loss, which JAX's steps average over the devices, and the like."""
 
@@ -46,9 +47,9 @@ def _off(crossed: Mapping[str, float], right: Mapping[str, Range], cell: Cell) -
 def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | None:
     """The right bytes of each kind of collective in one step; None where no formula is known.
 
-    Parameters and activations are sent in float32, also in bf16. But a compiler may send a product before it converts
-    it, and fsdp may round parameters before it gathers them. So in bf16 half of the bytes are right, too. An option
-    may ask for bfloat16.
+    Parameters and activations are sent in float32, also in bf16, and in fp64 in float64. But a compiler may send a
+    product before it converts it, and fsdp may round parameters before it gathers them. So in bf16 half of the bytes
+    are right, too. An option may ask for bfloat16.
     """
     traffic = cell.strategy.traffic
     if traffic in ("replicate", "push_pull"):
@@ -67,9 +68,10 @@ def expected(found: Sequence[DeviceShare], cell: Cell) -> dict[str, Range] | Non
 
 
 def _in_precision(size: float, cell: Cell) -> Range:
-    """The range of a payload of `size` bytes in float32."""
+    """The range of a payload of `size` bytes in the format of the parameters."""
     if cell.spec.tolerances == "bf16_gradients":
-        return size / 2, size / 2
+        rounded = size * BFLOAT16_BYTES / cell.item
+        return rounded, rounded
     return (size / 2, size) if cell.spec.precision == "bf16" else (size, size)
 
 
