@@ -61,9 +61,24 @@ def read(path: Path) -> tuple[Arrays, dict[str, Any]]:
         raise UsageError(f"{path}: cannot be read as a checkpoint: {error}") from error
 
 
-def newest(folder: Path, cell: str, launch: int) -> Path | None:
-    """The last checkpoint of a trial in a run's folder."""
-    return max(path_of(folder, cell, launch, 0).parent.glob("epoch-*.safetensors"), default=None)
+def newest(folder: Path, cell: str, launch: int) -> tuple[Path | None, list[str]]:
+    """The last checkpoint of a trial in a run's folder from which it can go on, and what is wrong with later ones."""
+    wrong = []
+    for path in sorted(path_of(folder, cell, launch, 0).parent.glob("epoch-*.safetensors"), reverse=True):
+        try:
+            state, _ = read(path)
+        except UsageError as error:
+            wrong.append(str(error))
+            continue
+        if not (name := _not_finite(state)):
+            return path, wrong
+        wrong.append(f"{path}: {name} is not finite")
+    return None, wrong
+
+
+def _not_finite(state: Arrays) -> str:
+    """The first array with a number that is not finite, or ""."""
+    return next((name for name, array in state.items() if not np.all(np.isfinite(array))), "")
 
 
 def find(place: Path) -> Path:
@@ -111,6 +126,6 @@ def weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
     for name, array in state.items():
         if name.startswith("model/") and array.dtype.kind != "f":
             raise UsageError(f"--init-from {path}: {name} holds {array.dtype}, but must hold floating-point numbers")
-        if not np.all(np.isfinite(array)):
-            raise UsageError(f"--init-from {path}: {name} is not finite, so that training had diverged")
+    if name := _not_finite(state):
+        raise UsageError(f"--init-from {path}: {name} is not finite, so that training had diverged")
     return {name: array for name, array in state.items() if name.startswith(EVERYWHERE)}

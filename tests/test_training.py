@@ -480,6 +480,34 @@ def test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone(tmp_pa
 
 
 @pytest.mark.slow
+def test_a_training_goes_on_from_the_last_checkpoint_that_is_not_damaged(tmp_path):
+    (whole,) = train(tmp_path, "--strategy", "single", "--epochs", "3", "--save-every", "1")
+    out = tmp_path / "run"
+    right = states(out)
+    first, second, third = sorted(out.rglob("*.safetensors"))
+    state, about = checkpoints.read(second)
+    third.write_bytes(third.read_bytes()[:-5])
+    checkpoints.save(second, state | {"model/fc.weight": np.full(3, np.nan)}, about)
+    (out / "results.jsonl").unlink()
+    done = harness("train", "--resume", str(out))
+    assert done.returncode == 0, done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if third.name in line]
+    names(said, str(first), str(third))
+    (result,) = store.read(out)
+    assert curve(result) == curve(whole)
+    assert_same_states(right, states(out))
+
+    first.unlink()
+    checkpoints.save(second, state | {"model/fc.weight": np.full(3, np.nan)}, about)
+    third.write_bytes(b"")
+    (out / "results.jsonl").unlink()
+    refused_command(harness("train", "--resume", str(out)), "--resume", str(third), str(third.parent))
+    assert not (out / "results.jsonl").exists()
+    third.unlink()
+    refused_command(harness("train", "--resume", str(out)), "--resume", str(second), "model/fc.weight")
+
+
+@pytest.mark.slow
 def test_weights_open_elsewhere_with_the_same_accuracy(tmp_path):
     (first,) = train(tmp_path, "--strategy", "replicated", "--epochs", "3", "--save-every", "3")
     known = ["--epochs", "0", "--init-from", str(tmp_path / "run")]
@@ -501,7 +529,7 @@ def test_a_checkpoint_is_whole_or_refused(tmp_path):
     for name, array in state.items():
         np.testing.assert_array_equal(found[name], array)
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-    assert checkpoints.newest(tmp_path, "cell", 0) == path
+    assert checkpoints.newest(tmp_path, "cell", 0) == (path, [])
     assert checkpoints.weights(path, {"w": (3, 2)}).keys() == {"model/w"}
     with refused(str(path), "w", "(3, 2)", "(2, 3)"):
         checkpoints.weights(path, {"w": (2, 3)})

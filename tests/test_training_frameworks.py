@@ -85,7 +85,7 @@ def test_every_strategy_trains_evaluates_and_saves(tmp_path, forked, framework, 
         assert first.validation_loss == pytest.approx(loss, rel=1e-5), name
         assert last.samples == 720
         # and back
-        saved = checkpoints.newest(tmp_path / "run", result.spec.cell, 0)
+        saved, _ = checkpoints.newest(tmp_path / "run", result.spec.cell, 0)
         assert saved is not None
         state, _ = checkpoints.read(saved)
         params = {key.removeprefix("model/"): a for key, a in state.items() if key.startswith("model/")}

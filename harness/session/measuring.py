@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from harness.gate.runs import Phase, check_init_from
+from harness.gate.runs import Phase
 from harness.launch.launcher import Launcher, Outcome
 from harness.launch.scratch import Scratch
 from harness.machine import machine_record
@@ -125,7 +125,7 @@ class Session:
             self.display.done(f"{left}; writing the report", "note")
         for spec in trials:  # a bad --data or a diverging optimizer is found here, before any row is written
             self.references.prepare(spec)
-            check_init_from(spec)
+            self.launches.find_start(spec)
         possible = self.rows.skip(trials, why=self.references.impossible)
         unproved = [spec for spec in first_of_each_computation(possible) if not self._reuse_proof(spec)]
         self._compute_references(unproved, possible)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import checkpoints
+from harness.gate.runs import check_init_from
 from harness.launch import logs
 from harness.launch.launcher import Launch, Launcher, Outcome, launch
 from harness.messages import Phase
@@ -24,6 +25,7 @@ from harness.session.budget import Budget
 from harness.session.device_guard import DeviceGuard
 from harness.session.references import References
 from harness.spec import CUT_SHORT, Cause, Precision, TrialSpec, registry, workload_packages
+from harness.spec.errors import UsageError
 from harness.spec.progress import Display
 
 
@@ -50,7 +52,24 @@ class PhaseLaunches:
         self._references, self._budget, self._display = references, budget, display
         own_cache = plan.compile_cache not in ("", "none")
         self._compile_cache = Path(plan.compile_cache) if own_cache else work / "compiled"
+        self._checkpoints: dict[tuple[str, int], Path | None] = {}  # that trainings go on from, by cell and launch
         self._most_devices = max(trial.spec.devices // trial.spec.hosts for trial in plan.trials)
+
+    def find_start(self, spec: TrialSpec) -> None:
+        """Find what a trial begins with, if not new weights, and say so if its last checkpoint is damaged.
+
+        Raises UsageError for a checkpoint of --init-from that does not fit, and if all checkpoints are damaged.
+        """
+        check_init_from(spec)
+        if spec.training is None:
+            return
+        found, wrong = checkpoints.newest(self._run_folder, spec.cell, spec.launch)
+        if found is None and wrong:
+            folder = checkpoints.path_of(self._run_folder, spec.cell, spec.launch, 0).parent
+            raise UsageError(f"--resume: {wrong[0]}; none in {folder} is whole: remove them to train from new weights")
+        if wrong:
+            self._display.done(f"{spec.cell} launch {spec.launch + 1} goes on from {found}, since {wrong[0]}", "note")
+        self._checkpoints[spec.cell, spec.launch] = found
 
     def run_parity(self, spec: TrialSpec, stop: threading.Event | None = None) -> Outcome:
         """Run the parity phase of a cell. With `stop`, which ends it, it shares the devices with others.
@@ -167,7 +186,7 @@ class PhaseLaunches:
             validation=inputs.validation,
             test=inputs.test,
             run_folder=self._run_folder,
-            checkpoint=checkpoints.newest(self._run_folder, spec.cell, spec.launch) if phase == "training" else None,
+            checkpoint=self._checkpoints.get((spec.cell, spec.launch)) if phase == "training" else None,
             init_from=Path(spec.training.init_from) if spec.training and spec.training.init_from else None,
             compile_cache=self._compile_cache / spec.framework / cache_name(spec, phase, self._plan),
             shares=shares,
