@@ -595,6 +595,20 @@ def test_an_error_cannot_control_the_terminal(capsys):
     assert capsys.readouterr().err == "harness: error: a\\x1b[2J\\x00\\u202eb c é\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["list", "strategies"], ["export", ".", "--csv", "-"]], ids=" ".join)
+def test_a_full_disk_behind_standard_output_is_named_in_one_line(arguments, tmp_path):
+    store.append(tmp_path, make_result())
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    refused_command(done, os.strerror(errno.ENOSPC), code=3)
+    assert "--resume" not in done.stderr
+
+
 def test_a_run_needs_no_open_streams(tmp_path):
     """Under some daemons none of the three is open."""
     run = ("run", "--framework", "fake", "--strategy", "single", "--workload", "toy", "--out", str(tmp_path / "run"))

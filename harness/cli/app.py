@@ -58,6 +58,7 @@ app = App(
 )
 for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
     app.command(command)
+MEASURING = tuple((name,) for name in ("run", "train", "sweep", "reproduce"))
 app.command(listings.list_choices, name="list")
 app.command(report.report)
 app.command(show.show)
@@ -92,13 +93,21 @@ def configured(
         if isinstance(cause, UsageError) and (where := set_elsewhere(str(cause), tokens, config)):
             raise UsageError(f"{cause}{where}") from error
         raise
+    except (OSError, MemoryError) as error:
+        if app.parse_commands(tokens)[0][:1] in MEASURING:
+            error.add_note("a run keeps what it has measured, and run --resume goes on with it")
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code."""
     open_streams()
     try:
-        code = app.meta(arguments, exit_on_error=False, print_error=False)
+        try:
+            code = app.meta(arguments, exit_on_error=False, print_error=False)
+        except SystemExit as ended:  # cyclopts ends the program itself
+            code = ended.code
+        sys.stdout.flush()
     except (KeyboardInterrupt, Exception, Interrupted) as error:
         code = exit_code(error)
     flush()
@@ -119,9 +128,9 @@ def exit_code(error: BaseException) -> int:
             name = str(error.filename)
             return fail(f"{name[:60]}... has {len(name)} characters, too many for a path; name a shorter one", 2)
         case OSError(errno=number) if number in OF_THE_MACHINE:
-            return fail(f"{error}; a run keeps what it has measured, and run --resume goes on with it", 3)
+            return fail("; ".join([str(error), *getattr(error, "__notes__", ())]), 3)
         case MemoryError():
-            return fail("out of host memory; a run keeps what it has measured, and run --resume goes on with it", 3)
+            return fail("; ".join(["out of host memory", *getattr(error, "__notes__", ())]), 3)
         case Interrupted(measured=True):
             report = shlex.join(["python", "-m", "harness", "report", error.folder])
             return fail(f"interrupted, but everything was measured; {report} writes the report", 128 + error.number)

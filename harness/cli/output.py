@@ -73,7 +73,10 @@ def open_streams() -> None:
 
 
 class _Lasting(io.FileIO):
-    """A standard stream that drops what is printed once its reader is gone, as in `harness list ... | head`."""
+    """A standard stream that drops what is printed once its reader is gone, as in `harness list ... | head`.
+
+    It drops it as well after another error, such as that of a full disk, which is raised once.
+    """
 
     def write(self, content: Any, /) -> int:
         try:
@@ -81,6 +84,10 @@ class _Lasting(io.FileIO):
         except BrokenPipeError:
             _drop_output(self.fileno())
             return len(content)
+        except OSError as error:
+            _drop_output(self.fileno())
+            name = "standard output" if self.fileno() == 1 else "standard error"
+            raise OSError(error.errno, error.strerror, name) from error
 
 
 def _lasting(stream: TextIO, number: int) -> TextIO:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.arguments import RunArguments, typed
 from harness.cli.commands.plan import check_files, print_plan
-from harness.cli.output import fail, write
+from harness.cli.output import fail, flush, write
 from harness.machine.devices import machine
 from harness.planning import outlook
 from harness.planning.matrix import check_something_runs
@@ -110,6 +110,7 @@ def show_finished(finished: Finished) -> int:
 
     with contextlib.suppress(OSError):  # the terminal is gone: the report is written
         show(finished.results, finished.folder)
+    flush()
     if finished.usage_error:
         fail(finished.usage_error, finished.exit_code)
     return finished.exit_code
