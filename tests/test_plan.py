@@ -600,6 +600,7 @@ def test_options_of_a_strategy_are_typed_and_limited(machine):
         ({"bucket_cap_mb": "-1"}, ["bucket_cap_mb=-1.0", "0"]),
         ({"bucket_cap_mb": "nan"}, ["bucket_cap_mb=nan", "0"]),
         ({"bucket_cap_mb": "inf"}, ["bucket_cap_mb=inf"]),
+        ({"bucket_cap_mb": "1e300"}, ["bucket_cap_mb=1e+300", "4e+12"]),
     ):
         with refused(*facts):
             planned(**options)

@@ -151,11 +151,15 @@ SETTINGS = (
     ),
 )
 
+MOST_BUCKET_MB = 4e12
+"""DDP counts a bucket's bytes in an int64, which holds those of 8.7e12 MiB."""
+
 BUCKET_CAP = Option(
     name="bucket_cap_mb",
     summary="the size of a bucket of gradients, in MiB: each bucket is one all-reduce; with 25, ddp's first one has 1",
     default=25.0,
     least=0,
+    most=MOST_BUCKET_MB,
 )
 
 

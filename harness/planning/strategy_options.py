@@ -81,6 +81,8 @@ def _check_value(option: Option, value: Any) -> None:
         check_name(f"--option {option.name}:", value, option.choices)
     if option.least is not None and not option.least <= value < math.inf:
         raise UsageError(f"--option {option.name}={value}: must be at least {option.least} and finite")
+    if option.most is not None and value > option.most:
+        raise UsageError(f"--option {option.name}={value}: must be at most {option.most:g}")
 
 
 def _micro_batches(strategy: StrategySpec, options: Mapping[str, Any], workload: Workload, *, batch: int) -> int:

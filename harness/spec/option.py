@@ -49,7 +49,7 @@ class Option:
     """One option of a strategy. `--option NAME=VALUE` sets it, and `sweep` compares its values.
 
     `default`: also fixes the type, which is bool, int, float or str. `choices`: all values that a text option may have.
-    `least`: the smallest value of a number, which must also be finite.
+    `least`: the smallest value of a number, which must also be finite. `most`: its largest value.
 
     `role`: what the option means to the harness; see `Role` in kinds.py. The name is free. An option that only its
     strategy reads has no role.
@@ -74,6 +74,7 @@ class Option:
     default: Any
     choices: tuple[str, ...] = ()
     least: float | None = None
+    most: float | None = None
     role: Role | None = None
     replaces: str = ""
     always_shown: bool = False
