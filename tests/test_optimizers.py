@@ -102,6 +102,8 @@ def test_optimizer_text():
         ("adagrad:momentum=0.9", ["'momentum'", "learning_rate, epsilon"]),
         ("sgd:learning_rate=0", ["learning_rate", "0"]),
         ("sgd:learning_rate=-1", ["learning_rate", "-1"]),
+        ("adam:epsilon=0", ["epsilon", "0"]),
+        ("adagrad:epsilon=-1", ["epsilon", "-1"]),
         ("sgd:learning_rate=0.1,learning_rate=0.2", ["learning_rate", "0.1", "0.2"]),
         ("sgd:schedule=step", ["step_size"]),
         ("sgd:0.1", ["'0.1'"]),

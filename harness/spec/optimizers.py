@@ -173,8 +173,8 @@ def _number(text: str, key: str, value: str) -> float | int | bool:
         raise UsageError(f"--optimizer {text!r}: {key} must be {what}, not {value!r}") from None
     least = 1 if key in ("step_size", "total_steps") else 0
     limit = 1.0 if key in ("momentum", "beta1", "beta2") else MOST_COUNTED if kind is int else math.inf
-    if key == "learning_rate" and not 0 < number < limit:
-        raise UsageError(f"--optimizer {text!r}: learning_rate must be a number above 0, not {value}")
+    if key in ("learning_rate", "epsilon") and not 0 < number < limit:
+        raise UsageError(f"--optimizer {text!r}: {key} must be a number above 0, not {value}")
     if not least <= number < limit:
         below = f" and less than {limit:.16g}" if limit < math.inf else " and finite"
         raise UsageError(f"--optimizer {text!r}: {key} must be at least {least}{below}, not {value}")
