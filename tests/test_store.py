@@ -249,6 +249,14 @@ def test_what_is_no_run_is_refused(tmp_path, content, facts):
         store.read(tmp_path)
 
 
+def test_a_row_in_the_middle_that_is_none_is_named_with_what_to_do(tmp_path):
+    store.append(tmp_path, make_result())
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    with refused(str(path), "line 2", "--resume"):
+        store.read(tmp_path)
+
+
 def test_a_folder_without_results_is_refused(tmp_path):
     with refused(str(tmp_path), "results.jsonl"):
         store.read(tmp_path)

@@ -84,32 +84,43 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
     try:
         row = json.loads(line.decode("utf-8-sig"))  # bytes alone could be taken for UTF-16
         if not isinstance(row, dict):
-            raise UsageError(f"{path} line {number} is not a trial result: it must be a JSON object, is {row!r:.40}")
+            raise _no_result(path, number, f"it must be a JSON object, is {row!r:.40}")
         version = row.get("schema_version", SCHEMA_VERSION)
         if type(version) is not int:
             raise UsageError(f"{path} line {number}: schema_version must be a whole number, is {version!r:.40}")
         if version > SCHEMA_VERSION:
-            raise UsageError(f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}")
+            raise UsageError(
+                f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}: use a newer one"
+            )
         check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        what = "remove this line, and run --resume measures its launch again" if number > 1 else "name a run's folder"
-        raise UsageError(f"{path} line {number} is not JSON; {what}") from error
+        raise UsageError(f"{path} line {number} is not JSON; {_what_to_do(number)}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
-        raise UsageError(f"{path} line {number} is not a trial result: {problem}") from error
+        raise _no_result(path, number, problem) from error
     except UsageError:
         raise
     except RecursionError as error:
-        raise UsageError(f"{path} line {number} is not a trial result: it is nested too deeply") from error
+        raise _no_result(path, number, "it is nested too deeply") from error
     except ValueError as error:
-        raise UsageError(f"{path} line {number} is not a trial result: {str(error).splitlines()[0]}") from error
+        raise _no_result(path, number, str(error).splitlines()[0]) from error
     except (AttributeError, TypeError) as error:  # in a row of an older version
-        raise UsageError(f"{path} line {number} is not a trial result: a value in it is of the wrong type") from error
+        raise _no_result(path, number, "a value in it is of the wrong type") from error
     if reason := impossible(result):
-        raise UsageError(f"{path} line {number} is not a trial result: {reason}")
+        raise _no_result(path, number, reason)
     return result
+
+
+def _no_result(path: Path, number: int, problem: str) -> UsageError:
+    """The error of a line that is JSON and no trial result."""
+    return UsageError(f"{path} line {number} is not a trial result: {problem}; {_what_to_do(number)}")
+
+
+def _what_to_do(number: int) -> str:
+    """What to do about a line that cannot be read. A file that begins with one is hardly a run's."""
+    return "remove this line, and run --resume measures its launch again" if number > 1 else "name a run's folder"
 
 
 def write_intent(folder: Path, intent: Intent) -> None:
