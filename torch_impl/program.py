@@ -102,6 +102,7 @@ class Program:
         return self.build_run()
 
     def build_run(self) -> Callable[[list[Batch]], torch.Tensor]:
+        """`train_step`, or what captures it as a CUDA graph when it is first called."""
         if self.job.settings.get("cuda_graphs", False):
             known: dict[str, Any] = {"rates": self.coming_rates, "copy_streams": self.copy_streams}
             return tuning.Graphed(self.train_step, self.trained, self.optimizer, **known)

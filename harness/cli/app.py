@@ -56,9 +56,10 @@ app = App(
         f"{os.EX_SOFTWARE} a defect of this program; 129, 130 and 143 interrupted."
     ),
 )
-for command in (run.run, run.train, run.sweep, run.reproduce, plan.plan):
+measuring = (run.run, run.train, run.sweep, run.reproduce)
+for command in (*measuring, plan.plan):
     app.command(command)
-MEASURING = tuple((name,) for name in ("run", "train", "sweep", "reproduce"))
+MEASURING = tuple((command.__name__,) for command in measuring)
 app.command(listings.list_choices, name="list")
 app.command(report.report)
 app.command(show.show)

@@ -160,11 +160,13 @@ def tolerance_of(precision: Precision, optimizer: OptimizerSpec, *, deep: bool, 
     return min(UPDATE["bf16"], max(tolerance, BIAS_CORRECTION / (1 - optimizer.beta2)))
 
 
-def of_parameters(quantity: Quantity, right: Right, found: Arrays, tolerance: float) -> Check:
-    """The parameters of the state `found` after the call."""
+def of_parameters(
+    quantity: Quantity, right: Right, found: Arrays, tolerance: float, *, roundings: int | None = None
+) -> Check:
+    """The parameters of the state `found` after the call. `roundings`: of each stored number, by default one a step."""
     moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
     given = {name: found[f"model/{name}"] for name in moved}
-    errors = beyond_rounding(given, right.golden.params, moved=moved, roundings=right.steps)
+    errors = beyond_rounding(given, right.golden.params, moved=moved, roundings=roundings or right.steps)
     error, worst = worst_of(errors)
     return Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)
 

@@ -97,21 +97,19 @@ def compare(
         rights = [mean_of(rights)] * len(rights)
     checks = []
     for number, (right, state) in enumerate(zip(rights, found, strict=True)):
-        params = {name: state[f"model/{name}"] for name in right.golden.params}
-        for check in _of_worker(right, params, ROUNDINGS if averages else 1, tolerances, quantity):
+        for check in _of_worker(right, state, ROUNDINGS if averages else 1, tolerances, quantity):
             checks.append(replace(check, worst=f"{check.worst} of worker {number}"))
     return _worst(checks)
 
 
 def _of_worker(
-    right: Right, params: Arrays, roundings: int, tolerances: Precision, quantity: Quantity
+    right: Right, state: Arrays, roundings: int, tolerances: Precision, quantity: Quantity
 ) -> Iterable[Check]:
+    params = {name: state[f"model/{name}"] for name in right.golden.params}
     deep = bool(right.golden.running)
     tolerance = further_update.tolerance_of(tolerances, right.optimizer, deep=deep, steps=1)
     if tolerance is not None:
-        moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
-        error, worst = worst_of(beyond_rounding(params, right.golden.params, moved=moved, roundings=roundings))
-        yield Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)
+        yield further_update.of_parameters(quantity, right, state, tolerance, roundings=roundings)
     if tolerance is not None or right.rounded is not None:
         yield from further_direction.compare(right.golden.params, params, without=right.without, rounded=right.rounded)
     rate = optimizers.rate(right.optimizer, right.made)

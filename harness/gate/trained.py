@@ -128,6 +128,11 @@ def compare_statistics(
     return Check(quantity="running statistics", error=error, tolerance=STATISTICS[precision], worst=f"{worst}, {where}")
 
 
+def repeats_exactly(spec: TrialSpec) -> bool:
+    """Whether the same steps from the same state must give the same weights, bit by bit."""
+    return spec.platform == "cpu" and spec.devices <= EXACT_DEVICES
+
+
 def compare_resumed(
     before: Sequence[Arrays], straight: Sequence[Arrays], again: Sequence[Arrays], *, spec: TrialSpec, how: str
 ) -> list[Check]:
@@ -135,7 +140,7 @@ def compare_resumed(
 
     `how`: what loaded the state.
     """
-    exact = spec.platform == "cpu" and spec.devices <= EXACT_DEVICES
+    exact = repeats_exactly(spec)
     checks = []
     for index, (start, one, other) in enumerate(zip(before, straight, again, strict=True)):
         moved = max(distance_of_all(one, start), 1e-6 * norm_of_all(start))

@@ -120,16 +120,16 @@ class Histories:
         start = initial(layers)
         start |= {name.replace(".var", BIASED): array for name, array in start.items() if name.endswith(".var")}
         self.of: dict[StatisticsOf, Arrays] = {"all": start, "first": start}
-        self.seen: dict[str, Arrays] = {}
+        self.seen: Sequence[Arrays] = ()
 
     def add(self, groups: Sequence[Arrays]) -> None:
         """A step has seen these statistics."""
         self.of = {"all": advanced(self.of["all"], groups), "first": advanced(self.of["first"], groups[:1])}
-        self.seen = hull(groups)
+        self.seen = groups
 
     def named(self) -> Arrays:
         """All of them, as "<history>/<layer>.mean" and so on."""
-        every = {**self.of, **self.seen}
+        every = {**self.of, **hull(self.seen)}
         return {f"{history}/{name}": array for history, arrays in every.items() for name, array in arrays.items()}
 
 

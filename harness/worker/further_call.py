@@ -55,7 +55,7 @@ def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[C
         right = _computed(context, before, range(first, first + steps), made)
         return [further_update.of_parameters("update on new batches", right, after, tolerance)]
 
-    yield from _first_that_passes(context, "new-batches", call)
+    yield from first_that_passes(context, "new-batches", call)
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -74,7 +74,9 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         with_gradients or without_gradients.shows_decay(workload, spec.optimizer, steps=steps)
     ):
         return
-    ended, made = copied(program.state() or {}), context.made.steps
+    ended, made = program.state() or {}, context.made.steps
+    if with_gradients:  # it is loaded again
+        ended = copied(ended)
     start = context.agree.arrays("further-call", _initial_with_optimizer(context, ended))
     by_direction = further_direction.judges(spec.judged_precision, deep=workload.normalizes)
     rounding = spec.judged_precision if by_direction else None
@@ -94,9 +96,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         found = without_gradients.decay(workload, spec.optimizer, **known, precision=spec.precision)
         return [] if found is None else [found]
 
-    checks = _first_that_passes(
-        context, "further-call", call, attempts=further_update.ATTEMPTS if with_gradients else 1
-    )
+    checks = first_that_passes(context, "further-call", call, attempts=further_update.ATTEMPTS if with_gradients else 1)
     context.made(steps)
     yield from checks
 
@@ -115,7 +115,7 @@ def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check
         yield without_gradients.kept_statistics((start, other), (found[0], found[1]), **known)
 
 
-def _first_that_passes(
+def first_that_passes(
     context: Context, name: str, call: Callable[[int], list[Check]], *, attempts: int = further_update.ATTEMPTS
 ) -> list[Check]:
     """The checks of the first call that passes on rank 0, or of the last one. A collective."""

@@ -3,7 +3,7 @@ program's state. harness/gate/local_update.py compares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.partition import shares
 from harness.worker.context import Context
-from harness.worker.further_call import affordable
+from harness.worker.further_call import affordable, first_that_passes
 from harness.worker.loading import load
 from harness.worker.local_states import (
     all_like,
@@ -53,7 +53,7 @@ def workers_call_on_new_batches(context: Context, resident: Sequence[Any]) -> It
         return [check for check in found if check.quantity == "update on new batches"]
 
     for averages in (True,) if spec.exchange_interval == 1 else (False, True):
-        yield from _first_right(context, f"new-{averages}", lambda attempt, it=averages: call(attempt, it))
+        yield from first_that_passes(context, f"workers-new-{averages}", lambda attempt, it=averages: call(attempt, it))
 
 
 def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -85,7 +85,7 @@ def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[
         return [*checks, *_statistics(context, rights, after)]
 
     attempts = further_update.ATTEMPTS if with_gradients else 1
-    checks = _first_right(context, "further", call, attempts=attempts)
+    checks = first_that_passes(context, "workers-further", call, attempts=attempts)
     context.made(1)
     yield from checks
 
@@ -116,7 +116,7 @@ def averaging(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
             return []
         return [local_update.averaging(weights(context, start), alone, weights(context, found))]
 
-    checks = _first_right(context, "averaging", call)
+    checks = first_that_passes(context, "workers-averaging", call)
     context.made(1)
     yield from checks
 
@@ -161,19 +161,6 @@ def _after_step(context: Context, placed: Any) -> Arrays | None:
     context.program.step(placed)
     context.program.sync()
     return context.program.state()
-
-
-def _first_right(
-    context: Context, name: str, call: Callable[[int], list[Check]], *, attempts: int = further_update.ATTEMPTS
-) -> list[Check]:
-    """The checks of the first call that passes on rank 0, or of the last one. A collective."""
-    checks: list[Check] = []
-    for attempt in range(attempts):
-        checks = call(attempt)
-        passed = all(check.passed for check in checks)
-        if context.agree.on(f"workers-{name}-{attempt}", float(passed)):
-            break
-    return checks
 
 
 def _computed(

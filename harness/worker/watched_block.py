@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from harness.gate import replay, timed_program
-from harness.gate.trained import EXACT_DEVICES
+from harness.gate.trained import repeats_exactly
 from harness.spec import Check
 from harness.spec.arrays import Arrays
 from harness.worker import timing
@@ -90,7 +90,7 @@ def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[A
     if context.spec.algorithm == "asynchronous":
         return
     before, anew = context.agree.arrays("watched", watched.before), placed_anew(context, len(resident))
-    exact = context.spec.platform == "cpu" and context.spec.devices <= EXACT_DEVICES
+    exact = repeats_exactly(context.spec)
     replays = [_again(context, before, watched.steps, anew)]
     equal = context.draft.rank != 0 or exact or replay.replayed(before, watched.after, replays).passed
     if not context.agree.on("replayed", float(equal)):

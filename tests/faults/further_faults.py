@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from after_block_faults import CURVE
 from planted import Cell, fired, firing, planted_when_timed, replaced
-from timed_faults import after_building, before_each_update, statistics_move_by
+from timed_faults import after_building, before_each_update, no_decay, statistics_move_by
 
 FAST = "sgd:learning_rate=0.05,momentum=0.5"  # after some 30 steps, gradients are larger than at the start
 
@@ -46,13 +46,7 @@ def _parameters(program):
 @planted_when_timed("torch single adamw", by="further")
 def adamw_does_not_decay():
     """The weight decay is dropped. In 20 steps it moves the weights by a few percent of the update."""
-
-    def plant(program):
-        fired()
-        for group in program.optimizer.param_groups:
-            group["weight_decay"] = 0.0
-
-    after_building(_single(), plant)
+    after_building(_single(), no_decay)
 
 
 @planted_when_timed("torch single deep with decay", by="further weight decay")

@@ -6,7 +6,6 @@ from planted import Cell, fired, planted_when_timed, replaced, when_timed
 from timed_faults import after_building, before_each_update
 
 TIMED_CELLS = {
-    "torch single narrow": Cell("single", known={"precision": "bf16"}),
     "torch single ended": Cell(
         "single", known={"optimizer": "sgd:momentum=0.9,schedule=cosine,total_steps=20"}, block=30
     ),
@@ -27,7 +26,7 @@ def _single():
     return single.SingleDevice
 
 
-@planted_when_timed("torch single narrow", by="further update")
+@planted_when_timed("torch single bf16", by="further update")
 def gradients_are_taken_at_older_weights():
     """Those from before the last update, as of a copy in bfloat16 that is made too early. The update itself goes to the
     right weights. A second call from the same state would find the older weights equal to the state's."""
@@ -75,7 +74,7 @@ def there_is_no_backward_once_the_rate_is_0():
     replaced(_single(), "train_step", when_timed(wrong))
 
 
-@planted_when_timed("torch single narrow", by="further step size")
+@planted_when_timed("torch single bf16", by="further step size")
 def the_first_layer_learns_less():
     """By 30%, which is less than rounding to bfloat16 may change in one number."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planted import Cell, fired, planted_when_timed, replaced, when_timed
-from timed_faults import after_building, before_each_update, statistics_move_by
+from timed_faults import after_building, before_each_update, no_decay, statistics_move_by
 
 DECAY = {"optimizer": "sgd:momentum=0.9,weight_decay=0.001"}
 
@@ -73,16 +73,10 @@ def a_rank_counts_for_more_in_the_mean():
     replaced(_local(), "average_parameters", when_timed(average))
 
 
-def _without_decay(program):
-    fired()
-    for group in program.optimizer.param_groups:
-        group["weight_decay"] = 0.0
-
-
 @planted_when_timed("torch local_sgd decaying", by="further")
 def workers_do_not_decay():
     """The weight decay of each worker is dropped."""
-    after_building(_local(), _without_decay)
+    after_building(_local(), no_decay)
 
 
 @planted_when_timed("torch local_sgd deep", by="further weight decay")
@@ -91,7 +85,7 @@ def workers_of_a_deep_network_do_not_decay_where_numpy_is_too_slow():
     from harness.worker import further_call
 
     further_call.AFFORDABLE = 0.0
-    after_building(_local(), _without_decay)
+    after_building(_local(), no_decay)
 
 
 @planted_when_timed("torch local_sgd fast", by="update on")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from planted import Cell, fired, firing, planted_when_trained, replaced
-from timed_faults import after_building, before_each_update, statistics_move_by
+from timed_faults import after_building, before_each_update, no_decay, statistics_move_by
 
 from harness.planning.run_request import TrainingRequest
 
@@ -634,13 +634,6 @@ def adam_half_as_fast_again_from_the_second_epoch():
 def bias_frozen_under_adam():
     """The same as with SGD."""
     bias_frozen_from_the_second_epoch()
-
-
-def no_decay(program):
-    """Torch's optimizer forgets its weight decay."""
-    fired()
-    for group in program.optimizer.param_groups:
-        group["weight_decay"] = 0.0
 
 
 @planted_when_trained("torch single decaying", by="step weight decay")
