@@ -115,7 +115,7 @@ def test_usage_errors_are_one_line_and_launch_nothing(arguments, facts, tmp_path
         (["run", "-devices", "2"], "--devices?"),
         (["plan", "--sed=3"], "--seed?"),
         (["run", "--xyzzy", "2"], ""),
-        (["plan", "--telemetri", "off"], ""),  # which `plan` does not have
+        (["plan", "--resum", "x"], ""),  # which `plan` does not have
         (["runn"], "run?"),
         (["data", "chek", "x"], "check?"),
     ],
@@ -129,8 +129,34 @@ def test_only_what_is_near_is_suggested(arguments, suggested):
 
 def test_a_flag_of_another_command_in_a_file_is_named_with_the_file(tmp_path):
     path = tmp_path / "flags.toml"
-    path.write_text('telemetry = "off"')
-    refused_command(harness("plan", "-c", str(path)), "telemetry", str(path))
+    path.write_text('fail-above = "3%"')
+    refused_command(harness("plan", "-c", str(path)), "fail_above", str(path))
+
+
+def test_a_plan_takes_the_flags_of_the_run_that_it_shows():
+    known = ("plan", "--framework", "fake", "--strategy", "single", "--platform", "cpu")
+    plain = harness(*known)
+    of_run = harness(*known, "--budget-minutes", "5", "--device-guard", "off", "--telemetry", "off")
+    assert (of_run.returncode, of_run.stdout) == (0, plain.stdout)
+    refused_command(harness(*known, "--budget-minutes", "0"), "--budget-minutes")
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "allowed"),
+    [("timeout", "ten", "number"), ("telemetry", "perhaps", "on, off"), ("dry-run", "maybe", "true or false")],
+)
+def test_a_value_of_a_wrong_type_is_named_with_what_is_allowed(tmp_path, flag, text, allowed):
+    known = ("run", "--framework", "fake", "--platform", "cpu")
+    variable, line = f"HARNESS_{flag.replace('-', '_').upper()}", f'{flag} = "{text}"\n'
+    (tmp_path / "c.toml").write_text(line)
+    refused_command(harness(*known, f"--{flag}={text}", cwd=tmp_path), f"--{flag}", repr(text), allowed)
+    refused_command(harness(*known, env={variable: text}, cwd=tmp_path), f"--{flag}", repr(text), allowed, variable)
+    refused_command(harness(*known, "-c", "c.toml", cwd=tmp_path), f"--{flag}", repr(text), allowed, "c.toml")
+
+
+def test_a_flag_that_takes_one_value_is_given_once():
+    refused_command(harness("plan", "--seed", "1", "--seed", "2"), "--seed")
+    refused_command(harness("plan", "-c", "a.toml", "-c", "b.toml"), "-c")
 
 
 def test_a_place_that_cannot_be_written_is_refused_by_run_and_plan(tmp_path):

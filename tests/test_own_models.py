@@ -236,6 +236,17 @@ def test_a_load_that_fails_ends_a_run_and_its_resumption_with_one_line(tmp_path,
         refused_command(harness("run", "--resume", "run", **known), "mine base", "label", "y")
 
 
+@pytest.mark.runs
+def test_a_run_that_goes_on_without_its_package_says_that_python_does_not_find_it(tmp_path, package):
+    package("mine", workload=WRITTEN)
+    known = {"cwd": tmp_path, "env": {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES, tmp_path)))}}
+    begun = ("run", "--workload", "mine", "--framework", "fake", "--strategy", "single", "--preset", "smoke")
+    assert harness(*begun, "--out", "run", **known).returncode in (0, 1)  # a failed cell is a row
+    (tmp_path / "mine").rename(tmp_path / "elsewhere")
+    done = harness("run", "--resume", "run", cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join(map(str, (ROOT, FAKES)))})
+    refused_command(done, "mine", "PYTHONPATH")
+
+
 def test_a_layer_of_ones_own_that_fails_is_one_line(tmp_path, package):
     failing = "class Failing(ReLU):\n    def forward(self, params, x):\n        return missing\n\n"
     content = WRITTEN.replace("SIZES", failing + "SIZES").replace("ReLU(), ", "Failing(), ")

@@ -119,6 +119,14 @@ def test_a_setting_of_batch_norm_needs_a_network_that_has_it():
         spec_of(1, frameworks=("tf",), settings={"fused_batch_norm": "true"})
 
 
+def test_a_setting_that_needs_another_one_is_refused_with_its_name():
+    alone = {"settings": {"xla": "false", "xla_step": "true"}}
+    with refused("xla_step", "xla=true"):
+        spec_of(1, frameworks=("tf",), **alone)
+    with refused("xla_step", "xla=true", "TensorFlow", "single"):
+        spec_of(1, frameworks=("tf",), strategies=("single",), **alone)
+
+
 def test_a_setting_is_off_where_another_takes_its_place():
     """TensorFlow's own kernel of BatchNorm and the one for XLA exclude each other."""
     known: Any = {"frameworks": ("tf",), "workloads": ("resnet50",)}

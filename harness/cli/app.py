@@ -69,6 +69,7 @@ app.command(verify.verify)
 app.command(check.check)
 app.command(data.app)
 
+SEE_HELP = " (see --help)"
 CONFIG = Parameter(name=["--config", "-c"], env_var=f"{PREFIX}CONFIG", show_env_var=False, group=FILES)
 
 
@@ -90,9 +91,9 @@ def configured(
     try:
         return app(tokens, exit_on_error=False, print_error=False) or 0
     except (UsageError, CycloptsError) as error:
-        cause = error if isinstance(error, UsageError) else error.__cause__
-        if isinstance(cause, UsageError) and (where := set_elsewhere(str(cause), tokens, config)):
-            raise UsageError(f"{cause}{where}") from error
+        said = _refusal(error)
+        if where := set_elsewhere(said, tokens, config):
+            raise UsageError(f"{said.removesuffix(SEE_HELP)}{where}") from error
         raise
     except (OSError, MemoryError) as error:
         if app.parse_commands(tokens)[0][:1] in MEASURING:
@@ -115,14 +116,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
+def _refusal(error: UsageError | CycloptsError) -> str:
+    """What is wrong with the arguments, in one line. Converters of ours raise UsageError within cyclopts' error."""
+    if isinstance(error, CycloptsError):
+        return str(error.__cause__) if isinstance(error.__cause__, UsageError) else f"{told(error)}{SEE_HELP}"
+    return str(error)
+
+
 def exit_code(error: BaseException) -> int:
     """Say in one line what ended a command, and return its exit code. An unexpected error shows its traceback, too."""
     match error:
-        case CycloptsError():
-            refused = isinstance(error.__cause__, UsageError)  # by a converter of ours
-            return fail(error.__cause__ if refused else f"{told(error)} (see --help)", 2)
-        case UsageError():
-            return fail(error, 2)
+        case UsageError() | CycloptsError():
+            return fail(_refusal(error), 2)
         case MachineUnfit():
             return fail(error, 3)
         case OSError(errno=errno.ENAMETOOLONG):

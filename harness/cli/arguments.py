@@ -6,6 +6,7 @@ differ from the names of their fields, and how to read NAME=VALUE texts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from cyclopts import Group, Parameter
 from harness.cli.argument_values import as_interpreters, as_options, as_settings, mapping
 from harness.planning.run_request import LaunchRequest, Request, RunRequest, TrainingRequest
 from harness.spec import GuardMode, TelemetryMode
+from harness.spec.errors import UsageError
 
 Arguments = TypeVar("Arguments")
 
@@ -184,3 +186,9 @@ def _as_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_as_text(item)}" for name, item in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def check_budget(minutes: float | None) -> None:
+    """Raises UsageError for a budget that is not a time."""
+    if minutes is not None and not (math.isfinite(minutes) and minutes > 0):
+        raise UsageError(f"--budget-minutes {minutes:g}: must be a positive number of minutes")

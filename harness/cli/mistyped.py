@@ -1,10 +1,19 @@
-"""What is said of a flag or a command that there is not: which one was meant, or which there are."""
+"""What is said of a flag, a command or a value that there is not: which one was meant, or which there are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args, get_origin
 
-from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    RepeatArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from harness import workloads
 from harness.cli.habits import instead_of
@@ -39,7 +48,21 @@ def told(error: CycloptsError) -> str:
             return f"{where}{WANTED[name]}"
         if name.startswith("--"):
             return f"{where}{name} needs a value; write {name}=VALUE if it begins with -"
+    if isinstance(error, RepeatArgumentError):
+        return f"{error.token.keyword}: is given twice; give it once"
+    if isinstance(error, CoercionError) and error.argument and error.token:
+        return _bad_value(error.argument.name, error.token.value, error.target_type) or str(error)
     return str(error)
+
+
+def _bad_value(flag: str, text: str, wanted: object) -> str:
+    """A value that is not one of those that a flag takes, or not of its type; "" for types that no flag of ours has."""
+    if get_origin(wanted) is Literal:
+        allowed = [str(each) for each in get_args(wanted)]
+        guess = did_you_mean(text, allowed)
+        return f"{flag} {text!r}: allowed are {', '.join(allowed)}{guess and f'; {guess}'}"
+    names = {float: "a number", bool: "true or false"}
+    return f"{flag} {text!r}: must be {names[wanted]}" if wanted in (float, bool) else ""
 
 
 def _unknown_flag(error: UnknownOptionError) -> str:

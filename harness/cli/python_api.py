@@ -9,8 +9,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Parameter
 
 from harness.cli.argument_values import prepare_tokens
-from harness.cli.arguments import RUN_DEFAULTS, RunArguments, given, request_of
-from harness.cli.commands.run import check_budget
+from harness.cli.arguments import RUN_DEFAULTS, RunArguments, check_budget, given, request_of
 from harness.cli.mistyped import told
 from harness.cli.terminal import make_display
 from harness.machine.devices import machine

@@ -170,11 +170,7 @@ def _check_effect(request: Request, specs: Sequence[TrialSpec]) -> None:
         raise UsageError(f"--batch-norm {request.batch_norm}: {names} has no BatchNorm; leave it out")
     for name, value in request.settings.items():
         if value == "true" and not any(spec.settings.get(name) for spec in specs):
-            tracks = " and ".join(dict.fromkeys(spec.track for spec in specs))
-            raise UsageError(
-                f"--setting {name}=true: no cell of {names} on the track {tracks} can have it; leave it out "
-                "(`list settings` says what each is for)"
-            )
+            raise UsageError(f"--setting {name}=true: {track_settings.why_nowhere(name, specs)}")
 
 
 def check_data(data: Path | None, plan: Plan) -> None:

@@ -5,8 +5,8 @@ A run then tells the time that is left by its own launches."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from harness import workloads
 from harness.planning import track_settings
@@ -29,6 +29,12 @@ LONG = 3600.0  # seconds: a plan that takes longer on CPU devices was hardly mea
 
 SamplesOf: TypeAlias = Callable[[TrialSpec], int]
 """The number of samples that a cell trains on."""
+
+
+class Outlook(Protocol):
+    """Says in sentences what a plan will take. `samples`: how many a cell trains on."""
+
+    def __call__(self, *, samples: SamplesOf) -> Sequence[str]: ...
 
 
 def expected_seconds(plan: Plan, *, cores: int, samples: SamplesOf | None = None) -> float | None:

@@ -12,7 +12,7 @@ from harness.planning import strategy_options
 from harness.planning.interpreters import modules_for_checkpoints
 from harness.planning.launch_order import rounds
 from harness.planning.plan import Plan, cache_folder
-from harness.spec import FROM_HOST_VERSION, Hardware, TrialResult, TrialSpec, registry
+from harness.spec import FROM_HOST_VERSION, Hardware, TrialResult, TrialSpec, registry, workload_packages
 from harness.spec.errors import UsageError
 
 
@@ -55,11 +55,17 @@ def _is_available(plan: Plan, framework: str, *, needed: bool) -> bool:
 def check_known(plan: Plan) -> None:
     """Raises UsageError for a plan with cells that this version of the suite does not have."""
     for spec in (trial.spec for trial in plan.trials):
+        cell = f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size} was planned, but"
+        if not workload_packages.is_found(spec.workload):
+            raise UsageError(
+                f"{cell} there is no such workload, nor a package of that name: if it is a model of your own, set "
+                "PYTHONPATH, or go to the folder in which the run was started; else continue with the version of the "
+                "suite that planned it"
+            )
         if not _is_known(spec):
             raise UsageError(
-                f"--resume: {spec.framework} {spec.strategy} on {spec.workload} {spec.size} was planned, but does not "
-                "exist here or has other options; continue with the version and plug-ins that planned it, or start a "
-                "new run"
+                f"{cell} does not exist here or has other options; continue with the version and plug-ins that planned "
+                "it, or start a new run"
             )
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.planning.run_request import Request
-from harness.spec import FrameworkSpec, Normalization, Platform, Setting, SettingCell, StrategySpec, Track, obstacle_in
+from harness.spec import (
+    FrameworkSpec,
+    Normalization,
+    Platform,
+    Setting,
+    SettingCell,
+    StrategySpec,
+    Track,
+    TrialSpec,
+    obstacle_in,
+    registry,
+)
 from harness.spec.errors import UsageError
 from harness.workloads import Workload
 
@@ -61,11 +72,9 @@ def resolve(
     """
     resolved = {}
     for setting in framework.settings:
-        reason = not_applicable(setting)
-        if setting.requires and not resolved[setting.requires]:
-            reason = reason or f"does nothing without {setting.requires}"
-        if setting.replaced_by and resolved[setting.replaced_by]:
-            reason = reason or f"does nothing with {setting.replaced_by}"
+        reason, advice = not_applicable(setting), "leave it out"
+        if not reason:
+            reason, advice = _effect_of_others(setting, resolved)
         if track == "tuned":
             on = strategy.tuned.get(setting.name, platform in setting.tuned_on)
         else:
@@ -73,9 +82,35 @@ def resolve(
         if setting.name in request.settings:
             on = request.settings[setting.name] == "true"
             if on and reason and ("all" not in request.strategies or reason == NEEDS_GPUS):
-                raise UsageError(f"--setting {setting.name}=true: {strategy.name}: {reason}; leave it out")
+                at = f"{framework.title} {strategy.name}"
+                raise UsageError(f"--setting {setting.name}=true: {at}: {reason}; {advice}")
         resolved[setting.name] = on and not reason
     return resolved
+
+
+def _effect_of_others(setting: Setting, settings: Mapping[str, bool]) -> tuple[str, str]:
+    """Why a setting does nothing beside these, and what to do about it; or ("", "")."""
+    if setting.requires and not settings.get(setting.requires):
+        return f"does nothing without {setting.requires}", f"set {setting.requires}=true as well, or leave it out"
+    if setting.replaced_by and settings.get(setting.replaced_by):
+        return f"does nothing with {setting.replaced_by}", f"set {setting.replaced_by}=false as well, or leave it out"
+    return "", ""
+
+
+def why_nowhere(name: str, specs: Sequence[TrialSpec]) -> str:
+    """Why none of these cells has a setting, and what to do about it."""
+    found = {
+        _effect_of_others(setting, spec.settings)
+        for spec in specs
+        for setting in registry.framework(spec.framework).settings
+        if setting.name == name
+    }
+    reason, advice = found.pop() if len(found) == 1 else ("", "")
+    if reason:
+        return f"{reason}; {advice}"
+    names = ", ".join(dict.fromkeys(spec.workload for spec in specs))
+    tracks = " and ".join(dict.fromkeys(spec.track for spec in specs))
+    return f"no cell of {names} on the track {tracks} can have it; leave it out (`list settings` says what each is for)"
 
 
 def compile_seconds(framework: FrameworkSpec, settings: Mapping[str, bool]) -> float:

@@ -19,13 +19,14 @@ from harness.machine import machine_record
 from harness.machine.devices import machine, require_healthy
 from harness.planning.interpreters import check_interpreter_names
 from harness.planning.matrix import check_data, check_something_runs
+from harness.planning.outlook import Outlook
 from harness.planning.plan import Plan
 from harness.planning.resume import as_here, check_consent, check_machine
 from harness.reporting import fits, summary
 from harness.results import holds, run_folders, store
 from harness.session.device_guard import DeviceGuard
 from harness.session.environment import write_environment
-from harness.session.measuring import Outlook, Session
+from harness.session.measuring import Session
 from harness.spec import GuardMode, TelemetryMode, TrialResult
 from harness.spec.errors import Interrupted, MachineUnfit, UsageError
 from harness.spec.progress import Display

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from harness.gate.runs import Phase
 from harness.launch.launcher import Launcher, Outcome
@@ -15,7 +14,7 @@ from harness.machine import machine_record
 from harness.machine.devices import Machine
 from harness.machine.telemetry import busy_host
 from harness.planning.launch_order import in_order
-from harness.planning.outlook import SamplesOf
+from harness.planning.outlook import Outlook
 from harness.planning.plan import first_of_each_computation
 from harness.reference.golden import read_losses
 from harness.results import holds, store
@@ -35,19 +34,13 @@ from harness.spec.errors import Interrupted, UsageError
 from harness.spec.progress import Display
 
 
-class Outlook(Protocol):
-    """Says in sentences what a plan will take. `samples`: how many a cell trains on."""
-
-    def __call__(self, *, samples: SamplesOf) -> Sequence[str]: ...
-
-
 class Session:
     """The state of one session: the run's rows and proofs, the time left, and the scratch folder.
 
     `launcher`: of this machine or its hosts; whoever made it closes it.
     `finished`: rows of earlier sessions in the same folder, which are not measured again; those `aside` are.
     `guard`: of the devices, if they are to be kept from others.
-    `outlook`: makes what is told before the first launch, when nothing is refused any more.
+    `outlook`: makes what is told before what takes long: the golden runs, and the launches.
     `budget_seconds`: no launch begins that is expected to end later, and what has not ended by then is ended.
     """
 
@@ -131,9 +124,9 @@ class Session:
         self._compute_references(unproved, possible)
         ready = self._drop_without_reference(possible)
         self.rows.add_idle(self.plan)
-        outlook = self._outlook(samples=lambda spec: len(self.references.batches(spec))) if self._outlook else ()
-        for sentence in (*outlook, *filter(None, [busy])):
-            self.display.done(sentence, "note")
+        self._tell_outlook()
+        if busy:
+            self.display.done(busy, "note")
         first, *later = in_order(first_of_each_computation(ready)) or [[]]
         self.proving.prove(first)
         at_most = self.budget.seconds if unproved else self.budget.left()
@@ -178,7 +171,13 @@ class Session:
         """Compute all that the session compares with, together, as far as there is time."""
         parity: list[tuple[TrialSpec, Phase]] = [(spec, "parity") for spec in to_prove]
         timing: list[tuple[TrialSpec, Phase]] = [(spec, "timing") for spec in to_time]
-        self.references.compute([*parity, *timing], over=self.budget.is_over)
+        self.references.compute([*parity, *timing], over=self.budget.is_over, before_long=self._tell_outlook)
+
+    def _tell_outlook(self) -> None:
+        """Say once what the plan will take: before what takes long, but after what is refused at once."""
+        outlook, self._outlook = self._outlook, None
+        for sentence in outlook(samples=lambda spec: len(self.references.batches(spec))) if outlook else ():
+            self.display.done(sentence, "note")
 
     def _drop_without_reference(self, trials: Sequence[TrialSpec]) -> list[TrialSpec]:
         """Write rows for the trials of cells with a reference that could not be computed; returns the others.

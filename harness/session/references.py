@@ -94,10 +94,17 @@ class References:
             )
         return ""
 
-    def compute(self, wanted: Iterable[tuple[TrialSpec, Phase]], *, over: Callable[[], bool] = lambda: False) -> None:
+    def compute(
+        self,
+        wanted: Iterable[tuple[TrialSpec, Phase]],
+        *,
+        over: Callable[[], bool] = lambda: False,
+        before_long: Callable[[], None] = lambda: None,
+    ) -> None:
         """Compute golden references ("parity") and golden loss curves ("timing") that do not exist yet.
 
-        It stops as soon as `over` says that there is no time left. Raises UsageError if a reference itself diverges.
+        It stops as soon as `over` says that there is no time left. `before_long`: called before runs that take long.
+        Raises UsageError if a reference itself diverges.
         """
         missing: dict[tuple, GoldenRun] = {}
         for spec, phase in wanted:
@@ -117,6 +124,8 @@ class References:
         for run in missing.values():
             if run not in long:
                 self._compute_here(run)
+        if long:
+            before_long()
         failed = golden_pool.in_processes(long, on_progress=self.display.detail, over=over) if long else {}
         self.failed |= {key: failed[run.folder] for key, run in missing.items() if run.folder in failed}
         self.golden |= {key: run.output for key, run in missing.items() if run.folder not in failed}

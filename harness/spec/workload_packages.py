@@ -113,6 +113,11 @@ def is_ours(workload: str) -> bool:
     return workload in ours()
 
 
+def is_found(workload: str) -> bool:
+    """Whether a workload is one of the suite, or a package that Python finds."""
+    return is_ours(workload) or _folder_of(workload) is not None
+
+
 def folder(workload: str) -> Path:
     """The folder of a workload of one's own. Raises ModuleNotFoundError if it is gone."""
     found = _folder_of(workload)

@@ -13,7 +13,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from harness import workloads
-from harness.cli.arguments import OTHER, RUN_DEFAULTS, Data, Out, RunArguments, request_of
+from harness.cli.arguments import (
+    OTHER,
+    RUN_DEFAULTS,
+    BudgetMinutes,
+    Data,
+    Guard,
+    Out,
+    RunArguments,
+    Sampled,
+    check_budget,
+    request_of,
+)
 from harness.cli.output import write, write_parts
 from harness.machine.devices import machine
 from harness.planning import outlook
@@ -50,17 +61,23 @@ def plan(
     *,
     out: Out = None,
     data: Data = None,
+    budget_minutes: BudgetMinutes = None,
+    device_guard: Guard = None,
+    telemetry: Sampled = None,
     as_json: Annotated[bool, Parameter(name="--json", group=OTHER)] = False,
 ) -> int:
     """Show what `run` would do with the same arguments, and why cells are skipped. Launches nothing.
 
     A plan of more than 400 cells is summed up, by strategy; --json lists every cell and launch.
+    --budget-minutes, --device-guard and --telemetry are those of `run`, and change nothing here.
 
     Parameters
     ----------
     as_json
         Print one JSON document.
     """
+    del device_guard, telemetry  # checked by their types
+    check_budget(budget_minutes)
     made = plan_cells(request_of(arguments), machine())
     samples = check_files(made, out=out, data=data)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -25,6 +24,7 @@ from harness.cli.arguments import (
     RunArguments,
     Sampled,
     TrainArguments,
+    check_budget,
     given,
     request_of,
 )
@@ -212,12 +212,6 @@ def reproduce(
 def named(**flags: object) -> list[str]:
     """The names of the flags that were given. None: not given."""
     return [f"--{name}" for name, value in flags.items() if value is not None]
-
-
-def check_budget(minutes: float | None) -> None:
-    """Raises UsageError for a budget that is not a time."""
-    if minutes is not None and not (math.isfinite(minutes) and minutes > 0):
-        raise UsageError(f"--budget-minutes {minutes:g}: must be a positive number of minutes")
 
 
 def check_alone(others: Sequence[str]) -> None:
