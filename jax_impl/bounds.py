@@ -18,9 +18,13 @@ from jax_impl.runtime import COMPUTE_DTYPES, all_devices, devices
 
 
 def matrix_rate(world: World, precision: Precision) -> float:
-    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
+    """Floating-point operations per second of a large matrix product in this precision on one of the devices.
+
+    The numbers are random, as in training: at the power limit, a product of equal ones is faster.
+    """
     size = bounds.matrix_size(world.platform, precision)
-    a = jax.device_put(np.ones((size, size), COMPUTE_DTYPES[precision]), devices(world)[0])
+    numbers = jax.random.normal(jax.random.key(0), (size, size), COMPUTE_DTYPES[precision])
+    a = jax.device_put(numbers, devices(world)[0])
     # by cuBLAS alone: XLA would first compile and try a Triton kernel for each of many tiles, 9 s in fp32
     options = {"xla_gpu_enable_triton_gemm": False} if world.platform == "gpu" else None
     product = jax.jit(jnp.matmul, compiler_options=options)

@@ -15,10 +15,14 @@ from torch_impl.runtime import DTYPES, device, sync
 
 
 def matrix_rate(world: World, precision: Precision) -> float:
-    """Floating-point operations per second of a large matrix product in this precision on one of the devices."""
+    """Floating-point operations per second of a large matrix product in this precision on one of the devices.
+
+    The numbers are random, as in training: at the power limit, a product of equal ones is faster.
+    """
     size = bounds.matrix_size(world.platform, precision)
     dtype = torch.bfloat16 if precision == "bf16" else DTYPES[precision]  # under autocast, each product would also cast
-    a = torch.ones(size, size, device=device(world), dtype=dtype)
+    random = torch.Generator(device(world)).manual_seed(0)
+    a = torch.randn(size, size, device=device(world), dtype=dtype, generator=random)
     return bounds.matrix_products(lambda: functional.linear(a, a), lambda: sync(world), world.platform, size=size)
 
 

@@ -17,7 +17,7 @@ from harness.spec import Execution, NumberFormats
 TITLE = "How each cell ran, as found"
 NOTE = (
     "Read from the programs and processes after the timed blocks or the training, not from what was asked for. A dash "
-    "stands for what does not occur. What could not be read is listed below the table."
+    "stands for what does not occur or is not known. What could not be read is listed below the table."
 )
 BUDGET = (
     "How many seconds of tuning each framework got, what was tried, and what it brought is in docs/tracks.md of the "
@@ -38,8 +38,10 @@ def formats(cell: Cell) -> list[NumberFormats]:
 
 
 def once_each(words: Iterable[str]) -> str | None:
-    """What launches and ranks found, once each; None if none found anything."""
-    return " / ".join(dict.fromkeys(filter(None, words))) or None
+    """What launches and ranks found, once each; None if none found anything. The order within a list is no difference:
+    ranks may find the same kernels in another order."""
+    alike = {tuple(sorted(each.split(", "))): each for each in reversed([*words]) if each}
+    return " / ".join(reversed(alike.values())) or None
 
 
 def entry(name: str, cell: Cell) -> str | None:
@@ -81,7 +83,12 @@ ENTRIES = (
     column("optimizer state", partial(held_in, "optimizer_state")),
     column("layout", partial(entry, "layout"), "axes of arrays in the order in which they lie in memory."),
     column("compiled", partial(entry, "compiled")),
-    column("graphs", partial(entry, "graphs"), "CUDA graphs that the program holds, or command buffers of XLA."),
+    column(
+        "graphs",
+        partial(entry, "graphs"),
+        "CUDA graphs that the program holds. Whether XLA makes such graphs (command buffers) of JAX's and TensorFlow's "
+        "programs on GPUs is not known: it does so after what is read here.",
+    ),
     column(
         "autotuning",
         partial(entry, "autotuning"),

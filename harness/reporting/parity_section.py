@@ -68,7 +68,7 @@ def _tolerances(cells: Sequence[Cell]) -> str:
         return f"The tolerances are {limits}."
     where = "all cells" if wider == len(judged) else f"{wider} of {len(judged)} cells"
     return (
-        f"The tolerances are at least {limits}. A deep network amplifies rounding: in {where} here they are larger, "
+        f"The tolerances are at least {limits}. A deep network amplifies rounding: in {where} here some are larger, "
         f"{NOISE_FACTOR} times as much as the reference itself changes when its initial weights are rounded once more, "
         f"but at most {MOST_ALLOWED:.0e}."
     )

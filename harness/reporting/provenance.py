@@ -78,8 +78,19 @@ def procedure(results: Sequence[TrialResult]) -> str:
     return (
         f"{_preset(results)}, {_seeds(results)}. Every launch ran in processes of its own{forked}. Launches ran in "
         f"rounds, one launch of each cell per round, in a seeded random order{toys}. results.jsonl "
-        "holds every raw block time."
+        f"holds every raw block time.{_own_pythons(results)}"
     )
+
+
+def _own_pythons(results: Sequence[TrialResult]) -> str:
+    """That the command leaves out Pythons, where the frameworks had environments of their own: the paths are those of
+    one machine."""
+    packages = {
+        result.conditions.packages or result.conditions.lock for result in results if result.conditions.versions
+    }
+    if len(packages) < 2:
+        return ""
+    return " The frameworks did not share one environment; where one has its own, add --interpreter FRAMEWORK=PATH."
 
 
 def _seeds(results: Sequence[TrialResult]) -> str:

@@ -152,8 +152,9 @@ OF_SINGLE_STEPS = (
         "single step, median",
         _of_steps(50),
         unit="ms",
-        meaning="steps after the blocks, of all launches. Each is waited for before the next begins, so it takes "
-        "longer than a step of the blocks; p95, p99 and maximum are of the same.",
+        meaning="steps after the blocks, of all launches; the columns behind it are of the same. Each is waited for "
+        "before the next begins, so it takes longer than a step of the blocks, in which the host launches ahead of the "
+        "devices.",
     ),
     _number("p95", _of_steps(95), unit="ms"),
     _number("p99", _of_steps(99), unit="ms", meaning="known from 100 single steps on."),
@@ -169,13 +170,14 @@ OF_SINGLE_STEPS = (
         "host's share",
         _mean(host_share, 100),
         kind=Kind.PERCENT,
-        meaning="the median time until the call that launches a step returns, as a share of a step of the blocks.",
+        meaning="the median time until the call that launches a single step returns, as a share of a step of the "
+        "blocks. Well below 100%, the host does not hold up the blocks.",
     ),
     _number(
         "launch time",
         _mean(_launch_seconds, 1e6),
         unit="µs",
-        meaning="that the host takes to launch one tiny operation.",
+        meaning="how long the host takes to launch one tiny operation.",
     ),
     ColumnOf[Cell](
         name="bound by",

@@ -13,7 +13,8 @@ from harness.reporting.tables import telemetry_table
 OF_GPUS, OF_HOSTS = "Clocks, power and temperature", "Load of the host"
 NOTE = (
     "Each GPU was read once a second. Its numbers are of the readings within timed blocks, over all GPUs and launches "
-    "of a cell. Those of the host are of whole launches."
+    "of a cell. A reading is of one moment, so clocks and power differ by chance where readings are few. The host's "
+    "numbers are of whole launches."
 )
 
 
@@ -42,6 +43,19 @@ def sentence(cells: Sequence[Cell]) -> list[str]:
         f"{count(len(limited), 'cell')} of {len(rows)} ran at the power limit of the GPUs in more than half of the "
         f"readings: {titles(limited)}. Where a clock is below its highest, another limit would give another "
         "speed.",
+    ]
+
+
+def verdict(cells: Sequence[Cell]) -> list[str]:
+    """That the power limit of the GPUs decides speeds, if it does."""
+    rows = telemetry_table.sampled(cells)
+    limited = telemetry_table.at_power_limit(rows)
+    if not limited:
+        return []
+    which = "All cells" if len(limited) == len(rows) else f"{len(limited)} of {count(len(rows), 'cell')}"
+    return [
+        f"{which} ran at the power limit of the GPUs in more than half of the readings: under another limit, or on "
+        "another card, speeds and their order may differ."
     ]
 
 

@@ -8,7 +8,7 @@ from harness.reporting.summary import Cell
 from harness.spec import Check, Quantity
 
 WORDS: dict[Quantity, str] = {
-    "timed losses": "a loss by {error} of the curve's fall",
+    "timed losses": "a loss by {error} of the curve's range",
     "timed movement": "the length of the whole movement of the weights by {error} of it",
     "timed parameters": "a tensor's weights by {error} of how far they moved",
     "timed tensor movement": "the length of one tensor's movement by a factor of {error}",

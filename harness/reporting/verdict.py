@@ -13,6 +13,7 @@ from harness.reporting import (
     naming,
     number_formats,
     repeatability,
+    telemetry_section,
     training,
     tutorial,
     verdict_words,
@@ -54,6 +55,7 @@ def sentences(cells: Sequence[Cell], results: Sequence[TrialResult]) -> list[str
         lines += _proved(ran)
     lines += _narrow_sums(ran) + _proved_alone(cells) + disturbed_launches.sentence(results)
     if not on_cpu:
+        lines += telemetry_section.verdict(timed)
         lines += verdict_words.method(groups) + verdict_words.twins_sentence(pairs) + repeatability.sentences(timed)
     return lines
 
@@ -153,9 +155,11 @@ def _narrow_sums(ran: Sequence[Cell]) -> list[str]:
     narrow = number_formats.narrow_sums(ran)
     if not narrow:
         return []
+    everywhere = any(cell.first.described.normalizes and cell.spec.normalization == "global" for cell in narrow)
     return [
         f"In {descriptions.titles(narrow)}, sums over devices are in bfloat16: XLA's partitioner places them before "
         "gradients become float32. An explicit all-reduce sums float32, and sends twice as many bytes."
+        + (" BatchNorm over the whole batch adds sums of its own in every such layer." if everywhere else "")
     ]
 
 

@@ -21,7 +21,7 @@ OUTCOMES = {
     "slower": "is slower within rounds, although its mean is higher, than {others}",
     "tie": "ties with {others} within {margin}",
     "unresolved": "is not resolved against {others}",
-    "unknown": "was ahead of {others} in the only round that both have, which establishes no order",
+    "unknown": "shares only one round with {others}, which establishes no order",
     "apart": "was never launched on the same machine as {others}",
 }
 """What is said of a group's fastest cell and the others, by outcome. "apart": there is no verdict."""
@@ -66,7 +66,10 @@ def where(group: Group, others: Sequence[Group]) -> str:
 def unranked(groups: Sequence[Group], compared: Sequence[Group]) -> list[str]:
     """The cells that no other one may be ranked with, where others are ranked."""
     alone = [group for group in groups if group not in compared]
-    return [f"Not ranked, because no other cell is its equal: {sentence(group, groups)}" for group in alone]
+    return [
+        f"Not ranked, because no other cell does the same training on as many devices: {sentence(group, groups)}"
+        for group in alone
+    ]
 
 
 def scaling(cells: Sequence[Cell]) -> list[str]:

@@ -29,10 +29,10 @@ OUTCOMES = {
     "is slower within rounds, although its mean is higher, than": "slower",
     "ties with": "tie",
     "is not resolved against": "unresolved",
-    "was ahead of": "unknown",
+    "shares only one round with": "unknown",
     "was never launched on the same machine as": "apart",
 }
-UNRANKED = "Not ranked, because no other cell is its equal: "
+UNRANKED = "Not ranked, because no other cell does the same training on as many devices: "
 UNSTABLE = 0.1
 MOST_SCALED = 6  # cells whose scaling one sentence tells
 

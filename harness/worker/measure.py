@@ -63,9 +63,10 @@ def measure_resident(context: Context, bare: BareLoop | None = None) -> None:
         clock=time.perf_counter,
         barrier=context.agree.barrier,
     )
+    by_hand = bare(program, resident) if bare is not None else None  # before the warm-up: the devices idle meanwhile
     steps_per_block = choose_steps_per_block(context, timed)
     draft.note_timing(steps_per_block=steps_per_block)
-    bare_steps = partial(bare(program, resident), steps_per_block) if bare is not None else None
+    bare_steps = partial(by_hand, steps_per_block) if by_hand is not None else None
     watched = time_blocks_in_turn(context, partial(timed, blocks=1), bare_steps)
     first_loss = draft.timing.losses[:1]
     check_loss([*first_loss, program.loss()], spec.curve_steps + spec.blocks * steps_per_block)

@@ -90,7 +90,10 @@ def synchronization(record: Record) -> Answer:
     errors = [check for checks in left.values() for check in checks]
     work = judged(
         all(check.passed for check in errors),
-        f"at most {100 * max(check.error for check in errors):.3g}% of a block left" if errors else "",
+        f"reading a result after a block took at most {100 * max(check.error for check in errors):.3g}% of the block "
+        "longer than reading it again"
+        if errors
+        else "",
     )
     without = [result for result in record.launches if not single_steps(result)]
     series = recorded(record.cells_with(without), record.timed, "single steps")

@@ -119,13 +119,16 @@ def _tuning(record: Record) -> Answer:
     if silent := [result for result in tuned if result.described.tuning is None]:
         cells = [cell for cell in record.measured if cell.spec.track == "tuned"]
         return recorded(record.cells_with(silent), cells, "how much tuning its framework got")
-    budgets: dict[str, set[float]] = {}
+    efforts: dict[str, set[tuple[float, float]]] = {}
     for result in tuned:
         if (found := result.described.tuning) is not None:
-            budgets.setdefault(naming.framework(result), set()).add(found.budget_seconds)
-    told = [f"{name} {' and '.join(f'{each:g}' for each in sorted(found))}" for name, found in budgets.items()]
-    equal = len(set().union(*budgets.values())) <= 1
-    return judged(equal, f"seconds of tuning on one device: {', '.join(told)}" if told else "")
+            efforts.setdefault(naming.framework(result), set()).add((found.budget_seconds, found.spent_seconds))
+    told = [
+        f"{name} {' and '.join(f'{spent:.0f} of {budget:.0f}' for budget, spent in sorted(found))}"
+        for name, found in efforts.items()
+    ]
+    equal = len({budget for found in efforts.values() for budget, _ in found}) <= 1
+    return judged(equal, f"seconds of tuning on one device, spent of allowed: {', '.join(told)}" if told else "")
 
 
 def base_case(record: Record) -> Answer:

@@ -66,7 +66,8 @@ def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
             kind=Kind.ROUNDED,
             value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
             unit="TFLOP/s",
-            meaning="a product of large square matrices on one device, in the cell's precision.",
+            meaning="a product of large square matrices of random numbers on one device, in the cell's precision. Up to "
+            "commit 2087e38 they were ones, which take less power.",
         ),
         ColumnOf[Cell](
             name="reached",
@@ -83,7 +84,7 @@ def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
             kind=Kind.GROUPED,
             value=_highest(lambda each: each.memory_bytes_per_second, 1e9),
             unit="GB/s",
-            meaning="read and written, in sum, by one device that doubles a large array.",
+            meaning="bytes read plus bytes written by one device that doubles a large array.",
         ),
         ColumnOf[Cell](
             name="links",
@@ -91,8 +92,9 @@ def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
             value=_highest(lambda each: each.links.bytes_per_second if each.links else None, 1e9),
             unit="GB/s",
             meaning=(
-                "between devices: the bus bandwidth of an all-reduce, as NCCL's tests define it, or what a copy from "
-                "one device to another reaches."
+                "between devices: the bus bandwidth of an all-reduce that does nothing else, as NCCL's tests define "
+                "it, or what a copy from one device to another reaches. A strategy may do better where its own "
+                "all-reduce is made in another way."
             ),
         ),
         ColumnOf[Cell](name="links by", kind=Kind.TEXT, value=_measured_by),

@@ -42,8 +42,14 @@ def _throughput_meaning(cells: Sequence[Cell]) -> str:
     return (
         f"geometric mean of the launches. A launch has {_counted(blocks, 'block')} of {_counted(steps, 'step')}; its "
         "throughput is the samples of all blocks divided by their total time. A block takes as long as its slowest "
-        f"rank. The digits are those that the interval supports.{_few(cells)}"
+        f"rank.{_digits(cells)}{_few(cells)}"
     )
+
+
+def _digits(cells: Sequence[Cell]) -> str:
+    """How many digits the speeds have, as a sentence with a space before it, or ""."""
+    some = any(cell.estimate and cell.estimate.interval for cell in cells)
+    return " The digits are those that the interval supports." if some else ""
 
 
 def _few(cells: Sequence[Cell]) -> str:
@@ -80,11 +86,13 @@ def _first_steps_meaning(cells: Sequence[Cell]) -> str:
         "time of the first step. It includes compilation, but not building the model, and is not part of the "
         "throughput."
     )
-    if {result.compile_cache for cell in cells for result in cell.launches} & {"cold", "warm"}:
+    states = {result.compile_cache for cell in cells for result in cell.launches}
+    if states & {"cold", "warm"}:
         meaning += (
             " Cold: the launch had to compile code and autotune kernels. Warm: everything came from the cache of an "
             "earlier launch."
         )
+        meaning += " Without a word: no compiled code is kept, so every launch compiles." if "none" in states else ""
     return meaning
 
 
