@@ -125,7 +125,7 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
                 f"{count(len(alike), 'cell')} passed the gate: in float64, over "
                 f"{from_to([each.steps for each in judged])} steps of {from_to([each.batch for each in judged])} "
                 f"samples, {_compared(judged)} agree {other} (worst relative error {at_most(_worst(alike))}). "
-                f"{descriptions.judges(alike) if by_peers else ''}{_beyond_the_gate(alike)}"
+                f"{descriptions.judges(alike) if by_peers else ''}{_shared(alike)}{_beyond_the_gate(alike)}"
             )
     apart = [cell for cell in exact if cell.first.described.normalizes and cell.spec.normalization != "global"]
     if apart:
@@ -148,6 +148,11 @@ def _proved(ran: Sequence[Cell]) -> list[str]:
             "others, because different steps lead to different weights."
         )
     return lines
+
+
+def _shared(cells: Sequence[Cell]) -> str:
+    """That fewer proofs were made than cells passed, as a sentence with a space behind it, or ""."""
+    return "An A/A twin shares the proof of its cell. " if any(cell.spec.twin for cell in cells) else ""
 
 
 def _narrow_sums(ran: Sequence[Cell]) -> list[str]:
