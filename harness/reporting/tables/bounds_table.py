@@ -66,8 +66,10 @@ def _columns(cells: Sequence[Cell]) -> tuple[ColumnOf[Cell], ...]:
             kind=Kind.ROUNDED,
             value=_highest(lambda each: each.matrix_flops_per_second, 1e12),
             unit="TFLOP/s",
-            meaning="a product of large square matrices of random numbers on one device, in the cell's precision. Until "
-            "commit 2087e38, and in it, they were ones, which take less power.",
+            meaning=(
+                "a product of large square matrices of random numbers on one device, in the cell's precision. Until "
+                "commit 2087e38, and in it, they were ones, which take less power."
+            ),
         ),
         ColumnOf[Cell](
             name="reached",
