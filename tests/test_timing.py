@@ -20,8 +20,9 @@ from harness.worker import measure, step_series, timing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.context import StepCount
 from harness.worker.draft import Draft
+from harness.worker.position import Position
 from harness.worker.rank_agreement import Agreement
-from harness.worker.training_loop import Position, Trainer
+from harness.worker.training_loop import Trainer
 from harness.worker.watched_block import WatchedBlock
 
 

@@ -17,7 +17,9 @@ WORDS = {
     "running statistics": "running statistics",
     "evaluated losses": "losses and accuracies of evaluations",
     "state after evaluations": "that evaluations change nothing",
+    "replayed block": "steps that nobody waited for",
     "resumed training": "steps from the saved state",
+    "work after sync": "that no work is left when the clock stops",
     "updates counted": "the saved count of updates",
 }
 """Evaluated accuracies are checked wherever evaluated losses are."""

@@ -131,22 +131,28 @@ def checked(result: TrialResult) -> TrialResult:
     wrong = [check for timing in result.timings for check in timing.checks if not check.passed]
     if result.status != "ok":
         # as in the parity phase, a failed check counts however the ranks ended
-        if not wrong:
+        # a training whose state is not what it says may diverge from there
+        again = [check for check in _of_training(result) if check.quantity == "replayed block"]
+        if not wrong and not again:
             return result
-        void = _void(result, wrong)
+        void = _void(result, wrong) if wrong else _void_training(result, again)
         return replace(void, reason=f"{void.reason}; {result.reason}")
     if off := _unequal_losses(result):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if wrong:
         return _void(result, wrong)
-    wrong = [check for rank in result.ranks if rank.training for check in rank.training.checks if not check.passed]
-    if wrong:
+    if wrong := _of_training(result):
         return _void_training(result, wrong)
     if off := off_golden(result.losses, result.golden_losses, result.spec, deep=result.described.normalizes):
         return replace(result, status="diverged", reason=off, cause=Cause(kind="loss"))
     if off := precision_probe.wrong(result.precision_errors, result.spec.precision):
         return replace(result, status="parity_failed", reason=off, cause=Cause(kind="precision"))
     return result
+
+
+def _of_training(result: TrialResult) -> list[Check]:
+    """The failed checks of a training."""
+    return [check for rank in result.ranks if rank.training for check in rank.training.checks if not check.passed]
 
 
 def _void(result: TrialResult, wrong: Sequence[Check]) -> TrialResult:

@@ -14,7 +14,7 @@ from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.partition import shares
 from harness.worker.context import Context
-from harness.worker.further_call import affordable, first_that_passes
+from harness.worker.further_call import affordable, checks_of_calls
 from harness.worker.loading import load
 from harness.worker.local_states import (
     all_like,
@@ -53,7 +53,7 @@ def workers_call_on_new_batches(context: Context, resident: Sequence[Any]) -> It
         return [check for check in found if check.quantity == "update on new batches"]
 
     for averages in (True,) if spec.exchange_interval == 1 else (False, True):
-        yield from first_that_passes(context, f"workers-new-{averages}", lambda attempt, it=averages: call(attempt, it))
+        yield from checks_of_calls(context, f"workers-new-{averages}", lambda attempt, it=averages: call(attempt, it))
 
 
 def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
@@ -85,7 +85,7 @@ def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[
         return [*checks, *_statistics(context, rights, after)]
 
     attempts = further_update.ATTEMPTS if with_gradients else 1
-    checks = first_that_passes(context, "workers-further", call, attempts=attempts)
+    checks = checks_of_calls(context, "workers-further", call, attempts=attempts)
     context.made(1)
     yield from checks
 
@@ -116,7 +116,7 @@ def averaging(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
             return []
         return [local_update.averaging(weights(context, start), alone, weights(context, found))]
 
-    checks = first_that_passes(context, "workers-averaging", call)
+    checks = checks_of_calls(context, "workers-averaging", call)
     context.made(1)
     yield from checks
 

@@ -14,8 +14,9 @@ from harness.spec import codec
 from harness.worker.context import Context
 from harness.worker.execution import note_execution
 from harness.worker.loading import load
+from harness.worker.position import Position
 from harness.worker.training_checks import TrainingChecks
-from harness.worker.training_loop import Position, Trainer
+from harness.worker.training_loop import Trainer
 
 
 def train(context: Context) -> None:

@@ -1,8 +1,7 @@
 """Checks of a training while it runs: its samples, single steps, evaluations, and its saved state.
 
-They run between chunks of steps, when no clock runs, and on all ranks together, because they read the program's state.
-What NumPy computes again is bounded by FLOPs, so that it takes seconds at most; what is left out is noted with the
-reason. harness/gate/trained.py has the comparisons.
+They run between chunks of steps, when no clock runs, and on all ranks together. What NumPy computes again is bounded by
+FLOPs; what is left out is noted with the reason. harness/gate/trained.py has the comparisons.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from harness.spec.checks import finding
 from harness.spec.optimizers import rate
 from harness.worker import timing
 from harness.worker.calls import in_calls, make_steps
+from harness.worker.chunk_checks import ChunkChecks
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
 from harness.worker.loading import load_and_compare
@@ -49,9 +49,9 @@ class TrainingChecks:
         self.unchecked: dict[Quantity, str] = {}
         self.forward_flops = self.workload.flops_per_unit() / 3  # of one sample
         self.flops_left = WHOLE_FLOPS  # for steps
-        self.samples = SampleCheck(context)
+        self.samples, self.chunks = SampleCheck(context), ChunkChecks(context)
         self.before: _Weights | None = None
-        self.steps_checked = 0
+        self.steps_checked, self.evaluations = 0, 0
         batches = self.epochs.batches
         self.step_updates = UpdateCheck(context, batches, step_flops=STEP_FLOPS, whole_flops=WHOLE_FLOPS)
         if self.spec.algorithm != "synchronous":
@@ -60,11 +60,11 @@ class TrainingChecks:
 
     def note(self) -> None:
         """Note what was found so far."""
-        found = trained.worst_of_each(self.found)
+        self.found = list(trained.worst_of_each(self.found))
+        found = trained.worst_of_each([*self.found, *self.chunks.checks()])
         training = self.context.draft.answer.training
         assert training is not None
-        self.found = list(found)
-        unchecked = self.unchecked | self.step_updates.unchecked()
+        unchecked = self.unchecked | self.step_updates.unchecked() | self.chunks.unchecked()
         known: Any = {"checks": found, "unchecked": unchecked, "sample_digests": tuple(self.samples.digests)}
         self.context.draft.note_training(**known)
 
@@ -151,11 +151,14 @@ class TrainingChecks:
             self.found.append(finding("state after evaluations", said))
 
     def evaluated(self, samples: Batches, batches: Sequence[EvaluatedBatch], *, what: str, last: bool) -> None:
-        """Compute batches of an evaluation again: all that are affordable in the `last` one, else one."""
+        """Compute batches of an evaluation again: all that are affordable in the `last` one, else two: its last batch,
+        which may be padded, and any other."""
         left, chosen = (WHOLE_FLOPS if last else min(STEP_FLOPS, self.flops_left)), []
-        for batch in [batches[-1], *batches[:-1]]:  # the last one may be padded
+        others = np.random.default_rng([self.spec.seed, self.evaluations, 0xE7A1]).permutation(len(batches) - 1)
+        self.evaluations += 1
+        for batch in (batches[-1], *(batches[number] for number in others)):
             cost = self.forward_flops * batch.count
-            if cost <= left and (last or not chosen):
+            if cost <= left and (last or len(chosen) < 2):
                 chosen.append(batch)
                 left -= cost
         if not chosen:
@@ -164,7 +167,7 @@ class TrainingChecks:
             few = min(batches[0].count, max(1, int(WHOLE_FLOPS // self.forward_flops)))
             chosen = evaluate_samples(self.context, samples, first=few)
         elif not last:
-            self.flops_left -= self.forward_flops * chosen[0].count
+            self.flops_left -= self.forward_flops * sum(batch.count for batch in chosen)
         params, running = _split(self.program.state())
         if params is None:
             return
@@ -173,9 +176,8 @@ class TrainingChecks:
             exact = samples.gather(batch.chosen)
             computed = trained.compute(self.workload, params, exact, precision=precision, running=running or {})
             where = f"samples {batch.chosen[0]} to {batch.chosen[-1]} of the {what}"
-            self.found += trained.compare_evaluation(
-                computed, batch.loss, batch.accuracy, precision=precision, where=where
-            )
+            said = (batch.loss, batch.accuracy)
+            self.found += trained.compare_evaluation(computed, *said, precision=precision, where=where)
 
     # The saved state.
 
@@ -219,7 +221,9 @@ class TrainingChecks:
                 self.found.append(finding("resumed training", f"{how}: {wrong}"))
             return  # a state with holes may not even make a step
         again = self._after(steps)
-        self.found += trained.compare_resumed(before, straight, again, spec=self.spec, how=how)
+        self.found += trained.compare_again(
+            before, straight, again, spec=self.spec, quantity="resumed training", how=how
+        )
 
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:
         """The weights of each replica after these steps."""

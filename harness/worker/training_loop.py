@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,9 @@ from harness.worker.chunks import Chunks, Totals
 from harness.worker.context import Context
 from harness.worker.divergence import TargetMet, check_loss
 from harness.worker.evaluation import evaluate_samples, in_words, mean
+from harness.worker.position import Position
 from harness.worker.sample_check import Kept
 from harness.worker.training_checks import TrainingChecks
-
-
-@dataclass
-class Position:
-    """The progress of a training: what a checkpoint keeps in addition to the program's state."""
-
-    epochs: list[Epoch] = field(default_factory=list)  # from number 0, before the first step
-    losses: list[float] = field(default_factory=list)  # of the first CHECKED_LOSSES steps
-
-    @property
-    def steps(self) -> int:
-        """Steps of all epochs so far."""
-        return sum(epoch.steps for epoch in self.epochs)
 
 
 class Trainer:
@@ -112,8 +100,8 @@ class Trainer:
         steps = self.epochs.steps(number)
         checked, read_back = self.checks.choose(number, steps, made=self.position.steps)
         alone = sorted({self.checks.step_updates.starts_at(checked, steps), checked})
-        feed = loader.epoch(number) if loader else None
         totals, done = Totals(), 0
+        feed = self.open_epoch(loader, number, totals) if loader else None
         while done < len(steps):
             chunk = steps[done : self.chunks.end(done, alone)]
             if done in alone[:-1]:
@@ -122,13 +110,17 @@ class Trainer:
                 self.checks.before_step(steps[checked])
             placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
             kept = Kept(read_back)
+            self.checks.chunks.before(chunk, has_usual_length=done not in alone and self.chunks.made > 1)
             took, wait, losses = self.train_chunk(chunk, kept.passing(placed, at=done))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             totals.first_step_seconds += took if not self.chunks.steps else 0.0
             totals.seconds, totals.wait_seconds = totals.seconds + took, totals.wait_seconds + wait
             self.chunks.add(took, len(chunk), counts=done not in alone)
+            self.checks.chunks.after(losses, seconds=took)
             self.read_losses(chunk, losses, totals, done=done, steps=len(steps))
+            if self.checks.chunks.replay(chunk):
+                self.checks.note()
             self.checks.samples.took(kept)
             if done == checked:
                 loss = self.program.loss(losses[0])
@@ -144,6 +136,15 @@ class Trainer:
             report_seconds=totals.report_seconds,
             train_loss=totals.mean_loss,
         )
+
+    def open_epoch(self, loader: Loader, number: int, totals: Totals) -> Iterator[Any]:
+        """The input of an epoch. What it takes to open it is time that the training waits for input."""
+        self.agree.barrier()
+        start = time.perf_counter()
+        feed = loader.epoch(number)
+        self.agree.barrier()
+        totals.seconds = totals.wait_seconds = time.perf_counter() - start
+        return feed
 
     def read_losses(
         self, chunk: Sequence[Step], losses: Sequence[Any], totals: Totals, *, done: int, steps: int
@@ -202,10 +203,9 @@ class Trainer:
     def finish_epoch(self, *, samples: int, **found: Any) -> None:
         """Evaluate, and record the epoch."""
         epochs = self.position.epochs
-        if len(self.validation):
-            found |= self.evaluate(self.validation, "validation samples")
-        else:
-            found |= self.evaluate(self.test, "test set")
+        ends = len(epochs) >= self.training.epochs
+        judged = (self.validation, "validation samples") if len(self.validation) else (self.test, "test set")
+        found |= self.evaluate(*judged, last=ends)
         whole = Epoch(number=len(epochs), samples=samples + (epochs[-1].samples if epochs else 0), **found)
         epochs.append(whole)
         self.note()
@@ -230,10 +230,11 @@ class Trainer:
         first = (epochs[0].validation_loss or epochs[0].test_loss or loss) if epochs else loss
         check_loss([first, loss], self.position.steps)
         self.checks.compare_state(state, what=what)
-        self.checks.evaluated(samples, batches, what=what, last=last)
         of = "test" if what == "test set" else "validation"
         # rank 0's value on all ranks: it decides whether training goes on
         agreed = self.agree.on(f"{of}{len(epochs)}", accuracy)
+        last = last or (self.training.stop_at_target and agreed >= self.training.target_accuracy)
+        self.checks.evaluated(samples, batches, what=what, last=last)
         return {f"{of}_loss": loss, f"{of}_accuracy": agreed, "evaluation_seconds": seconds}
 
     def save(self, folder: Path, number: int) -> None:

@@ -32,6 +32,7 @@ DECAYING = "sgd:learning_rate=0.01,momentum=0.9,weight_decay=0.0005"
 ADAMW = "adamw:weight_decay=0.1"
 SCHEDULED = "sgd:learning_rate=0.01,momentum=0.9,warmup_steps=10,schedule=cosine,total_steps=120"
 RARELY = "sgd:learning_rate=0.01,schedule=step,step_size=1000"  # not once in these trainings
+FLUCTUATING = {"optimizer": "adam:learning_rate=0.03", "training": TrainingRequest(epochs=4)}
 DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
 CELLS = {
     "torch single": Cell("single", **SMALL, known=training()),
@@ -63,6 +64,11 @@ CELLS = {
         "pipeline_schedules", **SMALL, options={"micro_batches": "7"}, known=loader()
     ),
     "torch fsdp bf16": Cell("fsdp", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "torch single images": Cell("single", workload="mnist_cnn", known=training()),
+    "torch ddp images": Cell("ddp", workload="mnist_cnn", known=training()),
+    "jax single images": Cell("single", workload="mnist_cnn", known=training()),
+    "torch single fluctuating": Cell("single", workload="mnist_cnn", known=FLUCTUATING),
+    "jax shard_map fluctuating": Cell("shard_map", workload="mnist_cnn", known=FLUCTUATING),
     "torch single deep": Cell("single", **DEEP),
     "torch ddp deep": Cell("ddp", **DEEP),
     "jax single": Cell("single", **SMALL, known=training()),

@@ -219,4 +219,46 @@ GUARANTEES = (
             ),
         ),
     ),
+    Guarantee(
+        name="chunks",
+        promise="What a training's clock sees is the training: no work is left when it stops, steps that nobody waits "
+        "for are those that are made one by one, and of each evaluation more than its last batch is computed again.",
+        breaks=(
+            Break(
+                fault="the work that a chunk leaves is not measured",
+                edits=(
+                    (
+                        "harness/worker/chunk_checks.py",
+                        "self._left.append((len(losses), seconds, left))",
+                        "self._left.append((len(losses), seconds, 0.0))",
+                    ),
+                ),
+                tests=(f"{CAUGHT}[torch-steps_are_put_off_until_somebody_reads]",),
+            ),
+            Break(
+                fault="no chunk is replayed",
+                edits=(
+                    (
+                        "harness/worker/chunk_checks.py",
+                        "        if self._begun is None:\n            return False",
+                        "        if True:\n            return False",
+                    ),
+                ),
+                tests=(f"{CAUGHT}[torch-every_other_step_is_skipped_where_nobody_waits]",),
+            ),
+            Break(
+                fault="a training goes on although its replayed chunk differs",
+                edits=(("harness/results/judge.py", 'check.quantity == "replayed block"', "False"),),
+                tests=(f"{CAUGHT}[torch-second_moment_not_loaded]",),
+            ),
+            Break(
+                fault="of an evaluation only the last batch is computed again",
+                edits=(
+                    (TRAINING_CHECKS, "(last or len(chosen) < 2)", "(last or len(chosen) < 1)"),
+                    ("harness/worker/training_loop.py", "last=ends)", "last=False)"),
+                ),
+                tests=(f"{CAUGHT}[torch-whole_batches_evaluated_before_count_as_right]",),
+            ),
+        ),
+    ),
 )
