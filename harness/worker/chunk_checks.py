@@ -34,9 +34,10 @@ class ChunkChecks:
         self._begun: tuple[Arrays, list[Arrays]] | None = None  # the state before a chunk, and each replica
         self._left: list[tuple[int, float, float]] = []  # steps of a chunk, its seconds, and seconds of work left
 
-    def before(self, chunk: Sequence[Step], *, has_usual_length: bool) -> None:
-        """Read the state before the first chunk of several calls. Its clock does not run yet."""
-        if has_usual_length and len(chunk) > self.spec.steps_per_call and not self.is_replayed:
+    def before(self, chunk: Sequence[Step], *, is_usual: bool) -> None:
+        """Read the state before the first chunk of several calls, whose clock does not run yet. It is a short one, so
+        that what differs by chance hardly grows. `is_usual`: it is not that of a step alone."""
+        if is_usual and len(chunk) > self.spec.steps_per_call and not self.is_replayed:
             self._begun = copied(self.context.program.state() or {}), self._replicas()
 
     def after(self, losses: Sequence[Any], *, seconds: float) -> None:

@@ -110,7 +110,7 @@ class Trainer:
                 self.checks.before_step(steps[checked])
             placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
             kept = Kept(read_back)
-            self.checks.chunks.before(chunk, has_usual_length=done not in alone and self.chunks.made > 1)
+            self.checks.chunks.before(chunk, is_usual=done not in alone)
             took, wait, losses = self.train_chunk(chunk, kept.passing(placed, at=done))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
