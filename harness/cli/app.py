@@ -69,7 +69,6 @@ app.command(verify.verify)
 app.command(check.check)
 app.command(data.app)
 
-SEE_HELP = " (see --help)"
 CONFIG = Parameter(name=["--config", "-c"], env_var=f"{PREFIX}CONFIG", show_env_var=False, group=FILES)
 
 
@@ -93,7 +92,7 @@ def configured(
     except (UsageError, CycloptsError) as error:
         said = _refusal(error)
         if where := set_elsewhere(said, tokens, config):
-            raise UsageError(f"{said.removesuffix(SEE_HELP)}{where}") from error
+            raise UsageError(f"{said}{where}") from error
         raise
     except (OSError, MemoryError) as error:
         if app.parse_commands(tokens)[0][:1] in MEASURING:
@@ -118,16 +117,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _refusal(error: UsageError | CycloptsError) -> str:
     """What is wrong with the arguments, in one line. Converters of ours raise UsageError within cyclopts' error."""
-    if isinstance(error, CycloptsError):
-        return str(error.__cause__) if isinstance(error.__cause__, UsageError) else f"{told(error)}{SEE_HELP}"
-    return str(error)
+    if isinstance(error, UsageError):
+        return str(error)
+    return str(error.__cause__) if isinstance(error.__cause__, UsageError) else told(error)
 
 
 def exit_code(error: BaseException) -> int:
     """Say in one line what ended a command, and return its exit code. An unexpected error shows its traceback, too."""
     match error:
-        case UsageError() | CycloptsError():
-            return fail(_refusal(error), 2)
+        case CycloptsError():
+            ours = isinstance(error.__cause__, UsageError)
+            return fail(f"{_refusal(error)}{'' if ours else ' (see --help)'}", 2)
+        case UsageError():
+            return fail(error, 2)
         case MachineUnfit():
             return fail(error, 3)
         case OSError(errno=errno.ENAMETOOLONG):

@@ -18,7 +18,7 @@ from cyclopts import (
 from harness import workloads
 from harness.cli.habits import instead_of
 from harness.spec import registry
-from harness.spec.errors import did_you_mean
+from harness.spec.errors import did_you_mean, not_allowed
 
 WANTED = {
     "SWEPT": "name the option to sweep, e.g. sweep split_size --values 2,4; `list options` names all",
@@ -58,9 +58,7 @@ def told(error: CycloptsError) -> str:
 def _bad_value(flag: str, text: str, wanted: object) -> str:
     """A value that is not one of those that a flag takes, or not of its type; "" for types that no flag of ours has."""
     if get_origin(wanted) is Literal:
-        allowed = [str(each) for each in get_args(wanted)]
-        guess = did_you_mean(text, allowed)
-        return f"{flag} {text!r}: allowed are {', '.join(allowed)}{guess and f'; {guess}'}"
+        return not_allowed(flag, text, [str(each) for each in get_args(wanted)])
     names = {float: "a number", bool: "true or false"}
     return f"{flag} {text!r}: must be {names[wanted]}" if wanted in (float, bool) else ""
 

@@ -85,10 +85,12 @@ def procedure(results: Sequence[TrialResult]) -> str:
 def _own_pythons(results: Sequence[TrialResult]) -> str:
     """That the command leaves out Pythons, where the frameworks had environments of their own: the paths are those of
     one machine."""
-    packages = {
-        result.conditions.packages or result.conditions.lock for result in results if result.conditions.versions
-    }
-    if len(packages) < 2:
+    found: dict[str, set[str | None]] = {}
+    for result in results:
+        if result.conditions.versions:
+            own = result.conditions.packages or result.conditions.lock
+            found.setdefault(result.spec.framework, set()).add(own)
+    if not any(one.isdisjoint(other) for one in found.values() for other in found.values()):
         return ""
     return " The frameworks did not share one environment; where one has its own, add --interpreter FRAMEWORK=PATH."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class UsageError(ValueError):
@@ -54,9 +54,16 @@ def check_name(
     names, in small letters, that people may use for them."""
     allowed = list(allowed)
     if value not in allowed:
-        guess = did_you_mean(also.get(value.lower(), value), allowed)
-        if "," in value and set(value.split(",")) <= set(allowed):
-            guess = "it takes one of them"
-        elif guess and len(allowed) > MOST_ALLOWED:
-            raise UsageError(f"{option} {value!r}: there is none of this name; {guess}")
-        raise UsageError(f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess and f'; {guess}'}")
+        raise UsageError(not_allowed(option, value, allowed, extra=extra, also=also))
+
+
+def not_allowed(
+    option: str, value: str, allowed: Sequence[str], *, extra: str = "", also: Mapping[str, str] = {}
+) -> str:
+    """That a value is none of those that are allowed. `also`: as in check_name."""
+    guess = did_you_mean(also.get(value.lower(), value), allowed)
+    if "," in value and set(value.split(",")) <= set(allowed):
+        guess = "it takes one of them"
+    elif guess and len(allowed) > MOST_ALLOWED:
+        return f"{option} {value!r}: there is none of this name; {guess}"
+    return f"{option} {value!r}: allowed are {', '.join(allowed)}{extra}{guess and f'; {guess}'}"

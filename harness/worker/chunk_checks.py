@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.datasets import Step, epochs_of
+from harness.datasets import Epochs, Step
 from harness.gate import timed_program, trained
 from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
@@ -26,9 +26,8 @@ from harness.worker.prove import copied
 class ChunkChecks:
     """The checks of one rank's chunks. All ranks call the same methods in the same order, when no clock runs."""
 
-    def __init__(self, context: Context) -> None:
-        self.context, self.spec = context, context.spec
-        self.whole = epochs_of(context.spec, context.batches, batch=context.spec.global_batch).whole
+    def __init__(self, context: Context, epochs: Epochs) -> None:
+        self.context, self.spec, self.whole = context, context.spec, epochs.whole
         self.found: list[Check] = []
         self.is_replayed = context.spec.algorithm == "asynchronous"  # the order of whose updates is not known
         self._begun: tuple[Arrays, list[Arrays]] | None = None  # the state before a chunk, and each replica
@@ -82,9 +81,9 @@ class ChunkChecks:
                 make_steps(context.program, [context.program.place(batch) for batch in batches])
                 context.program.sync()
             again = self._replicas()
-            if not all(np.isfinite(array).all() for replica in straight for array in replica.values()):
-                return  # it diverges, and its next loss says so
-            self.found += trained.compare_again(before, straight, again, spec=self.spec, quantity="replayed block")
+            if all(np.isfinite(array).all() for replica in straight for array in replica.values()):
+                # else it diverges, and its next loss says so
+                self.found += trained.compare_again(before, straight, again, spec=self.spec, quantity="replayed block")
         self._loaded(ended, "end")
 
     def _loaded(self, state: Arrays, name: str) -> bool:

@@ -26,8 +26,6 @@ AFFORDABLE = 2e9
 """Floating-point operations of the forward passes that NumPy repeats after the blocks of each launch, alone or with
 their gradients: a few tenths of a second of a core's time. The curve's budget would allow ten times as many, but it is
 spent once for all launches."""
-PASSES = 2
-"""So many calls must pass, each on its own batch. Of 45 calls of nine right cells in all precisions, one failed."""
 
 
 def affordable(context: Context, *, steps: int = 1) -> bool:
@@ -37,7 +35,7 @@ def affordable(context: Context, *, steps: int = 1) -> bool:
 
 
 def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does a call on batches after those of the blocks make the updates that NumPy makes? If not, others are tried."""
+    """Does a call on batches after those of the blocks make the updates that NumPy makes?"""
     spec, workload, program = context.spec, context.job.workload, context.program
     steps = spec.steps_per_call
     known = {"deep": workload.normalizes, "steps": steps}
@@ -61,7 +59,7 @@ def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[C
 
 
 def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """Does a call on the batches of the blocks make the updates that NumPy makes? If not, the next batch is tried.
+    """Does a call on the batches of the blocks make the updates that NumPy makes?
 
     Each time, the call comes after one from where the blocks ended. A program that keeps older weights than those of
     its state would otherwise have the initial ones by the second time.
@@ -120,18 +118,17 @@ def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check
 def checks_of_calls(
     context: Context, name: str, call: Callable[[int], list[Check]], *, attempts: int = further_update.ATTEMPTS
 ) -> list[Check]:
-    """Make calls until two have passed on rank 0 or three have failed; of fewer `attempts`, until one has. Returns the
-    checks of the last call, which decides. A collective.
+    """Make calls until further_update.PASSES of them have passed on rank 0, or can no longer pass; of fewer `attempts`,
+    all must. Returns the checks of the last call, which decides. A collective.
 
     One call may fail by its rounding. And one may pass by its batch, where a program does less on others.
     """
-    passes, failures = (PASSES, attempts - PASSES + 1) if attempts > PASSES else (1, 1)
-    checks: list[Check] = []
+    wanted, checks = min(further_update.PASSES, attempts), []
+    passed: list[bool] = []
     for attempt in range(attempts):
         checks = call(attempt)
-        passed = context.agree.on(f"{name}-{attempt}", float(all(check.passed for check in checks)))
-        passes, failures = (passes - 1, failures) if passed else (passes, failures - 1)
-        if not (passes and failures):
+        passed.append(bool(context.agree.on(f"{name}-{attempt}", float(all(check.passed for check in checks)))))
+        if passed.count(True) == wanted or passed.count(False) > attempts - wanted:
             break
     return checks
 

@@ -27,6 +27,7 @@ from harness.worker.chunk_checks import ChunkChecks
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
 from harness.worker.loading import load_and_compare
+from harness.worker.prove import copied
 from harness.worker.sample_check import SampleCheck
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
@@ -49,7 +50,7 @@ class TrainingChecks:
         self.unchecked: dict[Quantity, str] = {}
         self.forward_flops = self.workload.flops_per_unit() / 3  # of one sample
         self.flops_left = WHOLE_FLOPS  # for steps
-        self.samples, self.chunks = SampleCheck(context), ChunkChecks(context)
+        self.samples, self.chunks = SampleCheck(context), ChunkChecks(context, self.epochs)
         self.before: _Weights | None = None
         self.steps_checked, self.evaluations = 0, 0
         batches = self.epochs.batches
@@ -128,7 +129,7 @@ class TrainingChecks:
 
     def _weights(self) -> _Weights:
         """The program's weights now. A collective."""
-        replicas = [{name: array.copy() for name, array in replica.items()} for replica in self.program.export()]
+        replicas = [copied(replica) for replica in self.program.export()]
         first = replicas[0] if self.context.agree.rank == 0 and replicas else None
         if not self.workload.normalizes:
             return _Weights(replicas, first, {})

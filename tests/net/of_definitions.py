@@ -5,7 +5,12 @@ from guarantee import Break, Guarantee
 TITLE = "Shared definitions, and trainings"
 
 DATASETS = "harness/datasets/__init__.py"
-TRAINING_CHECKS = "harness/worker/training_checks.py"
+TRAINING_CHECKS, CHUNK_CHECKS = "harness/worker/training_checks.py", "harness/worker/chunk_checks.py"
+NOT_REPLAYED = (
+    CHUNK_CHECKS,
+    "        if self._begun is None:\n            return False",
+    "        if True:\n            return False",
+)
 CAUGHT = "test_training_faults::test_a_training_that_is_wrong_is_caught"
 
 GUARANTEES = (
@@ -217,11 +222,7 @@ GUARANTEES = (
                 edits=(
                     (TRAINING_CHECKS, "made % self.spec.exchange_interval == 0:", "made < 0:"),
                     # which loads the state too, and so changes the count on which it depends what is lost
-                    (
-                        "harness/worker/chunk_checks.py",
-                        "        if self._begun is None:\n            return False",
-                        "        if True:\n            return False",
-                    ),
+                    NOT_REPLAYED,
                 ),
                 tests=(f"{CAUGHT}[torch-a_checkpoint_does_not_count_the_steps]",),
             ),
@@ -236,7 +237,7 @@ GUARANTEES = (
                 fault="the work that a chunk leaves is not measured",
                 edits=(
                     (
-                        "harness/worker/chunk_checks.py",
+                        CHUNK_CHECKS,
                         "self._left.append((len(losses), seconds, left))",
                         "self._left.append((len(losses), seconds, 0.0))",
                     ),
@@ -245,13 +246,7 @@ GUARANTEES = (
             ),
             Break(
                 fault="no chunk is replayed",
-                edits=(
-                    (
-                        "harness/worker/chunk_checks.py",
-                        "        if self._begun is None:\n            return False",
-                        "        if True:\n            return False",
-                    ),
-                ),
+                edits=(NOT_REPLAYED,),
                 tests=(f"{CAUGHT}[torch-every_other_step_is_skipped_where_nobody_waits]",),
             ),
             Break(

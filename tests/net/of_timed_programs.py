@@ -35,7 +35,7 @@ GUARANTEES = (
             _left_out("curve_from_the_start", "torch-works_no_more_after_twenty_five_steps"),
             Break(
                 fault="one right call of several is enough",
-                edits=(("harness/worker/further_call.py", "PASSES = 2", "PASSES = 1"),),
+                edits=(("harness/gate/further_update.py", "PASSES, ATTEMPTS = 2, 4", "PASSES, ATTEMPTS = 1, 4"),),
                 tests=(f"{CAUGHT}[torch-three_of_four_new_batches_make_no_update]",),
             ),
             Break(

@@ -285,8 +285,8 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/cli/app.py",
-                        "        case UsageError() | CycloptsError():\n            return fail(_refusal(error), 2)",
-                        "        case UsageError() | CycloptsError():\n            return fail(_refusal(error), 1)",
+                        "        case UsageError():\n            return fail(error, 2)",
+                        "        case UsageError():\n            return fail(error, 1)",
                     ),
                 ),
                 tests=("test_cli::test_usage_errors_are_one_line_and_launch_nothing[arguments0-facts0]",),
