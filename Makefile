@@ -126,6 +126,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_reliability.py tests/test_wording.py
 
 approve: setup
 	$(BIN)/python -m pytest -q tests/test_published.py tests/test_approved.py tests/test_tidy.py --approve

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from harness.contract import Program
-from harness.datasets import Step
+from harness.datasets import Epochs, Step
+from harness.worker.context import Context
 
 
 def in_calls(steps: Sequence[Step], *, of: int) -> list[list[Step]]:
@@ -35,6 +36,16 @@ def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
     if several is None:
         raise RuntimeError("the manifest says that the program can make several steps in one call, but it has no steps")
     return list(several(placed))
+
+
+def make_in_calls(context: Context, epochs: Epochs, steps: Sequence[Step], *, wait: bool) -> None:
+    """Place the batches of these steps and make the steps. `wait`: for each call, not only for the last."""
+    program = context.program
+    for call in in_calls(steps, of=context.spec.steps_per_call):
+        make_steps(program, [program.place(epochs.whole(step, dtype=context.dtype)) for step in call])
+        if wait:
+            program.sync()
+    program.sync()
 
 
 def read_losses(program: Program, handles: Sequence[Any]) -> list[float]:

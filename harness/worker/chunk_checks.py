@@ -16,18 +16,18 @@ from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.worker import timing
-from harness.worker.calls import in_calls, make_steps
+from harness.worker.calls import make_in_calls
 from harness.worker.chunks import LEAST_STEPS
 from harness.worker.context import Context
-from harness.worker.loading import load_and_compare
-from harness.worker.prove import copied
+from harness.worker.loading import load_on_all
+from harness.worker.prove import copied, copied_replicas
 
 
 class ChunkChecks:
     """The checks of one rank's chunks. All ranks call the same methods in the same order, when no clock runs."""
 
     def __init__(self, context: Context, epochs: Epochs) -> None:
-        self.context, self.spec, self.whole = context, context.spec, epochs.whole
+        self.context, self.spec, self.epochs = context, context.spec, epochs
         self.found: list[Check] = []
         self.is_replayed = context.spec.algorithm == "asynchronous"  # the order of whose updates is not known
         self._begun: tuple[Arrays, list[Arrays]] | None = None  # the state before a chunk, and each replica
@@ -37,7 +37,7 @@ class ChunkChecks:
         """Read the state before the first chunk of several calls, whose clock does not run yet. It is a short one, so
         that what differs by chance hardly grows. `is_usual`: it is not that of a step alone."""
         if is_usual and len(chunk) > self.spec.steps_per_call and not self.is_replayed:
-            self._begun = copied(self.context.program.state() or {}), self._replicas()
+            self._begun = copied(self.context.program.state() or {}), copied_replicas(self.context.program)
 
     def after(self, losses: Sequence[Any], *, seconds: float) -> None:
         """How long does the first reading of a chunk's last loss wait? `seconds`: of the chunk."""
@@ -74,24 +74,19 @@ class ChunkChecks:
         """Load the state from before the chunk, make its steps again, waiting for each call, and go on from its end."""
         context, agree = self.context, self.context.agree
         context.draft.progress("replaying a chunk of steps")
-        ended, straight = agree.arrays("chunk-end", copied(context.program.state() or {})), self._replicas()
+        ended = agree.arrays("chunk-end", copied(context.program.state() or {}))
+        straight = copied_replicas(context.program)
         if self._loaded(agree.arrays("chunk-start", begun), "start"):
-            for call in in_calls(chunk, of=self.spec.steps_per_call):
-                batches = [self.whole(step, dtype=context.dtype) for step in call]
-                make_steps(context.program, [context.program.place(batch) for batch in batches])
-                context.program.sync()
-            again = self._replicas()
+            make_in_calls(context, self.epochs, chunk, wait=True)
+            again = copied_replicas(context.program)
             if all(np.isfinite(array).all() for replica in straight for array in replica.values()):
                 # else it diverges, and its next loss says so
                 self.found += trained.compare_again(before, straight, again, spec=self.spec, quantity="replayed block")
         self._loaded(ended, "end")
 
     def _loaded(self, state: Arrays, name: str) -> bool:
-        """Load a state. Returns on all ranks whether the program has it now: one with holes may not make a step."""
-        if wrong := load_and_compare(self.context, state):
+        """Load a state. Returns whether the program has it now."""
+        has_it, wrong = load_on_all(self.context, state, f"chunk-{name}-loaded")
+        if wrong:
             self.found.append(finding("replayed block", wrong))
-        return bool(self.context.agree.on(f"chunk-{name}-loaded", float(not wrong)))
-
-    def _replicas(self) -> list[Arrays]:
-        """The weights of each replica now. A collective."""
-        return [copied(replica) for replica in self.context.program.export()]
+        return has_it

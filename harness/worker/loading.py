@@ -40,6 +40,15 @@ def load_and_compare(context: Context, state: Arrays) -> str:
     return f"{len(lost)} arrays are not what was loaded into the program, {lost[0]} among them" if lost else ""
 
 
+def load_on_all(context: Context, state: Arrays, name: str) -> tuple[bool, str]:
+    """The same. Returns whether the program has the state now, on all ranks, and what is wrong, on rank 0.
+
+    A program whose state has holes may not even make a step. `name`: of the moment, different for each.
+    """
+    wrong = load_and_compare(context, state)
+    return bool(context.agree.on(name, float(not wrong))), wrong
+
+
 def _equal(held: np.ndarray, loaded: np.ndarray) -> bool:
     if held.size != loaded.size:
         return False

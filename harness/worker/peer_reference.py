@@ -15,7 +15,7 @@ from harness.spec.arrays import Arrays
 from harness.spec.errors import UsageError
 from harness.worker.context import Context
 from harness.worker.loading import initial_state, load
-from harness.worker.prove import copied
+from harness.worker.prove import copied_replicas
 
 
 def make_peer_reference(context: Context) -> None:
@@ -38,6 +38,6 @@ def _train(context: Context, start: Arrays) -> Golden:
         program.step(program.place(epochs.whole(step, dtype=np.float64)))
         losses.append(program.loss())
         if len(losses) == 1:
-            (after_first,) = [copied(replica) for replica in program.export()]
-    (params,) = [copied(replica) for replica in program.export()]
+            (after_first,) = copied_replicas(program)
+    (params,) = copied_replicas(program)
     return Golden(initial=dict(start), losses=np.array(losses), after_first=(after_first,), params=params)

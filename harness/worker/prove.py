@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from harness.contract import Program
 from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
 from harness.reference import asynchronous
@@ -44,7 +45,7 @@ def prove(context: Context) -> None:
         program.sync()
         losses += read_losses(program, handles)
         if len(losses) == first:
-            after_first = [copied(replica) for replica in program.export()]
+            after_first = copied_replicas(program)
     replicas = list(program.export())
     pushes, impossible = getattr(program, "pushes", None), ""
     if pushes is not None:
@@ -90,6 +91,11 @@ def refuted(found: Parity, why: str) -> Parity:
 def copied(replica: Arrays) -> Arrays:
     """Arrays that do not change when training goes on: a framework may hand out views of its own memory."""
     return {name: np.array(array) for name, array in replica.items()}
+
+
+def copied_replicas(program: Program) -> list[Arrays]:
+    """The weights of each replica that this rank holds now. A collective."""
+    return [copied(replica) for replica in program.export()]
 
 
 def running_statistics(context: Context) -> Arrays | None:

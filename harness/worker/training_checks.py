@@ -1,4 +1,4 @@
-"""Checks of a training while it runs: its samples, single steps, evaluations, and its saved state.
+"""Checks of a training while it runs: its samples, single steps, and evaluations.
 
 They run between chunks of steps, when no clock runs, and on all ranks together. What NumPy computes again is bounded by
 FLOPs; what is left out is noted with the reason. harness/gate/trained.py has the comparisons.
@@ -16,18 +16,15 @@ from harness.datasets import Batches, Step, epochs_of
 from harness.gate import trained
 from harness.gate.distances import unchanged
 from harness.gate.runs import normalization
-from harness.gate.timed_program import updates_counted
 from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.spec.optimizers import rate
-from harness.worker import timing
-from harness.worker.calls import in_calls, make_steps
 from harness.worker.chunk_checks import ChunkChecks
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
-from harness.worker.loading import load_and_compare
-from harness.worker.prove import copied
+from harness.worker.prove import copied_replicas
+from harness.worker.resume_check import ResumeCheck
 from harness.worker.sample_check import SampleCheck
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
@@ -36,7 +33,6 @@ STEP_FLOPS = 1e9
 WHOLE_FLOPS = 1e10
 """The same for all checked steps of a process, and for the last evaluation of the validation samples and of the test
 set: a second or two each."""
-RESUMED_STEPS = 3
 
 
 class TrainingChecks:
@@ -129,12 +125,21 @@ class TrainingChecks:
 
     def _weights(self) -> _Weights:
         """The program's weights now. A collective."""
-        replicas = [copied(replica) for replica in self.program.export()]
+        replicas = copied_replicas(self.program)
         first = replicas[0] if self.context.agree.rank == 0 and replicas else None
         if not self.workload.normalizes:
             return _Weights(replicas, first, {})
         params, running = _split(self.program.state())
         return _Weights(replicas, params, running)
+
+    # The saved state.
+
+    def resume(self, steps: Sequence[Step], *, made: int) -> None:
+        """Check at the end of a training what its saved state holds. `made`: the updates before it."""
+        if self.spec.algorithm == "asynchronous":
+            self.unchecked["resumed training"] = "no two runs are equal"
+        else:
+            self.found += ResumeCheck(self.context, self.epochs).compare(steps, made=made)
 
     # Evaluations.
 
@@ -179,60 +184,6 @@ class TrainingChecks:
             where = f"samples {batch.chosen[0]} to {batch.chosen[-1]} of the {what}"
             said = (batch.loss, batch.accuracy)
             self.found += trained.compare_evaluation(computed, *said, precision=precision, where=where)
-
-    # The saved state.
-
-    def resume(self, steps: Sequence[Step], *, made: int) -> None:
-        """Save the state, make some steps, load the state, and make the same steps: the weights must be the same.
-
-        The state is loaded into this program and then into a fresh one, as in a training that is resumed. Call it at
-        the end of a training: it makes further steps. `made`: the updates before it.
-        """
-        if self.spec.algorithm == "asynchronous":
-            self.unchecked["resumed training"] = "no two runs are equal"
-            return
-        self.context.draft.progress("checking the saved state")
-        steps = steps[: timing.whole_rounds(RESUMED_STEPS, of=self.spec.steps_per_call)]
-        if self.spec.exchange_interval > 1 and made % self.spec.exchange_interval == 0:
-            # a state that is saved right after an exchange could lose its count of steps unnoticed
-            self._after(steps[: self.spec.steps_per_call])
-            made += self.spec.steps_per_call
-        state = self.program.state()
-        if state is not None:
-            self.found.append(updates_counted(state, made, self.spec.optimizer))
-        saved = self.context.agree.arrays("state", state or {})
-        before = self._weights().replicas
-        straight = self._after(steps)
-        self._resumed(saved, steps, before, straight, how="loaded in place")
-        if not getattr(self.program, "once_a_process", False):
-            self.context.build_anew()
-            self.program = self.context.program
-            self._resumed(saved, steps, before, straight, how="loaded into a fresh program")
-        if before and rate(self.spec.optimizer, made) >= LEAST_RATE:
-            still = unchanged(before, straight)
-            self.found.append(finding("updates", f"no weight of replica {still[0]} moved at the end" if still else ""))
-
-    def _resumed(
-        self, saved: Arrays, steps: Sequence[Step], before: Sequence[Arrays], straight: Sequence[Arrays], *, how: str
-    ) -> None:
-        """Load the saved state, make the steps, and compare. The weights were `before`, and went `straight` on."""
-        wrong = load_and_compare(self.context, saved)
-        if not self.context.agree.on(f"resumed-{how.replace(' ', '-')}", float(not wrong)):
-            if wrong:
-                self.found.append(finding("resumed training", f"{how}: {wrong}"))
-            return  # a state with holes may not even make a step
-        again = self._after(steps)
-        self.found += trained.compare_again(
-            before, straight, again, spec=self.spec, quantity="resumed training", how=how
-        )
-
-    def _after(self, steps: Sequence[Step]) -> list[Arrays]:
-        """The weights of each replica after these steps."""
-        place, whole, dtype = self.program.place, self.epochs.whole, self.context.dtype
-        for call in in_calls(steps, of=self.spec.steps_per_call):
-            make_steps(self.program, [place(whole(step, dtype=dtype)) for step in call])
-        self.program.sync()
-        return self._weights().replicas
 
 
 class _Weights:

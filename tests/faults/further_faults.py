@@ -308,12 +308,15 @@ def all_steps_are_made_only_where_the_state_is_read():
 
     def wrong(original, self, placed):
         self.asked = getattr(self, "asked", 0) + 1
-        if self.asked > CURVE and getattr(self, "watched", False):
-            time.sleep(20e-3)
-        elif self.asked > CURVE and self.asked % 4:
+        is_watched = getattr(self, "watched", False)
+        if self.asked > CURVE and self.asked % 4 and not is_watched:
             fired()
             return self.last_loss
-        return original(self, placed)
+        start = time.perf_counter()
+        loss = original(self, placed)
+        if self.asked > CURVE and is_watched:
+            time.sleep(max(20e-3, 4 * (time.perf_counter() - start)))  # also where other processes slow a step down
+        return loss
 
     def watched(original):
         def method(self, *arguments):

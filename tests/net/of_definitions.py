@@ -6,6 +6,7 @@ TITLE = "Shared definitions, and trainings"
 
 DATASETS = "harness/datasets/__init__.py"
 TRAINING_CHECKS, CHUNK_CHECKS = "harness/worker/training_checks.py", "harness/worker/chunk_checks.py"
+RESUME_CHECK = "harness/worker/resume_check.py"
 NOT_REPLAYED = (
     CHUNK_CHECKS,
     "        if self._begun is None:\n            return False",
@@ -209,7 +210,7 @@ GUARANTEES = (
         breaks=(
             Break(
                 fault="the state is not loaded into a fresh program",
-                edits=((TRAINING_CHECKS, 'getattr(self.program, "once_a_process", False)', "True"),),
+                edits=((RESUME_CHECK, 'getattr(context.program, "once_a_process", False)', "True"),),
                 tests=(f"{CAUGHT}[torch-a_fresh_program_begins_with_the_first_rate]",),
             ),
             Break(
@@ -220,7 +221,7 @@ GUARANTEES = (
             Break(
                 fault="a state may be saved right after an averaging",
                 edits=(
-                    (TRAINING_CHECKS, "made % self.spec.exchange_interval == 0:", "made < 0:"),
+                    (RESUME_CHECK, "made % spec.exchange_interval == 0:", "made < 0:"),
                     # which loads the state too, and so changes the count on which it depends what is lost
                     NOT_REPLAYED,
                 ),
