@@ -48,7 +48,7 @@ def loop(program: Any, batches: Sequence[list[Batch]]) -> Callable[[int], None]:
     # The graph that a script would capture of its update. It reads the batch from the program's graph's own tensors.
     ((batch,),) = [captured.inputs for captured in program.run.graphs.values()]
     ((own_x, own_y),) = batch
-    with tuning.on_capture_stream():
+    with tuning.on_capture_stream(), tuning.undone(program.trained, optimizer):
         update(own_x, own_y)
     graph, _ = tuning.captured(lambda: update(own_x, own_y))
 

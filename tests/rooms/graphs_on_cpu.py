@@ -6,13 +6,14 @@ from torch_impl import tuning
 
 
 class Repeated:
-    """Instead of a CUDA graph: a replay calls the steps again, and writes their losses where the capture left them."""
+    """Instead of a CUDA graph: a replay calls the steps again, and writes their losses, if they return any, where the
+    capture left them."""
 
     def __init__(self, steps):
-        self.steps, self.losses = steps, [loss.detach().clone() for loss in steps()]
+        self.steps, self.losses = steps, [loss.detach().clone() for loss in steps() or ()]
 
     def replay(self):
-        for held, new in zip(self.losses, self.steps(), strict=True):
+        for held, new in zip(self.losses, self.steps() or (), strict=True):
             held.copy_(new)
 
 
