@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from cyclopts import App
 from cyclopts.config import Dict
@@ -26,6 +26,13 @@ OF_ONE_COMMAND = (
     *("out", "data", "config", "values", "json", "resume", "budget_minutes", "markdown", "device_guard", "telemetry"),
     *("csv", "latex", "parquet", "fail_above", "dry_run"),
 )
+LISTS = {"values"} | {
+    flag_of(name).replace("-", "_")
+    for arguments in (RunArguments, TrainArguments)
+    for name, kind in get_type_hints(arguments).items()
+    if get_origin(kind) in (tuple, Mapping)
+}
+"""The flags that take several values."""
 NEAR = 0.75  # how similar a variable's name must be to one of ours to be taken for a typo of it, from 0 to 1
 
 
@@ -56,6 +63,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         if key not in known and (instead := instead_of(key)):
             raise UsageError(f"--config {path}: there is no flag {key!r}; {instead}")
         check_name(f"--config {path}: the flag", key, known)
+        if isinstance(value, list) and key not in LISTS:
+            raise UsageError(f"--config {path}: {key} = {value}: takes one value")
     return found
 
 

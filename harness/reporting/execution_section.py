@@ -40,8 +40,10 @@ def formats(cell: Cell) -> list[NumberFormats]:
 def once_each(words: Iterable[str]) -> str | None:
     """What launches and ranks found, once each; None if none found anything. The order within a list is no difference:
     ranks may find the same kernels in another order."""
-    alike = {tuple(sorted(each.split(", "))): each for each in reversed([*words]) if each}
-    return " / ".join(reversed(alike.values())) or None
+    alike: dict[tuple[str, ...], str] = {}
+    for each in filter(None, words):
+        alike.setdefault(tuple(sorted(each.split(", "))), each)
+    return " / ".join(alike.values()) or None
 
 
 def entry(name: str, cell: Cell) -> str | None:
