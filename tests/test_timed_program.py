@@ -12,7 +12,7 @@ from conftest import make_spec
 
 from harness import workloads
 from harness.datasets import Batches
-from harness.gate import replay, timed_curve, timed_program
+from harness.gate import replay, timed_curve, timed_program, trained
 from harness.layers import Residual, with_rounding
 from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
@@ -100,6 +100,28 @@ def test_of_a_chaotic_block_the_size_of_the_movement_is_judged():
     assert replay.replayed(BEFORE, MOVED, [state(0.8, 0.6, count=7), state(0.8, -0.6, count=7)]).passed
     assert not replay.replayed(BEFORE, MOVED, [state(0.76, 0.57, count=7), state(0.76, -0.57, count=7)]).passed
     assert not replay.replayed(BEFORE, MOVED, [state(0.8, 0.6, count=6), state(0.8, -0.6, count=6)]).passed
+
+
+def resumed(*runs, **known):
+    """The check of a training that moved by 1, resumed in these runs, on two GPUs unless said otherwise."""
+    before, straight, *again = ([{"w": each["model/w"]}] for each in (BEFORE, MOVED, *runs))
+    spec = make_spec(**{"platform": "gpu"} | known)
+    (check,) = trained.compare_again(before, straight, again, spec=spec, how="anew")
+    return check
+
+
+def test_two_runs_from_a_saved_state_say_how_much_rounding_does():
+    def ran(*moved):
+        return state(*moved, count=7)
+
+    assert resumed(ran(1.04)).passed and not resumed(ran(1.06)).passed
+    assert not resumed(ran(1.04), platform="cpu").passed
+    assert resumed(ran(1.0, 0.06), ran(1.0, 0.08)).passed  # any two runs may be off by 10%
+    assert not resumed(ran(1.0, 0.2), ran(1.0, 0.2)).passed  # what is lost each time
+    assert resumed(ran(0.8, 0.6), ran(0.8, -0.6)).passed  # directions are noise, and the size is right
+    assert not resumed(ran(0.4, 0.3), ran(0.4, -0.3)).passed
+    assert not resumed(ran(np.nan), ran(np.nan)).passed
+    assert not resumed(ran(np.nan), ran(1.2)).passed
 
 
 def test_the_shortest_wait_after_sync_counts():

@@ -18,6 +18,7 @@ from harness.results.host_bound import host_bound
 from harness.spec import TrainingSpec
 from harness.worker import measure, step_series, timing
 from harness.worker.calls import in_calls, make_steps
+from harness.worker.chunks import Chunks
 from harness.worker.context import StepCount
 from harness.worker.draft import Draft
 from harness.worker.position import Position
@@ -288,6 +289,19 @@ def test_blocks_last_as_long_as_asked():
 
 def test_throughput():
     assert rates.throughput(global_batch=64, steps=10, seconds=2.0) == 320.0
+
+
+def test_the_second_chunk_of_a_training_is_short_but_has_several_calls(tmp_path):
+    """It is replayed, and a step of 0.2 ms would else make the first chunk of several calls one of a second."""
+    for per_call in (1, 4, 9, 10, 16, 32):
+        chunks = Chunks(Agreement(tmp_path, 0, lambda: None), per_call=per_call, step_bytes=1)
+        lengths = []
+        for _ in range(3):
+            lengths.append(chunks.end(0, []))
+            chunks.add(2e-4 * lengths[-1], lengths[-1], counts=True)
+        first, second, third = lengths
+        assert first == per_call < second <= max(18, 2 * per_call) < 1000 < third
+        assert second % per_call == 0
 
 
 @pytest.mark.parametrize(("steps", "of", "expected"), [(10, 1, 10), (10, 4, 12), (12, 4, 12), (10, 100, 100)])

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.gate import replay
 from harness.gate.distances import distance_of_all, norm_of_all, worst_of
 from harness.layers import chain_forward, running_statistics
 from harness.reference.evaluation import classes_of
 from harness.reference.losses import loss_and_gradient, split_targets
-from harness.spec import Check, Precision, Quantity, TrialSpec
+from harness.spec import Check, Precision, TrialSpec
 from harness.spec.arrays import Arrays
 from harness.workloads import Workload
 
@@ -134,34 +135,35 @@ def repeats_exactly(spec: TrialSpec) -> bool:
 
 
 def compare_again(
-    before: Sequence[Arrays],
-    straight: Sequence[Arrays],
-    again: Sequence[Arrays],
-    *,
-    spec: TrialSpec,
-    quantity: Quantity,
-    how: str = "",
+    before: Sequence[Arrays], straight: Sequence[Arrays], runs: Sequence[Sequence[Arrays]], *, spec: TrialSpec, how: str
 ) -> list[Check]:
-    """The weights of each replica after steps that were made twice, the second time from the state before them.
+    """The weights of each replica after steps that were made again from a saved state, in one run or two.
 
-    `how`: what loaded the state.
+    The distance between two runs says how far any two differ, as between replays of a block (harness/gate/replay.py).
+    Where that is too far to judge directions, the size of the movement is judged. `how`: what loaded the state.
     """
-    exact = repeats_exactly(spec)
-    if quantity == "replayed block" and spec.training and spec.training.input != "resident":
-        exact = False  # a loader's batches lie otherwise in memory: PyTorch's ddp was off by 3e-7 on a CPU
-    checks = []
-    for index, (start, one, other) in enumerate(zip(before, straight, again, strict=True)):
-        moved = max(distance_of_all(one, start), 1e-6 * norm_of_all(start))
-        error = _finite(distance_of_all(other, one) / moved) if moved else 0.0
-        checks.append(
-            Check(
-                quantity=quantity,
-                error=error,
-                tolerance=EXACT if exact else RESUMED[spec.precision],
-                worst=f"weights, replica {index}{how and f', {how}'}",
-            )
-        )
+    exact, checks = repeats_exactly(spec), []
+    usual = EXACT if exact else RESUMED[spec.precision]
+    for index, (start, one, *others) in enumerate(zip(before, straight, *runs, strict=True)):
+        error, tolerance, what = _compare_runs(start, one, others, usual=usual)
+        worst = f"{what}, replica {index}, {how}"
+        checks.append(Check(quantity="resumed training", error=error, tolerance=tolerance, worst=worst))
     return checks
+
+
+def _compare_runs(start: Arrays, one: Arrays, others: Sequence[Arrays], *, usual: float) -> tuple[float, float, str]:
+    """The error of the other run that is closer to `one`, what is allowed, and what was judged."""
+    moved = max(distance_of_all(one, start), 1e-6 * norm_of_all(start))
+    if not moved:
+        return 0.0, usual, "weights"
+    errors = [_finite(distance_of_all(other, one) / moved) for other in others]
+    if len(others) == 1 or math.inf in errors:
+        return max(errors), usual, "weights"
+    tolerance = max(usual, replay.FACTOR * distance_of_all(*others) / moved)
+    if tolerance <= replay.MOST:
+        return min(errors), tolerance, "weights"
+    sizes = [abs(distance_of_all(other, start) / moved - 1) for other in others]
+    return min(sizes), replay.SIZE, "size of the movement"
 
 
 def worst_of_each(checks: Sequence[Check]) -> tuple[Check, ...]:

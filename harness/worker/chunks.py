@@ -62,7 +62,7 @@ class Chunks:
             return
         self.made += 1
         if self.made == 1:
-            self.length = self.most_steps(LEAST_STEPS)
+            self.length = self.most_steps(max(LEAST_STEPS, 2 * self.per_call))  # of several calls: it is replayed
         elif self.made == 2:
             wanted = timing.steps_for(CHUNK_SECONDS, step_seconds=seconds / steps, at_least=LEAST_STEPS)
             self.length = int(self.agree.on("chunk_steps", self.most_steps(wanted)))

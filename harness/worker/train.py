@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import checkpoints
 from harness.contract import Loader
 from harness.datasets import Batches
-from harness.spec import codec
+from harness.worker import memory
+from harness.worker.checkpointing import resume
 from harness.worker.context import Context
 from harness.worker.execution import note_execution
-from harness.worker.loading import load
-from harness.worker.position import Position
 from harness.worker.training_checks import TrainingChecks
 from harness.worker.training_loop import Trainer
 
@@ -35,22 +33,10 @@ def train(context: Context) -> None:
     finally:
         if loader is not None:
             loader.close()
+    del loader  # which has the program
     note_execution(context, context.program, (), fed=spec.training.input)
-
-
-def resume(context: Context) -> Position:
-    """Load the checkpoint or weights that the order names into the program. Returns how far its training has got."""
-    order = context.order
-    if order.checkpoint is not None:
-        state, about = checkpoints.read(order.checkpoint)
-        if about["samples"] != context.batches.digest():
-            raise ValueError("the checkpoint was trained on other samples: give the same --data as before")
-        load(context, state)
-        return codec.decode(Position, about["position"])
-    if order.init_from is not None:
-        shapes = {name: array.shape for name, array in context.job.params.items()}
-        load(context, checkpoints.weights(order.init_from, shapes))
-    return Position()
+    memory.note_peak(context.runtime, context.job.world, context.draft)
+    trainer.check_saved_state()
 
 
 def samples_of(context: Context, file: Path | None) -> Batches:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.contract import Program
 from harness.datasets import Batches, Step, epochs_of
 from harness.gate import trained
 from harness.gate.distances import unchanged
@@ -41,7 +42,7 @@ class TrainingChecks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.epochs = epochs_of(context.spec, context.batches, batch=context.spec.global_batch)
-        self.spec, self.workload, self.program = context.spec, context.job.workload, context.program
+        self.spec, self.workload = context.spec, context.job.workload
         self.found: list[Check] = []
         self.unchecked: dict[Quantity, str] = {}
         self.forward_flops = self.workload.flops_per_unit() / 3  # of one sample
@@ -54,6 +55,11 @@ class TrainingChecks:
         if self.spec.algorithm != "synchronous":
             why = "each worker has weights of its own" if self.spec.algorithm == "local" else "workers do not wait"
             self.unchecked["step losses"] = why
+
+    @property
+    def program(self) -> Program:
+        """The program that is trained."""
+        return self.context.program
 
     def note(self) -> None:
         """Note what was found so far."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from harness import checkpoints
-from harness.contract import Loader
+from harness.contract import Loader, Program
 from harness.datasets import Batches, Step, epochs_of
-from harness.spec import CHECKED_LOSSES, Epoch, codec
+from harness.spec import CHECKED_LOSSES, Epoch
+from harness.worker import checkpointing
 from harness.worker.calls import in_calls, make_steps
 from harness.worker.chunks import Chunks, Totals
 from harness.worker.context import Context
@@ -40,7 +40,7 @@ class Trainer:
         """
         spec = context.spec
         assert spec.training is not None
-        self.program, self.spec, self.training = context.program, spec, spec.training
+        self.spec, self.training = spec, spec.training
         self.unit = context.job.workload.unit
         self.context = context
         self.epochs = epochs_of(spec, context.batches, batch=spec.global_batch)
@@ -51,6 +51,11 @@ class Trainer:
         self.position = position
         sample = context.batches.gather(np.zeros(1, np.int64), dtype=context.dtype)["x"].nbytes
         self.chunks = Chunks(context.agree, per_call=spec.steps_per_call, step_bytes=sample * spec.global_batch)
+
+    @property
+    def program(self) -> Program:
+        """The program that is trained."""
+        return self.context.program
 
     def run(self, *, loader: Loader | None, folder: Path | None) -> None:
         """Train all epochs that are left, and note each one. Checkpoints go to `folder`, if given."""
@@ -66,8 +71,12 @@ class Trainer:
             self.draft.save()
             number = position.epochs[-1].number
             if folder and (number % self.training.save_every == 0 or self.over()):
-                self.save(folder, number)
+                checkpointing.save(self.context, position, folder=folder, number=number)
         self.finish_training()
+
+    def check_saved_state(self) -> None:
+        """Does the state hold all of the training? Call it at the end: it makes further steps, and builds a program."""
+        position = self.position
         if position.steps:
             self.checks.resume(self.epochs.steps(position.epochs[-1].number), made=position.steps)
             self.checks.note()
@@ -138,7 +147,8 @@ class Trainer:
         )
 
     def open_epoch(self, loader: Loader, number: int, totals: Totals) -> Iterator[Any]:
-        """The input of an epoch. What it takes to open it is time that the training waits for input."""
+        """The input of an epoch. What a loader does before its first batch is asked for is time that the training waits
+        for input. (Those of the suite do nothing: their time is that of the first chunk.)"""
         self.agree.barrier()
         start = time.perf_counter()
         feed = loader.epoch(number)
@@ -236,14 +246,3 @@ class Trainer:
         last = last or (self.training.stop_at_target and agreed >= self.training.target_accuracy)
         self.checks.evaluated(samples, batches, what=what, last=last)
         return {f"{of}_loss": loss, f"{of}_accuracy": agreed, "evaluation_seconds": seconds}
-
-    def save(self, folder: Path, number: int) -> None:
-        """Rank 0 writes a checkpoint; the other ranks wait until it exists."""
-        state, spec = self.program.state(), self.spec
-        if self.agree.rank == 0:
-            assert state is not None
-            about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
-            about["samples"] = self.epochs.batches.digest()
-            path = checkpoints.path_of(folder, spec.cell, spec.launch, number)
-            checkpoints.save(path, state, about | {"position": codec.encode(self.position)})
-        self.agree.barrier()

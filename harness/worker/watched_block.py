@@ -18,15 +18,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from harness.gate import replay, timed_program
-from harness.gate.trained import repeats_exactly
+from harness.gate import timed_program
 from harness.spec import Check
 from harness.spec.arrays import Arrays
 from harness.worker import timing
 from harness.worker.calls import make_steps
 from harness.worker.context import Context
-from harness.worker.loading import load
 from harness.worker.loss_curve import place
+from harness.worker.replays import compare_replays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
             left.append(longer)
             unread = timed_program.work_after_sync(left, steps * min(seconds))
             slow = timed_program.pace_of_watched(
-                context.spec.platform, of_watched=min(seconds), of_blocks=min(others, default=usual)
+                context.spec.platform, of_watched=min(seconds), of_blocks=median(others) if others else usual
             )
             passed = context.agree.gather(f"watched-{len(left)}", unread.passed and slow.passed)
             passed = context.agree.on(f"watched-{len(left)}", float(all(passed or ())))
@@ -89,14 +88,14 @@ def replayed_block(context: Context, watched: WatchedBlock, resident: Sequence[A
     """
     if context.spec.algorithm == "asynchronous":
         return
-    before, anew = context.agree.arrays("watched", watched.before), placed_anew(context, len(resident))
-    exact = repeats_exactly(context.spec)
-    replays = [_again(context, before, watched.steps, anew)]
-    equal = context.draft.rank != 0 or exact or replay.replayed(before, watched.after, replays).passed
-    if not context.agree.on("replayed", float(equal)):
-        replays.append(_again(context, before, watched.steps, anew))  # how far do two replays differ?
-    if context.draft.rank == 0:
-        yield replay.replayed(before, watched.after, replays, exact=exact)
+    anew, of_call = placed_anew(context, len(resident)), context.spec.steps_per_call
+
+    def make() -> None:
+        for start in range(0, watched.steps, of_call):
+            make_steps(context.program, [anew[step % len(anew)] for step in range(start, start + of_call)])
+            context.program.sync()
+
+    yield from compare_replays(context, watched.before, watched.after, make)
 
 
 def placed_anew(context: Context, count: int) -> list[Any]:
@@ -107,13 +106,3 @@ def placed_anew(context: Context, count: int) -> list[Any]:
     """
     rounds = math.ceil(context.spec.steps_per_call / count)
     return [place(context, context.spec.curve_steps + number % count) for number in range(rounds * count)]
-
-
-def _again(context: Context, before: Arrays, steps: int, placed: Sequence[Any]) -> Arrays:
-    """The state after the steps of the block, made one call at a time from the state before it."""
-    program, of_call = context.program, context.spec.steps_per_call
-    load(context, before)
-    for start in range(0, steps, of_call):
-        make_steps(program, [placed[step % len(placed)] for step in range(start, start + of_call)])
-        program.sync()
-    return program.state() or {}

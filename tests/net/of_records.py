@@ -227,14 +227,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="a training goes on from new weights",
-                edits=(("harness/worker/train.py", "        load(context, state)\n", ""),),
+                edits=(("harness/worker/checkpointing.py", "        load(context, state)\n", ""),),
                 tests=("test_training::test_a_training_goes_on_from_its_checkpoint_on_the_same_samples_alone",),
             ),
             Break(
                 fault="a checkpoint is taken up on other samples",
                 edits=(
                     (
-                        "harness/worker/train.py",
+                        "harness/worker/checkpointing.py",
                         'if about["samples"] != context.batches.digest():',
                         'if about["samples"] is None:',
                     ),

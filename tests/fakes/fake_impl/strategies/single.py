@@ -1,5 +1,6 @@
 """The golden reference's own mathematics, as a program. Every rank trains on the whole batch."""
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -56,5 +57,11 @@ class Fake:
         return [self.params]
 
 
+BUILT = weakref.WeakSet()
+
+
 def build(job):
-    return Fake(job)
+    assert not BUILT, "the devices would hold two programs"
+    program = Fake(job)
+    BUILT.add(program)
+    return program
