@@ -312,7 +312,7 @@ def harness(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
     fakes: bool = True,
-    timeout: float = 120,
+    timeout: float = 300,
 ):
     """Run the command line as a user does, with or without the fake frameworks beside the real ones."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}

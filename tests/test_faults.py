@@ -40,7 +40,7 @@ def prove(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     how = CELLS[cell]
     request = Request(
         frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
-        devices=(2,), platform="cpu", global_batch=12, timeout_seconds=120.0,
+        devices=(2,), platform="cpu", global_batch=12, timeout_seconds=240.0,
         options={option: (value,) for option, value in how.options.items()},
         **how.known,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip

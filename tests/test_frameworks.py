@@ -119,7 +119,7 @@ assert torch.cuda.is_available() or torch.nn.DataParallel(torch.nn.Linear(1, 1))
 
 
 def run(tmp_path, *arguments, code=0):
-    done = harness("run", "--platform", "cpu", "--out", str(tmp_path / "run"), *arguments, fakes=False, timeout=280)
+    done = harness("run", "--platform", "cpu", "--out", str(tmp_path / "run"), *arguments, fakes=False, timeout=580)
     assert done.returncode == code, done.stderr
     return store.read(tmp_path / "run")
 

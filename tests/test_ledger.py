@@ -144,7 +144,7 @@ def read(framework: str, strategy: str, *settings: str, devices: int = 1) -> tup
     environment = {"PYTHONPATH": str(TESTS.parent), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [python(framework), TESTS / "rooms" / "ledger.py", framework, strategy, str(devices), *settings],
-        env=os.environ | environment, capture_output=True, text=True, timeout=200,
+        env=os.environ | environment, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

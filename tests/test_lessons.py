@@ -35,7 +35,7 @@ def run(framework: str, *arguments: str | Path) -> list[str]:
     """The lines that a script prints, run as the README runs it."""
     command = [python(framework), *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -73,7 +73,7 @@ def test_every_schedule_trains_the_same_and_a_sweep_compares_them(tmp_path, fork
     done = harness(
         "sweep", "schedule", "--values", "gpipe,interleaved_1f1b,zero_bubble", "--size", "tiny",
         "--strategy", "pipeline_schedules", "--platform", "cpu", "--out", str(tmp_path / "run"),
-        *interpreters(forked, "torch"), fakes=False, timeout=280,
+        *interpreters(forked, "torch"), fakes=False, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {result.status for result in store.read(tmp_path / "run")} == {"ok"}
@@ -86,7 +86,7 @@ def test_a_stage_without_parameters_takes_its_samples(tmp_path, forked):
     """Of three stages of the classifier, the middle one is a ReLU."""
     done = harness(
         "run", "--strategy", "pipeline_schedules", "--workload", "classifier", "--devices", "3", "--platform", "cpu",
-        "--out", str(tmp_path / "run"), *interpreters(forked, "torch"), fakes=False, timeout=280,
+        "--out", str(tmp_path / "run"), *interpreters(forked, "torch"), fakes=False, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (row,) = store.read(tmp_path / "run")
@@ -136,7 +136,7 @@ for size, theirs in (("tutorial", resnet50()), ("resnet101", resnet101())):
 def test_the_tutorial_from_one_command(tmp_path, forked):
     done = harness(
         "reproduce", "tutorial", "--platform", "cpu", "--values", "2,5,12", "--out", str(tmp_path / "run"),
-        *interpreters(forked, "torch"), fakes=False, timeout=280,
+        *interpreters(forked, "torch"), fakes=False, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results = store.read(tmp_path / "run")

@@ -35,7 +35,7 @@ from harness.results import store
 
 pytestmark = pytest.mark.kills
 
-SECONDS = 30  # that long a process may take to end or begin, however busy the machine is
+SECONDS = 120  # that long a process may take to end or begin, however busy the machine is
 SLEEP = ["sleep", "3605"]
 
 
@@ -123,7 +123,8 @@ def test_a_process_whose_parent_is_gone_is_found_in_its_own_session(tmp_path):
 
 
 def test_the_rank_that_ends_first_is_blamed_where_none_could_answer(tmp_path):
-    with supervised(tmp_path, ["sh", "-c", "sleep 0.5; exit 3"], ["sh", "-c", "exit 4"]) as supervisor:
+    later = ["sh", "-c", "until [ -e gone ]; do sleep 0.02; done; sleep 0.5; exit 3"]
+    with supervised(tmp_path, later, ["sh", "-c", "touch gone; exit 4"]) as supervisor:
         assert has_ended(supervisor)
     assert outcome(tmp_path)["reason"].startswith("rank 1: exit code 4")
 
@@ -132,7 +133,7 @@ LATE = """
 import json, sys, time
 failed = time.monotonic()
 open("begun", "w").close()
-time.sleep(0.3)  # as an error takes that passes through many frames, or prints a long traceback
+time.sleep(0.1)  # as an error takes that passes through many frames, or prints a long traceback
 answer = {"rank": 1, "status": "oom", "reason": "no memory", "traceback": "", "ended": failed}
 open("rank1.json", "w").write(json.dumps(answer))
 sys.exit(1)

@@ -37,7 +37,7 @@ def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     known: dict[str, Any] = {"devices": (2,)} | dict(how.known)
     request = Request(
         frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
-        platform="cpu", preset="smoke", timeout_seconds=120.0,
+        platform="cpu", preset="smoke", timeout_seconds=240.0,
         options={option: (value,) for option, value in how.options.items()}, **known,
     )  # fmt: skip
     (spec,) = make_plan(request, make_machine()).runnable()

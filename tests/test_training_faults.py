@@ -39,7 +39,7 @@ def train_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     batch: Any = {"global_batch": BATCH} if how.workload == "classifier" else {}
     request = Request(
         frameworks=(cell.split()[0],), strategies=(how.strategy,), workloads=(how.workload,), size=how.size,
-        devices=(2,), platform="cpu", preset="smoke", timeout_seconds=120.0,
+        devices=(2,), platform="cpu", preset="smoke", timeout_seconds=240.0,
         options={option: (value,) for option, value in how.options.items()},
         **batch, **how.known,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
@@ -97,6 +97,7 @@ def test_a_training_that_is_wrong_is_caught(tmp_path, forked, fault):
     assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
     failed = {check.quantity for check in checks(result) if not check.passed}
     also = {"evaluated accuracies"} if SEEN_BY.get(fault) == "evaluated losses" else set()
+    by_chance = {"work after sync"}  # of two chunks, on busy cores
     named = SEEN_BY.get(fault)  # what a program counts by itself is lost in a fresh one, so that is seen, too
-    assert named is None or named in failed <= {named, "resumed training", "replayed block"} | also, failed
+    assert named is None or named in failed <= {named, "resumed training", "replayed block"} | also | by_chance, failed
     print("FAULT", fault, worst([check for check in checks(result) if not check.passed]))

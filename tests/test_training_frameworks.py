@@ -29,7 +29,7 @@ BATCH = 28  # of the classifier's 720 samples: an epoch's last batch has 20
 
 
 def train(out, *arguments) -> list[TrialResult]:
-    done = harness("train", "--platform", "cpu", "--out", str(out), *arguments, fakes=False, timeout=290)
+    done = harness("train", "--platform", "cpu", "--out", str(out), *arguments, fakes=False, timeout=580)
     assert done.returncode == 0, done.stderr
     return store.read(out)
 
@@ -133,7 +133,7 @@ def test_killed_at_a_random_step_and_resumed_it_is_the_same_training(tmp_path, f
     time.sleep(random.uniform(0, 2))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = harness("train", "--resume", str(killed), fakes=False, timeout=290)
+    done = harness("train", "--resume", str(killed), fakes=False, timeout=580)
     assert done.returncode == 0, done.stderr
     assert [result.status for result in store.read(killed)] == ["ok"] * 3
     assert_same_states(states(whole), states(killed))

@@ -36,7 +36,7 @@ def visit(room, tmp_path, processes, strategies):
         for rank in range(processes)
     ]
     try:
-        printed = [rank.communicate(timeout=240)[0] for rank in ranks]
+        printed = [rank.communicate(timeout=500)[0] for rank in ranks]
         assert [rank.returncode for rank in ranks] == [0] * processes
         return printed[0].split()
     finally:

@@ -34,7 +34,7 @@ def test_short_batches_evaluation_states_and_loaders(tmp_path, ranks):
         )
         for rank in range(ranks)
     ]  # fmt: skip
-    rows = [json.loads(line) for line in started[0].communicate(timeout=240)[0].splitlines()]
+    rows = [json.loads(line) for line in started[0].communicate(timeout=500)[0].splitlines()]
     assert [process.wait(timeout=60) for process in started] == [0] * ranks
     processes = "one" if ranks == 1 else "per_device"
     strategies = [s for s in registry.framework("torch").strategies if s.processes == processes and not s.needs_gpu]
@@ -75,7 +75,7 @@ def test_in_bf16_fsdp_sends_half_of_the_bytes_and_the_numbers_are_the_same(tmp_p
         "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
     ranks = [subprocess.Popen([*command, str(rank), tmp_path], **known) for rank in (0, 1)]
-    (told, error), (_, error_of_1) = [rank.communicate(timeout=240) for rank in ranks]
+    (told, error), (_, error_of_1) = [rank.communicate(timeout=500) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], error + error_of_1
     rows = [json.loads(line) for line in told.splitlines()]
     assert {(row["workload"], row["steps"]) for row in rows} == {

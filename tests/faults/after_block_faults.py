@@ -14,7 +14,7 @@ TIMED_CELLS = {
     "torch async_sgd": Cell("async_sgd"),
     "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "3"}),
     "torch pipeline_schedules": Cell("pipeline_schedules"),
-    "jax single base": Cell("single", size="base", block=3),
+    "jax single base": Cell("single", size="base", block=10),
     "jax single several": Cell("single", known={"steps_per_call": 4}, block=4),
     "jax pipeline_spmd": Cell("pipeline_spmd"),
     "jax single deep in bf16": Cell("single", workload="resnet50", known={"precision": "bf16"}),

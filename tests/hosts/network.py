@@ -87,7 +87,8 @@ class Network:
     def close(self) -> None:
         for host in ADDRESSES:
             for process in self.processes(host):
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             _ip("netns", "del", _space(host))
             shutil.rmtree(self._etc(host))
 
