@@ -123,7 +123,8 @@ def test_tuned_in_tf32(tmp_path, framework):
     is asked for."""
     names = known(framework, TUNED)
     arguments = ("--strategy", ",".join(names), *tuned(framework), "--precision", "tf32", "--framework", framework)
-    results = run(tmp_path / "tuned", *arguments, "--preset", "smoke")
+    counts = ("--optimizer", "adam") if framework == "torch" else ()  # updates, those of the bare loop among them
+    results = run(tmp_path / "tuned", *arguments, *counts, "--preset", "smoke")
     check(results, names)
     for result in results:
         assert min(result.precision_errors.values()) > 1e-5, "TF32"
@@ -164,6 +165,18 @@ def test_tuned_trainings_are_the_same(tmp_path):
         assert result.spec.settings["cuda_graphs"], name
         found, right = ([epoch.test_loss for epoch in each.epochs] for each in (result, results["single"]))
         assert len(found) == 3 and found == pytest.approx(right, rel=1e-4), name
+
+
+@pytest.mark.parametrize(("framework", "name"), [("jax", "shard_map"), ("tf", "mirrored")])
+def test_a_training_of_resnet_passes_its_checks(tmp_path, framework, name):
+    """Sums in any order: no two of these runs are equal."""
+    arguments = ("--framework", framework, "--strategy", name, "--precision", "bf16", "--epochs", "2", "--seeds", "1")
+    (row,) = run(tmp_path / "trained", *arguments, *tuned(framework), command="train", workload="resnet50")
+    assert row.status == "ok", row.reason
+    assert row.ranks[0].training is not None
+    found = {check.quantity: check for check in row.ranks[0].training.checks}
+    assert {"replayed block", "resumed training", "work after sync"} <= found.keys()
+    print(name, *found.values())
 
 
 def test_a_graph_of_several_steps_is_those_steps():
