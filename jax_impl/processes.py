@@ -18,6 +18,7 @@ from harness.contract import World
 
 WAIT_SECONDS = 120.0  # for rank 0 to arrive: some processes import more slowly than others
 POLL_SECONDS = 0.02
+RESERVED: list[socket.socket] = []  # open until the process ends
 
 
 def join(world: World) -> None:
@@ -41,8 +42,7 @@ def coordinator(world: World) -> str:
         return place.netloc
     path = Path(place.path)
     if world.rank == 0:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = f"127.0.0.1:{server.getsockname()[1]}"
+        address = f"127.0.0.1:{reserved_port()}"
         complete = path.with_name(f"{path.name}.new")
         complete.write_text(address, "utf-8")
         complete.rename(path)
@@ -53,6 +53,15 @@ def coordinator(world: World) -> str:
             raise TimeoutError(f"rank 0 has not written its address within {WAIT_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
     return path.read_text("utf-8")
+
+
+def reserved_port() -> int:
+    """A free port that no other process is given before the coordinator listens to it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as gRPC does, which can thus bind it as well
+    reserved.bind(("127.0.0.1", 0))
+    RESERVED.append(reserved)
+    return reserved.getsockname()[1]
 
 
 def barrier(world: World) -> None:

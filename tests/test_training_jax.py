@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
+from conftest import TESTS, python
 from visits import visit
 
 from harness.spec import registry
@@ -98,3 +101,28 @@ def test_batch_norm_with_relu_computes_what_flax_computes():
     assert max(narrow.pop("y"), narrow.pop("dx")) < 3e-3  # measured: 1.7e-3 of both
     assert set(narrow) == {"mean", "variance", "scale", "bias"} and max(narrow.values()) < 1e-5  # measured: 4e-7
     assert found["still"] == 0
+
+
+def test_the_port_of_the_coordinator_is_given_to_no_other_process(tmp_path):
+    code = f"""
+import errno
+import socket
+from harness.contract import World
+from jax_impl import processes
+first, second = (
+    World(
+        rank=rank, local_rank=rank, processes=2, devices=2, platform="cpu", cores=1,
+        rendezvous="file://{tmp_path}/address",
+    )
+    for rank in range(2)
+)
+address = processes.coordinator(first)
+assert processes.coordinator(second) == address
+port = int(address.rpartition(":")[2])
+try:
+    socket.create_server(("127.0.0.1", port)).close()
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+    done = subprocess.run([python("jax"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
+    assert done.stdout == "EADDRINUSE\n", done.stderr
