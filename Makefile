@@ -7,13 +7,13 @@
 # make test-quick  the tests that need no framework and start no run: about a minute on two cores
 # make test      what most changes need, every strategy of every framework included, on CPU devices: eight minutes
 # make test-cpu  all tests on CPU devices of one host; adds planted faults, kills and all that is slow:
-#              some 35 minutes
+#              some 50 minutes
 # make test-gpu  the tests that need two GPUs, six at a time: under eight minutes
 # make test-hosts  runs over two hosts that are network namespaces, by hand, Slurm and Ray, and ends them in many ways:
 #              about twenty minutes, as root; where Slurm is missing (apt-get install slurm-wlm munge) its tests are
 #              skipped. Ray comes into an environment of its own, .venv-ray; RAY_PYTHON=PATH takes another that has it
 #              and all frameworks, RAY_PYTHON= skips its tests
-# make test-all  test-hosts, test-cpu, and where there are GPUs test-gpu, as CI runs them: under an hour
+# make test-all  test-hosts, test-cpu, and where there are GPUs test-gpu, as CI runs them: 70 minutes
 # make net     plants every fault of docs/reliability.md, and wants the tests to fail: some twelve minutes on two cores;
 #              make net NET=NAME for one guarantee
 # make kills  1,000 kills at random moments of runs and resumes of the fake framework: an hour or two; KILLS=100 for
