@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.kills
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nothing_acknowledged_is_lost_and_nothing_is_left_after_kills_at_random_moments(tmp_path):
     found = kills.series(tmp_path, kills=20, seed=0)
     assert found.violations == []

@@ -279,13 +279,13 @@ class Display:
 
 
 def sampled(tmp_path, monkeypatch, *, on: bool = True, mode: GuardMode = "refuse", gpus=GPUS) -> Telemetry | None:
-    """What a launch of 0.3 seconds on one device records, with a sample every hundredth of a second."""
+    """What a launch of a second on one device records, with a sample every hundredth of a second."""
     monkeypatch.setattr(device_guard, "POLL_SECONDS", 0.01)
     monkeypatch.setenv("LIKEFORLIKE_LOCKS", str(tmp_path))
     guard = DeviceGuard(gpus, mode=mode, telemetry=on, folder=tmp_path, display=Display())
     with guard.held():
         with guard.watching(1, threading.Event()) as watch:
-            time.sleep(0.3)
+            time.sleep(1.0)
         return watch.telemetry([])
 
 
