@@ -16,6 +16,7 @@ TIMED_CELLS = {
     "torch single adamw": Cell("single", known={"optimizer": "adamw:weight_decay=0.01"}),
     "torch ddp nesterov": Cell("ddp", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
     "torch single for a while": Cell("single", block=60),
+    "torch single for a moment": Cell("single", block=20),
     "torch single deep with decay": Cell(
         "single", workload="resnet50", known={"optimizer": "sgd:momentum=0.9,weight_decay=0.0001"}
     ),
@@ -255,7 +256,7 @@ def tf_adamw_does_not_decay():
     replaced(optim.Optimizer, "__init__", change)
 
 
-@planted_when_timed("torch single for a while", by="work after sync")
+@planted_when_timed("torch single for a moment", by="work after sync")
 def steps_are_put_off():
     """Nine of ten steps wait until a loss is asked for by its step, or the weights are. `sync` leaves them."""
     owner = _single()
@@ -300,7 +301,7 @@ def steps_are_put_off():
     replaced(owner, "loss", loss)
 
 
-@planted_when_timed("torch single for a while", by="pace of")
+@planted_when_timed("torch single for a moment", by="pace of")
 def all_steps_are_made_only_where_the_state_is_read():
     """After the curve, three of four steps are left out, except between reading a state and reading a loss. There they
     take longer."""
