@@ -329,7 +329,10 @@ class Unchecked:
     step_updates = SimpleNamespace(starts_at=lambda checked, steps: checked)
     samples = SimpleNamespace(took=lambda kept: None)
     chunks = SimpleNamespace(
-        before=lambda chunk, *, is_usual: None, after=lambda losses, *, seconds: None, replay=lambda chunk: False
+        before=lambda chunk, *, is_usual: None,
+        passing=lambda placed: placed,
+        after=lambda losses, *, seconds: None,
+        replay=lambda chunk: False,
     )
 
     def choose(self, number, steps, *, made):

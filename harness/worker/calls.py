@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 from harness.contract import Program
@@ -38,11 +38,16 @@ def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
     return list(several(placed))
 
 
-def make_in_calls(context: Context, epochs: Epochs, steps: Sequence[Step], *, wait: bool) -> None:
-    """Place the batches of these steps and make the steps. `wait`: for each call, not only for the last."""
-    program = context.program
+def placed_anew(context: Context, epochs: Epochs, steps: Sequence[Step]) -> Iterator[Any]:
+    """The batches of these steps, each placed when it is asked for."""
+    return (context.program.place(epochs.whole(step, dtype=context.dtype)) for step in steps)
+
+
+def make_in_calls(context: Context, steps: Sequence[Step], placed: Iterable[Any], *, wait: bool) -> None:
+    """Make these steps, on batches that were placed. `wait`: for each call, not only for the last."""
+    program, batches = context.program, iter(placed)
     for call in in_calls(steps, of=context.spec.steps_per_call):
-        make_steps(program, [program.place(epochs.whole(step, dtype=context.dtype)) for step in call])
+        make_steps(program, list(islice(batches, len(call))))
         if wait:
             program.sync()
     program.sync()

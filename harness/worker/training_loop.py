@@ -120,7 +120,7 @@ class Trainer:
             placed = islice(feed, len(chunk)) if feed else self.resident(chunk)
             kept = Kept(read_back)
             self.checks.chunks.before(chunk, is_usual=done not in alone)
-            took, wait, losses = self.train_chunk(chunk, kept.passing(placed, at=done))
+            took, wait, losses = self.train_chunk(chunk, self.checks.chunks.passing(kept.passing(placed, at=done)))
             if len(losses) != len(chunk):
                 raise RuntimeError(f"the input pipeline ended after {done + len(losses)} of {len(steps)} steps")
             totals.first_step_seconds += took if not self.chunks.steps else 0.0
