@@ -28,8 +28,8 @@ from harness.reporting.checklist import requirements
 from harness.reporting.formatting import written
 from harness.reporting.model import Table
 from harness.reporting.tables import epochs_table, loading_table, result_table, training_table
-from harness.results import merging, store
-from harness.spec import Epoch, TrainingSpec, partition
+from harness.results import judge, merging, store
+from harness.spec import Check, Epoch, TrainingSpec, partition
 from harness.statistics import intervals
 
 
@@ -404,6 +404,19 @@ def test_every_training_says_how_it_was_checked(tmp_path):
         found = {check.quantity for check in first.checks}
         assert found >= {"samples", "step losses", "evaluated losses", "evaluated accuracies"}
         assert first.unchecked.keys() == {"step updates"}  # the classifier trains with Adam
+
+
+@pytest.mark.parametrize("quantity", ["replayed block", "resumed training"])
+def test_a_training_that_diverges_after_a_wrong_chunk_is_a_wrong_training(quantity):
+    """A wrong state may diverge from there. What is checked at the end is no reason of it."""
+    wrong = Check(quantity=quantity, error=math.inf, tolerance=1e-3, worst="weights")
+    result = trained(epoch(0, 0, 0.1), epoch(1, 4.0, 0.8), status="diverged", reason="loss 200")
+    (rank,) = result.ranks
+    assert rank.training is not None
+    failed = dataclasses.replace(rank, training=dataclasses.replace(rank.training, checks=(wrong,)))
+    judged = judge.checked(dataclasses.replace(result, ranks=(failed,)))
+    assert judged.status == ("parity_failed" if quantity == "replayed block" else "diverged")
+    names(judged.reason, "loss 200", *([quantity] if quantity == "replayed block" else []))
 
 
 @pytest.mark.parametrize("start", ["=cmd|' /C calc'!A1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
