@@ -301,7 +301,7 @@ def steps_are_put_off():
     replaced(owner, "loss", loss)
 
 
-@planted_when_timed("torch single for a moment", by="pace of the watched block")
+@planted_when_timed("torch single for a moment", by="watched")
 def all_steps_are_made_only_where_the_state_is_read():
     """After the curve, three of four steps are left out, except between reading a state and reading a loss. There they
     take longer."""

@@ -55,7 +55,7 @@ def planted(cell: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
 def planted_when_timed(cell: str, *, by: str = "timed") -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Register a fault of the timed program under its function's name.
 
-    `by`: how the quantities of the checks begin of which one must catch it; by default, those of the loss curve.
+    `by`: words in the quantities of the checks of which one must catch it; by default, those of the loss curve.
     """
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
