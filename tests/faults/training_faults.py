@@ -84,6 +84,7 @@ CELLS = {
     "tf model_parallel": Cell("model_parallel", **SMALL, known=training()),
     "tf mirrored bf16": Cell("mirrored", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
     "tf single deep": Cell("single", **DEEP),
+    "tf mirrored deep": Cell("mirrored", **DEEP),
 }
 
 

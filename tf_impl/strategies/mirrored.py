@@ -39,6 +39,8 @@ from tf_impl.replicas import ReplicatedProgram, sum_over_replicas
 from tf_impl.stored_losses import StoredLosses
 from tf_impl.tuning import xla_if_set, xla_step_if_set
 
+KEYS = 100_000
+"""How far the keys of two programs of a process lie apart."""
 CROSS_DEVICE = {
     "auto": lambda: None,
     "nccl": tf.distribute.NcclAllReduce,
@@ -51,6 +53,9 @@ class Mirrored(ReplicatedProgram):
     def __init__(self, job: Job) -> None:
         devices = runtime.devices(job.world)
         across = CROSS_DEVICE[job.options["cross_device"]]()
+        # TensorFlow remembers the shape of each collective by its keys, which begin anew in each strategy. A program
+        # that is built after another one may trace its collectives in another order, and needs keys of its own.
+        tf.distribute.MirroredStrategy._collective_key_base += KEYS  # as TensorFlow's own tests do
         strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=across)
         # The weight that tf.nn.compute_average_loss gives: the sum over the replicas is then the gradient of the mean
         # loss. With ReduceOp.MEAN, TensorFlow would scale after the all-reduce, with one more operation for each
