@@ -38,7 +38,7 @@ def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
     return list(several(placed))
 
 
-def placed_anew(context: Context, epochs: Epochs, steps: Sequence[Step]) -> Iterator[Any]:
+def place_each(context: Context, epochs: Epochs, steps: Sequence[Step]) -> Iterator[Any]:
     """The batches of these steps, each placed when it is asked for."""
     return (context.program.place(epochs.whole(step, dtype=context.dtype)) for step in steps)
 

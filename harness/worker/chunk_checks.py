@@ -16,7 +16,7 @@ from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.worker import timing
-from harness.worker.calls import make_in_calls, placed_anew
+from harness.worker.calls import make_in_calls, place_each
 from harness.worker.chunks import LEAST_STEPS
 from harness.worker.context import Context
 from harness.worker.loading import load_on_all
@@ -75,7 +75,7 @@ class ChunkChecks:
         context.draft.progress("replaying a chunk of steps")
 
         def make() -> None:
-            make_in_calls(context, chunk, kept or placed_anew(context, self.epochs, chunk), wait=True)
+            make_in_calls(context, chunk, kept or place_each(context, self.epochs, chunk), wait=True)
 
         self.found += compare_replays(context, begun, ended, make)
         _, wrong = load_on_all(context, agree.arrays("chunk-end", ended), "chunk-end-loaded")

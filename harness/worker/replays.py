@@ -23,8 +23,8 @@ def compare_replays(context: Context, before: Arrays, after: Arrays, make_steps:
     A collective that yields the check on rank 0, whose states these are. Where the two differ, the steps are made once
     more, and the distance between the replays says how far any two runs differ.
     """
-    agree, rank = context.agree, context.draft.rank
-    begun, exact = agree.arrays("replay", before), repeats_exactly(context.spec)
+    agree, exact = context.agree, repeats_exactly(context.spec)
+    begun = agree.arrays("replay", before)
     replays: list[Arrays] = []
     while True:
         has_it, wrong = load_on_all(context, begun, f"replay-{len(replays)}-loaded")
@@ -34,8 +34,8 @@ def compare_replays(context: Context, before: Arrays, after: Arrays, make_steps:
             return
         make_steps()
         replays = [*map(copied, replays), context.program.state() or {}]
-        ends = rank != 0 or exact or len(replays) == 2 or replay.replayed(before, after, replays).passed
+        checks = [replay.replayed(before, after, replays, exact=exact)] if context.draft.rank == 0 else []
+        ends = exact or len(replays) == 2 or all(check.passed for check in checks)
         if agree.on(f"replayed-{len(replays)}", float(ends)):
-            break
-    if rank == 0:
-        yield replay.replayed(before, after, replays, exact=exact)
+            yield from checks
+            return

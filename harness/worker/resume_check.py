@@ -14,7 +14,7 @@ from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.spec.optimizers import rate
 from harness.worker import timing
-from harness.worker.calls import make_in_calls, placed_anew
+from harness.worker.calls import make_in_calls, place_each
 from harness.worker.context import Context
 from harness.worker.loading import load_on_all
 from harness.worker.prove import copied_replicas
@@ -79,5 +79,5 @@ class ResumeCheck:
 
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:
         """The weights of each replica after these steps."""
-        make_in_calls(self.context, steps, placed_anew(self.context, self.epochs, steps), wait=False)
+        make_in_calls(self.context, steps, place_each(self.context, self.epochs, steps), wait=False)
         return copied_replicas(self.context.program)
