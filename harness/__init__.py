@@ -21,7 +21,7 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
     Seconds are in s, throughput is in samples/s, memory in bytes. A number that there is not is NaN, and a text is
     empty. A launch whose status is not "ok" has no throughput. docs/columns.md lists all columns.
 
-    Raises harness.spec.errors.UsageError for a folder that is not a run.
+    Raises harness.spec.errors.UsageError for a folder that is not a run, and for a launch that is in several folders.
     """
     # by name: pandas takes most of a second to import, and this is no module of the workers, who import this package
     tidy = importlib.import_module("harness.results.tidy")

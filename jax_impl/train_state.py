@@ -67,12 +67,17 @@ def save(state: TrainState, *, own_statistics: bool) -> Arrays:
     """The whole state. If the devices have their own running statistics, "running/" is the mean over them."""
     leaves = jax.tree.leaves_with_path(state)
     # np.array copies: on CPU devices np.asarray is a view, and JAX does not donate memory while a view exists.
-    found = {_name(path): np.array(copied_on_devices(leaf)) for path, leaf in leaves}
+    found = {_name(path): _wide(np.array(copied_on_devices(leaf))) for path, leaf in leaves}
     if own_statistics:
         own = {name: array for name, array in found.items() if name.startswith("running/")}
         found |= {OWN + name: array for name, array in own.items()}
         found |= {name: array.mean(0) for name, array in own.items()}
     return found
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """NumPy's own files hold no bfloat16. Each of its values is one of float32."""
+    return array.astype(np.float32) if array.dtype == jnp.bfloat16 else array
 
 
 def copied_on_devices(array: Any) -> Any:

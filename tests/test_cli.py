@@ -87,6 +87,8 @@ pytestmark = pytest.mark.runs
         *((["run", flag, ""], [flag]) for flag in ("--devices", "--option", "--setting", "--interpreter")),
         *((["run", flag, ""], [flag]) for flag in ("--compile-cache", "--data", "--out", "--resume")),
         (["train", "--num-workers", ""], ["--num-workers"]),
+        (["plan", "--framework", "torch,,jax"], ["--framework", "'torch,,jax'"]),  # as torch,$OTHER,jax is read
+        (["sweep", "split_size", "--values", "1,2,"], ["--values", "'1,2,'"]),
         (["plan", "--option", "split_sise=2", "--strategy", "pipeline"], ["'split_sise'", "split_size?"]),
         (["plan", "--option", "cut=x", "--strategy", "single"], ["--option cut", "single"]),
         (["report", "/nonexistent"], ["/nonexistent", "results.jsonl"]),
@@ -233,7 +235,7 @@ def test_what_is_no_record_is_named(tmp_path):
 def test_a_folder_in_place_of_a_report_is_no_defect(tmp_path):
     store.append(tmp_path, make_result())
     (tmp_path / "report.md").mkdir()
-    refused_command(harness("report", str(tmp_path), cwd=tmp_path), "report.md", code=3)
+    refused_command(harness("report", str(tmp_path), cwd=tmp_path), "report.md", "--out")
 
 
 def test_plan_as_json_is_json_and_launches_nothing(tmp_path):

@@ -51,6 +51,12 @@ def test_what_is_written_is_read_back():
     assert codec.loads(Outer, codec.dumps(WHOLE)) == WHOLE
 
 
+@pytest.mark.parametrize("tolerance", [1e-9, 0.05, 0.25, 20.0, 6.0, 1.5e-3])
+def test_a_failed_check_says_its_tolerance_unrounded(tolerance):
+    said = str(Check(quantity="step losses", error=30.0, tolerance=tolerance, worst="a layer"))
+    assert float(said.split()[-1].rstrip(")")) == tolerance
+
+
 def test_nan_is_read_back():
     found = codec.loads(Inner, codec.dumps(Inner(name="", values=(math.nan,))))
     assert math.isnan(found.values[0])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from harness import workloads
+from harness import layers, workloads
 from harness.layers import (
     BatchNorm,
     Conv2D,
@@ -69,6 +69,11 @@ def numerical_gradient(function, array):
         array[index] = before
         gradient[index] = (above - below) / 2e-6
     return gradient
+
+
+def test_every_layer_has_a_case():
+    kinds = {kind for kind in vars(layers).values() if isinstance(kind, type) and hasattr(kind, "forward")}
+    assert kinds - {layers.Layer, layers.Opaque} == {type(layer) for layer, _ in LAYERS.values()}
 
 
 @pytest.mark.parametrize("name", LAYERS)

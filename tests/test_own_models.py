@@ -22,10 +22,10 @@ from harness.launch.launcher import Outcome
 from harness.planning import judges, matrix
 from harness.planning.run_request import Request, TrainingRequest
 from harness.reference.golden import Golden
-from harness.results import store
+from harness.results import judge, store
 from harness.session import phase_launches
 from harness.session.references import References
-from harness.spec import Cause, workload_packages
+from harness.spec import Cause, Check, workload_packages
 from harness.worker.main import first_line
 
 WRITTEN = """
@@ -398,9 +398,9 @@ def test_a_cell_whose_judge_crashes_says_who_failed(package, tmp_path, monkeypat
     (tmp_path / "run").mkdir()
     found = make_session(store.Intent(plan=plan, command="", started=""), tmp_path / "run").measure_all()
     reasons = {row.spec.framework: row.reason for row in found}
-    for framework, judge in (("torch", "JAX"), ("jax", "PyTorch")):
-        names(reasons[framework], f"judge, {judge}", "failed", "rank 0: SIGSEGV")
-        assert "failed" in reasons[framework].partition("rank 0")[0].partition(judge)[2]
+    for framework, other in (("torch", "JAX"), ("jax", "PyTorch")):
+        names(reasons[framework], f"judge, {other}", "failed", "rank 0: SIGSEGV")
+        assert "failed" in reasons[framework].partition("rank 0")[0].partition(other)[2]
 
 
 @pytest.mark.frameworks
@@ -571,3 +571,18 @@ def test_the_python_function_runs_cells_as_the_command_does(tmp_path, fakes):
 
 def test_an_unknown_workload_on_the_command_line_is_one_line(tmp_path):
     refused_command(harness("plan", "--workload", "nothing.here", cwd=tmp_path), "nothing.here")
+
+
+def test_a_workload_that_imports_a_framework_is_refused(package, monkeypatch):
+    """It would take memory in the workers of the others."""
+    folder = package("mine", workload="import optax\n" + WRITTEN)
+    (folder.parent / "optax.py").touch()  # in place of the real one
+    monkeypatch.setattr(sys, "modules", {name: module for name, module in sys.modules.items() if name != "optax"})
+    with refused("mine", "workload.py", "optax"):
+        workloads.sizes("mine")
+
+
+@pytest.mark.parametrize(("error", "told"), [(3e-8, True), (1e-3, False), (1e-11, False)])
+def test_errors_of_float32s_size_are_told(error, told):
+    check = Check(quantity="losses", error=error, tolerance=1e-12, worst="step 0")
+    assert ("float32" in judge._wrong([check])) == told

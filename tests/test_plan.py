@@ -126,6 +126,8 @@ def test_a_sweep_compares_two_values_or_more():
             sweep_request(Request(), "split_size", values)
         with refused("--values 4", "two"):
             batch_sweep_request(Request(), values, "cpu")
+    with refused("--values 1:8", "ranges", "global_batch"):
+        sweep_request(Request(), "split_size", ("1:8",))
 
 
 def test_every_trial_of_a_plan_is_unique(machine):

@@ -748,6 +748,8 @@ def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     proof = make_result(spec=spec, environment={"XLA_FLAGS": "--a"} | shared)
     assert proofs.changed_since(proof, timed) == []
     assert proofs.changed_since(make_result(spec=spec, environment=shared), timed) == ["XLA_FLAGS"]
+    edited = replace(timed, conditions=replace(timed.conditions, code="edited"))
+    assert proofs.changed_since(proof, edited) == ["code"]
 
 
 def test_the_longest_launch_is_remembered_though_two_end_at_once():

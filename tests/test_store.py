@@ -56,8 +56,19 @@ def test_a_torn_last_line_is_passed_over(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
     assert len(store.read(tmp_path)) == 1
-    done = harness("report", str(tmp_path))
-    assert done.returncode == 0 and "results.jsonl" in done.stderr  # which line is missing
+    for command in ("report", "show", "check", "verify"):
+        done = harness(command, str(tmp_path))
+        assert done.returncode in (0, 5) and "results.jsonl" in done.stderr  # which line is missing
+
+
+def test_a_damaged_first_line_is_told_by_what_lies_beside_it(tmp_path):
+    """A file that begins with other text is hardly a run's, unless it lies beside run.json."""
+    (tmp_path / "results.jsonl").write_text("not JSON\n")
+    with refused("line 1", "folder"):
+        store.read(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with refused("line 1", "--resume"):
+        store.read(tmp_path)
 
 
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):

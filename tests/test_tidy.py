@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -92,6 +93,14 @@ def test_a_failed_launch_has_no_speed_even_if_it_was_timed(status, tmp_path):
     assert not harness.load(tmp_path, blocks=True)["counts"].any()
 
 
+def test_a_launch_is_loaded_once(tmp_path):
+    written(tmp_path, make_result(spec=make_spec(), block_seconds=((1.0,),)))
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    for again in (tmp_path, tmp_path / "copy"):
+        with refused("toy-base-torch-single-x1"):
+            harness.load(tmp_path, again)
+
+
 def test_launches_with_wrong_losses_have_no_speed(tmp_path):
     def one(strategy, first, launch=0):
         spec = make_spec(strategy=strategy, devices=1 if strategy == "single" else 2, launch=launch)
@@ -133,7 +142,8 @@ def test_rows_that_must_not_be_pooled_are_told_apart(tmp_path):
 def test_several_runs_are_told_apart_even_under_one_name(tmp_path):
     for place, batch in (("a/run", 10), ("b/run", 20), ("b/other", 40)):
         (tmp_path / place).mkdir(parents=True)
-        written(tmp_path / place, make_result(spec=make_spec(global_batch=batch)))
+        spec = make_spec(global_batch=batch)
+        written(tmp_path / place, make_result(spec=spec, block_seconds=((batch,),), steps_per_block=1))
     frame = harness.load(*(tmp_path / place for place in ("a/run", "b/run", "b/other")))
     assert frame["global_batch"].tolist() == [10, 20, 40]
     assert frame["run"].tolist() == [str(tmp_path / "a/run"), str(tmp_path / "b/run"), "other"]

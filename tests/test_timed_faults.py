@@ -24,7 +24,7 @@ from harness.session.references import References
 from harness.spec import Check, TrialResult
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
-from planted import CAUGHT_BY, TIMED, mark, register_all
+from planted import CAUGHT_BY, TIMED, mark, register_all, until_told
 
 pytestmark = pytest.mark.faults
 
@@ -59,6 +59,10 @@ def checks_of(result: TrialResult) -> list[Check]:
     return [check for timing in result.timings for check in timing.checks]
 
 
+def failures(result: TrialResult) -> set[str]:
+    return {check.quantity for check in checks_of(result) if not check.passed}
+
+
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", CELLS)
 def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
@@ -83,9 +87,10 @@ def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", TIMED, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in TIMED.items()])
 def test_a_timed_program_that_is_wrong_is_caught(tmp_path, forked, fault):
-    result = time_it(tmp_path, forked, TIMED[fault][0], fault)
+    result, failed, folder = until_told(
+        CAUGHT_BY[fault], tmp_path, lambda folder: time_it(folder, forked, TIMED[fault][0], fault), failures
+    )
     assert result.status in ("diverged", "parity_failed"), result.traceback or result.reason
-    failed = {check.quantity for check in checks_of(result) if not check.passed}
     assert any(CAUGHT_BY[fault] in quantity for quantity in failed), result.reason
-    assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"
+    assert mark(fault, folder / "trial").exists(), f"caught, but not as {fault}: its code never ran"
     print("FAULT", fault, [str(check) for check in checks_of(result) if not check.passed])

@@ -18,7 +18,7 @@ from harness.layers.rounding import Rounding, rounded
 from harness.reference import loops
 from harness.reference.golden import Golden
 from harness.spec import OptimizerSpec, Timing, optimizers
-from harness.worker import after_blocks
+from harness.worker import after_blocks, chunk_checks
 from harness.worker.rank_agreement import Agreement
 
 SGD = OptimizerSpec(name="sgd", learning_rate=0.1)
@@ -39,6 +39,41 @@ def test_no_step_is_faster_than_a_matrix_product_allows(precision, most):
 def test_blocks_are_not_ten_times_faster_than_the_curve():
     assert timed_program.pace(of_curve=1.0, of_blocks=0.11).passed
     assert not timed_program.pace(of_curve=1.0, of_blocks=0.09).passed
+
+
+@pytest.mark.parametrize(
+    ("left", "passes"),
+    [
+        ([0.0, 0.03, 0.03], True),  # interruptions
+        ([0.03, 0.03, 0.03], False),
+        ([0.0, 0.0, 0.03, 0.03, 0.03, 0.03], True),
+        ([0.0, 0.03, 0.03, 0.03, 0.03, 0.03], False),  # most chunks leave work
+    ],
+)
+def test_work_is_left_after_most_chunks_of_a_wrong_training(left, passes):
+    assert timed_program.work_after_chunks(left, [0.1] * len(left)).passed == passes
+
+
+@pytest.mark.parametrize(("again", "further"), [((0.0, 0.0, 0.0), 10), ((0.03, 0.0, 0.0), 20), ((0.03,) * 3, 30)])
+def test_a_short_training_with_interrupted_chunks_is_read_again(tmp_path, monkeypatch, again, further):
+    context: Any = SimpleNamespace(
+        spec=make_spec(),
+        order=SimpleNamespace(checkpoint=None),
+        draft=SimpleNamespace(progress=lambda _: None),
+        agree=Agreement(tmp_path, 0, barrier=lambda: None),
+        program=SimpleNamespace(sync=lambda: None, step=lambda _: 0.5, loss=lambda _: 0.5, place=lambda batch: batch),
+        dtype=np.float32,
+    )
+    steps: Any = [SimpleNamespace(rows=4, chosen=range(4))] * 12
+    left = iter([0.0, 0.03, 0.03, *again])  # the first chunk compiles
+    monkeypatch.setattr(chunk_checks.timing, "work_left", lambda *_, **__: (None, next(left)))
+    epochs: Any = SimpleNamespace(whole=lambda step, dtype: {})
+    chunks = chunk_checks.ChunkChecks(context, epochs)
+    for _ in range(3):
+        chunks.after([0.5] * 10, seconds=0.1)
+    assert chunks.read_again(steps) == further
+    (check,) = chunks.checks()
+    assert check.passed == (further < 30)
 
 
 @pytest.mark.parametrize(("again", "passes"), [([9.0, 0.2], True), ([9.0] * (timed_program.ATTEMPTS - 1), False)])

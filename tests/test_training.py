@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 import re
@@ -22,7 +23,10 @@ from scenes import trainings
 
 from harness import checkpoints, workloads
 from harness.datasets import Batches, Epochs, epochs_of, evaluation_batches, padded, parity_steps
+from harness.gate import trained as judged
+from harness.layers import chain_forward, with_rounding
 from harness.reference import evaluation, loops
+from harness.reference.losses import loss_and_gradient
 from harness.reporting import document, markdown, summary, training, verdict
 from harness.reporting.checklist import requirements
 from harness.reporting.formatting import written
@@ -638,3 +642,29 @@ def test_usage_errors_are_one_line(arguments, facts, tmp_path):
 def test_a_batch_whose_factors_would_be_lost_is_not_padded(x, y):
     with pytest.raises(ValueError, match=f"{x.dtype}.* {y.ndim}"):
         padded({"x": x, "y": y}, 4)
+
+
+def learned(workload, scale, x):
+    """Weights that are so many times the initial ones, their own answers as labels, and the loss."""
+    params = {name: scale * array for name, array in workload.init_params(0).items()}
+    outputs = chain_forward(workload.layers, params, x)[0]
+    return params, outputs.argmax(1), loss_and_gradient("cross_entropy", outputs, outputs.argmax(1))[0]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_loss_of_samples_learned_by_heart_may_be_off_by_its_rounding(precision):
+    """It is tiny, and its rounding is not: it is the difference of outputs that are a million times as large."""
+    workload = workloads.get("classifier", "base")
+    x = np.random.default_rng(0).standard_normal((200, *workload.input_shape))
+    second, first = np.sort(chain_forward(workload.layers, workload.init_params(0), x)[0])[:, -2:].T
+    x = x[np.argsort(first - second)[-20:]]  # none is hard to tell
+    scale = next(scale for scale in itertools.count(1) if learned(workload, scale, x)[2] < 1e-6)
+    params, y, _ = learned(workload, scale, x)
+    computed = judged.compute(workload, params, {"x": x, "y": y}, precision=precision)
+    found = chain_forward(with_rounding(workload.layers, precision), params, x)[0].astype(np.float32)
+    highest = found.max(1, keepdims=True)
+    sums = np.exp(found - highest).sum(1, dtype=np.float32)
+    rounded = float(np.mean(np.log(sums) + (highest[:, 0] - found[np.arange(len(y)), y])))
+    assert judged.compare_loss(computed, rounded, precision=precision, where="").passed
+    other = computed.loss + 3 * computed.scale
+    assert not judged.compare_loss(computed, other, precision=precision, where="").passed

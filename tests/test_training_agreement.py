@@ -85,6 +85,16 @@ def test_samples_are_known_by_their_content_in_any_layout():
     assert delivered.read_back({"x": IMAGES, "y": LABELS}, form=FORM) == expected
 
 
+@pytest.mark.frameworks
+def test_samples_that_pytorch_holds_in_bfloat16_are_others():
+    import torch
+
+    batch = torch.from_numpy(IMAGES).bfloat16(), torch.from_numpy(LABELS)
+    found, rounded = delivered.read_back(batch, form=FORM), batch[0].float().numpy()
+    assert found == delivered.fingerprints(rounded, LABELS, form=FORM)
+    assert not set(found) & set(delivered.fingerprints(IMAGES, LABELS, form=FORM))
+
+
 @pytest.mark.parametrize("shape", CUBES)
 def test_axes_and_labels_in_another_order_make_other_samples(shape):
     images, form = CUBES[shape], delivered.Form(shape)

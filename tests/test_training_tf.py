@@ -11,6 +11,7 @@ import pytest
 import visits
 from conftest import TESTS, python
 
+from harness import workloads
 from harness.spec import registry
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
@@ -95,3 +96,9 @@ def test_a_share_of_a_batch_lies_on_the_device_that_is_named():
     (found,) = visits.visit("tf", "tf_shares.py")
     for device, lies in found.items():
         assert lies == [f"/job:worker/replica:0/task:0{device}"] * 2
+
+
+def test_the_time_of_the_first_block_has_no_gradient_of_the_images():
+    """Nobody needs it. Later blocks have one, for the block before them."""
+    (found,) = visits.visit("tf", "tf_stages.py")
+    assert found == {"first": 0, "later": 1, "blocks": len(workloads.get("resnet50", "tiny").blocks)}

@@ -21,7 +21,8 @@ from harness.verification.comparison import verify
 from harness.verification.report_text import NUMBER, plain
 
 PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
-RESNET50, TUTORIAL = (ROOT / "reports" / name for name in ("resnet50-2xH200", "tutorial-2xH200"))
+REPORTS = ROOT / "reports"
+FIVE_ROUNDS, TWO_MACHINES, TUTORIAL = "resnet50-1xH200", "mnist_cnn-2xH200", "tutorial-2xH200"
 
 
 def write(folder: Path, results) -> Path:
@@ -125,68 +126,120 @@ def test_each_number_is_compared_or_counted_as_not_compared(name, scene):
     assert +unseen == Counter(left)
 
 
-ALTERED = {
-    "throughput": (r"\| +(12,930) \|", "12,940"),
-    "end of an interval": (r"12,850 – (13,010)", "13,020"),
-    "weak scaling": (r"(1\.924) \\\[1\.913", "1.925"),
-    "end of a ratio's interval": (r"1\.924 \\\[(1\.913)", "1.914"),
-    "a ratio without an interval": (r"\| +(1\.91) \|", "1.92"),
-    "efficiency": (r"\| +(98%) \|", "99%"),
-    "over the best": (r"\| +(1\.921) \\\[1\.910", "1.922"),
-    "step": (r"\| +(39\.60) \|", "39.61"),
-    "over bare": (r"(0\.9997) \\\[0\.9991", "0.9998"),
-    "first step": (r"54\.6 cold, (15) warm", "15.1"),
-    "peak memory": (r"\| +(11848) \|", "11849"),
-    "parity": (r"\| +(9e-09) \|", "8e-09"),
-    "launches": (r"\| +(3/3) \|", "2/3"),
-    "deviation between launches": (r"\| +(9\.49) \|", "9.48"),
-    "launches for 1%": (r"15% \| (7) +\|", "8"),
-    "rung of a ladder": (r"\| +(2\.759) \\\[", "2.758"),
-    "gate": (r"(3\.4e-10) of 1\.5e-08", "3.5e-10"),
-    "tolerance": (r"3\.4e-10 of (1\.5e-08)", "1.6e-08"),
-    "speed in the verdict": (r"×1 trains (6,750) \\\[", "6,760"),
-    "ratio in the verdict": (r"single ×1 \((2\.761) ", "2.762"),
-    "percentage in the verdict": (r"by (24\.0)% in", "24.1"),
-    "bracket in the verdict": (r"2\.761 \\\[(2\.750),", "2.751"),
-    "an interval of two rounds": (r"by (24\.0%) in", "24.0% \\[23.8%, 24.2%\\]"),
-    "launches that would tell": (r"about (8) launches", "9"),
-    "margin of a tie": (r"within (1)%", "2"),
-    "outcome": (r"It (ties with) PyTorch", "is faster than"),
-    "pairs of cells": (r"for (18) pairs", "17"),
-    "A/A ratio": (r"\(tuned\), (0\.9982) ", "0.9981"),
-    "share of an unstable cell": (r"×2 \(tuned\), (17\.1)%", "17.2"),
-    "gate in the verdict": (r"worst relative error (9e-09)", "8e-09"),
-    "scaling in the verdict": (r"PyTorch ddp ×2 \(tuned\) (1\.91),", "1.92"),
-    "an unranked cell": (r"jit_sharding ×2 trains (12,444) ", "12,445"),
-    "the fastest cell": (r"(JAX pmap ×2 \(tuned\)) trains ", "JAX jit_sharding ×2 (tuned)"),
-}
-"""One number or word of the published report of resnet50, and what is put in its place."""
+def first_table(text: str, section: str) -> tuple[int, list[str]]:
+    """The place and the lines of the first table of a section."""
+    start = text.index("\n| ", text.index(f"## {section}")) + 1
+    return start, text[start : text.index("\n\n", start)].splitlines(keepends=True)
+
+
+def headings(text: str, section: str) -> list[str]:
+    """The names of its columns."""
+    return [name.strip() for name in first_table(text, section)[1][0].split("|")]
+
+
+def numbers_below(text: str, section: str, heading: str) -> list[re.Match]:
+    """The first number of each of its rows in this column."""
+    column = headings(text, section).index(heading)
+    start, (head, line, *rows) = first_table(text, section)
+    start += len(head) + len(line)
+    found = []
+    for row in rows:
+        before = sum(len(part) + 1 for part in row.split("|")[:column])
+        end = start + before + len(row.split("|")[column])
+        found.append(re.compile(NUMBER.pattern).search(text, start + before, end))
+        start += len(row)
+    return [match for match in found if match]
+
+
+WORDS = ("framework", "strategy", "track", "options", "BatchNorm over", "training", "status")
+OTHER_COLUMNS = (
+    (FIVE_ROUNDS, "Variance and steadiness", "between launches %"),
+    (TWO_MACHINES, "Variance and steadiness", "launches for 1%"),
+)
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("what", ALTERED)
-def test_an_altered_report_is_found(what, published):
-    path = published(RESNET50) / "report.md"
-    pattern, new = ALTERED[what]
+@pytest.mark.parametrize(
+    ("name", "section", "heading"),
+    [
+        *OTHER_COLUMNS,
+        *(
+            (name, "Results", heading)
+            for name in (FIVE_ROUNDS, TWO_MACHINES)
+            for heading in headings((REPORTS / name / "report.md").read_text("utf-8"), "Results")
+            if heading and heading not in WORDS
+        ),
+    ],
+)
+def test_an_altered_result_is_found(name, section, heading, published):
+    path = published(REPORTS / name) / "report.md"
     text = path.read_text("utf-8")
+    numbers = numbers_below(text, section, heading)
+    assert numbers
+    for match in (numbers[0], numbers[-1]):
+        path.write_text(with_another_digit(text, match), encoding="utf-8")
+        found = verify(path.parent)[0].differences
+        assert any(section in each for each in found)
+
+
+ALTERED = {
+    "speed": (FIVE_ROUNDS, r" trains ([\d,]+) "),
+    "end of its interval": (FIVE_ROUNDS, r" trains [\d,]+ \\\[([\d,]+), "),
+    "percentage": (FIVE_ROUNDS, r" by ([\d.]+)% \\\["),
+    "end of a percentage's interval": (FIVE_ROUNDS, r" by [\d.]+% \\\[([\d.]+)%"),
+    "ratio": (TWO_MACHINES, r" \(([\d.]+) \\\[[\d.]+, [\d.]+\\\] times"),
+    "end of a ratio's interval": (TWO_MACHINES, r" \([\d.]+ \\\[([\d.]+), [\d.]+\\\] times"),
+    "ratio of two rounds": (TWO_MACHINES, r" \(([\d.]+) times as fast in two rounds"),
+    "launches that would tell": (TWO_MACHINES, r"about (\d+) launches"),
+    "scaling": (TWO_MACHINES, r"same batch: [^,;]* ×2 ([\d.]+),"),
+    "pairs of cells": (TWO_MACHINES, r"for (\d+) pairs"),
+    "share of an unstable cell": (TWO_MACHINES, r"at least 10% of the mean: [^;]* ×2, ([\d.]+)%"),
+    "gate": (FIVE_ROUNDS, r"worst relative error (\d)e-"),
+    "A/A ratio": (FIVE_ROUNDS, r"Measured: .* \(tuned\), ([\d.]+) \\\["),
+    "margin of a tie": ("tracks-and-batch-norm", r"ties with .*? within (\d+)%"),
+    "an unranked cell": ("tracks-and-batch-norm", r"- Not ranked.* trains ([\d,]+) "),
+    "gate of a cell": (FIVE_ROUNDS, r"\| passed +\| +([\d.]+)e-\d+ of "),
+    "tolerance of a cell": (FIVE_ROUNDS, r"\| passed +\| +[\d.e-]+ of ([\d.]+)e-"),
+    "rung of a ladder": ("tracks-and-batch-norm", r"(?s)## Ladder.*?\| +([\d.]+) \\\["),
+}
+"""One number of the sentences of a published report or a scene's."""
+
+REPLACED = {
+    "outcome": ("tracks-and-batch-norm", r"It (ties with) ", "is faster than"),
+    "an interval of two rounds": (TWO_MACHINES, r"( times as fast) in two rounds", " [1, 2] times as fast"),
+    "the fastest cell": (TWO_MACHINES, r"2 devices\): (JAX jit_sharding) ×2 trains ", "JAX shard_map"),
+}
+"""Words, and what is put in their place."""
+
+
+def report_of(name, scene, published):
+    """The path of a scene's report, or of a copy of a published one."""
+    folder = REPORTS / name
+    return (published(folder) if folder.exists() else scene(name)) / "report.md"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("what", [*ALTERED, *REPLACED])
+def test_an_altered_sentence_is_found(what, scene, published):
+    name, pattern, *instead = (ALTERED | REPLACED)[what]
+    path = report_of(name, scene, published)
+    text = path.read_text("utf-8")
+    assert not verify(path.parent)[0].differences
     match = re.search(pattern, text)
     assert match, pattern
-    path.write_text(text[: match.start(1)] + new + text[match.end(1) :], encoding="utf-8")
+    start, end = match.span(1)
+    other = instead[0] if instead else f"{text[start : end - 1]}{(int(text[end - 1]) + 5) % 10}"
+    path.write_text(f"{text[:start]}{other}{text[end:]}", encoding="utf-8")
     assert verify(path.parent)[0].differences
 
 
 @pytest.mark.runs
 @pytest.mark.parametrize("heading", ["mean step ms", "ideal ms", "measured / ideal", "speed / single"])
 def test_an_altered_sweep_is_found(heading, published):
-    path = published(TUTORIAL) / "report.md"
+    path = published(REPORTS / TUTORIAL) / "report.md"
     text = path.read_text("utf-8")
-    start = text.index("| ", text.index("## Sweep of split_size (resident)"))
-    columns = [name.strip() for name in text[start : text.index("\n", start)].split("|")]
-    row = text.index("\n|", text.index("|--", start)) + 1
-    before = sum(len(part) + 1 for part in text[row : text.index("\n", row)].split("|")[: columns.index(heading)])
-    match = NUMBER.search(text, row + before)
-    assert match
-    path.write_text(with_another_digit(text, match), encoding="utf-8")
+    number = numbers_below(text, "Sweep of split_size (resident)", heading)[0]
+    path.write_text(with_another_digit(text, number), encoding="utf-8")
     (found,) = verify(path.parent)[0].differences
     assert heading in found
 
@@ -213,7 +266,7 @@ CHANGES_OF_ALL = {
 
 @pytest.mark.parametrize("what", [*CHANGES, *CHANGES_OF_ALL])
 def test_an_altered_record_is_found(what, published):
-    folder = published(RESNET50)
+    folder = published(REPORTS / TWO_MACHINES)
     path = folder / "results.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     launches = [row for row in rows if row["status"] == "ok" and row["spec"]["strategy"] == "pmap"]
@@ -297,7 +350,7 @@ def test_rows_that_cannot_be_told_apart_are_named(tmp_path):
 
 @pytest.mark.runs
 def test_the_command_says_what_it_did(published):
-    folder = published(TUTORIAL)
+    folder = published(REPORTS / TUTORIAL)
     done = harness("verify", str(folder), fakes=False)
     assert done.returncode == 0, done.stdout
     found, left = verify(folder)

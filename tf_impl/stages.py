@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from harness.contract import Job
@@ -26,18 +27,12 @@ def cut_points(job: Job) -> tuple[int, ...]:
 
 def block_seconds(job: Job) -> list[float]:
     """Seconds that forward and backward of each block take alone on the first device, for a whole batch of random
-    numbers."""
+    numbers. Nobody needs the gradient of the images, so the first block does not compute it."""
     device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
     seconds = []
-    for block in models.build_stages(job.workload, range(1, count), [device] * count, settings=job.settings):
-
-        @tf.function
-        def run(x: tf.Tensor, block: Any = block) -> Any:
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                output = block(x, training=True)
-            return tape.gradient(output, [x, *(variable.value for variable in block.trainable_variables)])
-
+    blocks = models.build_stages(job.workload, range(1, count), [device] * count, settings=job.settings)
+    for index, block in enumerate(blocks):
+        run = forward_and_backward(block, first=index == 0)
         with tf.device(device):
             shape = (job.global_batch, *block.input_shape[1:])
             x = tf.random.stateless_normal(shape, seed=(0, 0), dtype=runtime.DTYPES[job.precision])
@@ -51,3 +46,18 @@ def block_seconds(job: Job) -> list[float]:
                 times.append(time.perf_counter() - start)
         seconds.append(min(times))
     return seconds
+
+
+def forward_and_backward(block: keras.Model, *, first: bool) -> Any:
+    """A function of a block's input, with the gradients by the block's parameters and, unless it is the first block, by
+    its input."""
+
+    @tf.function
+    def run(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = block(x, training=True)
+        inputs = [] if first else [x]
+        return tape.gradient(output, [*inputs, *(variable.value for variable in block.trainable_variables)])
+
+    return run

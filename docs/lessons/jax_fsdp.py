@@ -1,9 +1,7 @@
 """FSDP by jit: each device keeps a part of every parameter; XLA gathers parameters for use and scatters gradients.
 
-python docs/lessons/jax_fsdp.py inputs.npz
+python docs/lessons/jax_fsdp.py
 """
-
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ def loss_fn(params, x, y):
     return jnp.mean((hidden @ params["net2.weight"] + params["net2.bias"] - y) ** 2)
 
 
-given = dict(np.load(sys.argv[1]))
+given = dict(np.load("inputs.npz"))
 params = {name: array for name, array in given.items() if name not in "xy"}
 parts = {name: whole if len(array) % mesh.size else cut for name, array in params.items()}  # a bias of 5 stays whole
 

@@ -1,9 +1,7 @@
 """jit over sharded arrays: the program of one device; XLA parallelizes it, because the batch lies on two devices.
 
-python docs/lessons/jax_jit_sharding.py inputs.npz
+python docs/lessons/jax_jit_sharding.py
 """
-
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,7 @@ def step(params, x, y):
     return jax.tree.map(lambda p, g: p - 0.001 * g, params, gradients), loss
 
 
-given = dict(np.load(sys.argv[1]))
+given = dict(np.load("inputs.npz"))
 mesh = Mesh(jax.devices(), "data")
 by_sample, replicated = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 params = jax.device_put({name: array for name, array in given.items() if name not in "xy"}, replicated)

@@ -1,9 +1,7 @@
 """Model parallelism: each device has a jitted stage of its own, and the whole batch visits the devices in turn.
 
-python docs/lessons/jax_model_parallel.py inputs.npz
+python docs/lessons/jax_model_parallel.py
 """
-
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +24,7 @@ loss_and_gradients = jax.jit(jax.value_and_grad(loss_of_stage_1, argnums=(0, 1))
 backward = jax.jit(lambda pullback, dy: pullback(dy)[0])
 update = jax.jit(lambda params, gradients: jax.tree.map(lambda p, g: p - 0.001 * g, params, gradients))
 
-given, (first, second) = dict(np.load(sys.argv[1])), jax.devices()
+given, (first, second) = dict(np.load("inputs.npz")), jax.devices()
 params_0 = jax.device_put({name: array for name, array in given.items() if name.startswith("net1")}, first)
 params_1 = jax.device_put({name: array for name, array in given.items() if name.startswith("net2")}, second)
 for x, y in zip(given["x"], given["y"], strict=True):

@@ -1,9 +1,8 @@
 """pmap: every array has a leading axis of devices, and each device runs the step on its own entry.
 
-python docs/lessons/jax_pmap.py inputs.npz
+python docs/lessons/jax_pmap.py
 """
 
-import sys
 from functools import partial
 
 import jax
@@ -25,7 +24,7 @@ def step(params, x, y):  # x and y: this device's share of the batch
     return jax.tree.map(lambda p, g: p - 0.001 * g, params, gradients), loss
 
 
-given, count = dict(np.load(sys.argv[1])), jax.device_count()
+given, count = dict(np.load("inputs.npz")), jax.device_count()
 params = {name: np.stack([array] * count) for name, array in given.items() if name not in "xy"}  # a copy for each
 for x, y in zip(given["x"], given["y"], strict=True):
     params, loss = step(params, x.reshape(count, -1, x.shape[1]), y.reshape(count, -1, y.shape[1]))

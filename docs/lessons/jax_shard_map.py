@@ -1,9 +1,7 @@
 """shard_map: the step of one device, written by hand; pmean averages the gradients over the devices.
 
-python docs/lessons/jax_shard_map.py inputs.npz
+python docs/lessons/jax_shard_map.py
 """
-
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +23,7 @@ def step(params, x, y):  # x and y: this device's share of the batch
     return jax.tree.map(lambda p, g: p - 0.001 * g, params, gradients), loss
 
 
-given = dict(np.load(sys.argv[1]))
+given = dict(np.load("inputs.npz"))
 everywhere, samples = PartitionSpec(), PartitionSpec("data")
 mesh = Mesh(jax.devices(), "data")
 specs = {"in_specs": (everywhere, samples, samples), "out_specs": (everywhere, everywhere)}

@@ -1,9 +1,7 @@
-"""Write what all lessons train on: initial weights and batches of the suite's workload `toy`, in float64.
+"""Write inputs.npz, which all lessons train on: initial weights and batches of the suite's workload `toy`, in float64.
 
-python docs/lessons/make_inputs.py inputs.npz
+python docs/lessons/make_inputs.py
 """
-
-import sys
 
 import numpy as np
 
@@ -16,4 +14,4 @@ toy = workloads.get("toy", "base")
 samples = Batches(toy.load("train", None), seed=0, transform=toy.transform)
 batches = [samples.batch(step, toy.global_batch) for step in range(STEPS)]
 arrays = {name: np.stack([batch[name] for batch in batches]) for name in ("x", "y")}  # (steps, batch, ...)
-np.savez(sys.argv[1], **toy.init_params(seed=0), **arrays)
+np.savez("inputs.npz", **toy.init_params(seed=0), **arrays)

@@ -1,9 +1,7 @@
 """MirroredStrategy: every variable has a copy on each device, and the optimizer sums the gradients over the replicas.
 
-python docs/lessons/tf_mirrored.py inputs.npz
+python docs/lessons/tf_mirrored.py
 """
-
-import sys
 
 import keras
 import numpy as np
@@ -12,7 +10,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 keras.config.set_floatx("float64")
-given = dict(np.load(sys.argv[1]))
+given = dict(np.load("inputs.npz"))
 batch = given["x"].shape[1]  # over all replicas
 
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])  # with GPUs: no argument

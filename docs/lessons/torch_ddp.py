@@ -1,9 +1,7 @@
 """DistributedDataParallel: averages the gradients in buckets, while backward is still running.
 
-torchrun --standalone --nproc-per-node 2 docs/lessons/torch_ddp.py inputs.npz
+torchrun --standalone --nproc-per-node 2 docs/lessons/torch_ddp.py
 """
-
-import sys
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")  # with GPUs: "nccl", and .to(device) for the model and each batch
 rank, ranks = dist.get_rank(), dist.get_world_size()
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}

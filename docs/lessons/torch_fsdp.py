@@ -1,9 +1,7 @@
 """FSDP2: each rank keeps a shard of every parameter, gradient and optimizer state, and gathers parameters for use.
 
-torchrun --standalone --nproc-per-node 2 docs/lessons/torch_fsdp.py inputs.npz
+torchrun --standalone --nproc-per-node 2 docs/lessons/torch_fsdp.py
 """
-
-import sys
 
 import numpy as np
 import torch
@@ -14,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 mesh = init_device_mesh("cpu", (2,))  # with GPUs: "cuda", and .to(device) for the model and each batch
 rank, ranks = mesh.get_rank(), mesh.size()
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}

@@ -1,9 +1,7 @@
 """Local SGD: each rank trains on its own; every 4 steps the ranks average their parameters. It is another algorithm.
 
-torchrun --standalone --nproc-per-node 2 docs/lessons/torch_local_sgd.py inputs.npz
+torchrun --standalone --nproc-per-node 2 docs/lessons/torch_local_sgd.py
 """
-
-import sys
 
 import numpy as np
 import torch
@@ -14,7 +12,7 @@ SYNC_EVERY = 4
 
 dist.init_process_group("gloo")  # with GPUs: "nccl", and .to(device) for the model and each batch
 rank, ranks = dist.get_rank(), dist.get_world_size()
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}
 weights |= {"2.weight": given["net2.weight"].T, "2.bias": given["net2.bias"]}

@@ -1,9 +1,7 @@
 """Model parallelism: each device holds some of the layers, and the whole batch visits the devices in turn.
 
-python docs/lessons/torch_model_parallel.py inputs.npz
+python docs/lessons/torch_model_parallel.py
 """
-
-import sys
 
 import numpy as np
 import torch
@@ -11,7 +9,7 @@ from torch import nn
 
 FIRST, SECOND = "cpu", "cpu"  # with two GPUs: "cuda:0", "cuda:1". PyTorch has one CPU device, so here nothing moves
 
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}
 weights |= {"2.weight": given["net2.weight"].T, "2.bias": given["net2.bias"]}

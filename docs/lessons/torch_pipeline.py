@@ -1,9 +1,9 @@
 """A pipeline by hand: the stages of torch_model_parallel.py, with micro-batches, so that both devices can work at once.
 
-python docs/lessons/torch_pipeline.py inputs.npz
-"""
+Between GPUs, .to() copies in the stream that computes. torch_impl/strategies/pipeline.py copies in streams of its own.
 
-import sys
+python docs/lessons/torch_pipeline.py
+"""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 FIRST, SECOND = "cpu", "cpu"  # with two GPUs: "cuda:0", "cuda:1". PyTorch has one CPU device, so here nothing moves
 SPLIT_SIZE = 5
 
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}
 weights |= {"2.weight": given["net2.weight"].T, "2.bias": given["net2.bias"]}

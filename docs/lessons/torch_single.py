@@ -1,15 +1,13 @@
 """One device. The parallel lessons must print the same losses.
 
-python docs/lessons/torch_single.py inputs.npz
+python docs/lessons/torch_single.py
 """
-
-import sys
 
 import numpy as np
 import torch
 from torch import nn
 
-given = {name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}
+given = {name: torch.from_numpy(array) for name, array in np.load("inputs.npz").items()}
 
 model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)).double()
 weights = {"0.weight": given["net1.weight"].T, "0.bias": given["net1.bias"]}

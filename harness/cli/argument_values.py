@@ -16,9 +16,16 @@ from harness.spec.text import encodable
 NAMES, NUMBERS = tuple[str, ...], tuple[int, ...]
 
 
-def split(values: Sequence[str]) -> list[str]:
-    """The parts of comma-separated lists, from one flag or several, as one list."""
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+def split(flag: str, text: str) -> list[str]:
+    """The parts of a comma-separated list; none of a text with nothing but commas.
+
+    Raises UsageError if one part of several is empty: it may come from an unset shell variable, as in `torch,$OTHER`.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if any(parts) and not all(parts):
+        number = parts.index("") + 1
+        raise UsageError(f"{flag} {text!r}: part {number} of the list is empty; name it, or drop its comma")
+    return [part for part in parts if part]
 
 
 def split_pairs(text: str, *, separators: str = ",") -> list[str]:
@@ -48,7 +55,7 @@ def prepare_tokens(app: App, commands: tuple[str, ...], arguments: ArgumentColle
 
 def _parts(argument: Argument) -> list[Token]:
     """The texts of a list, cut at the commas."""
-    parts = [token.evolve(value=part) for token in argument.tokens for part in split([token.value])]
+    parts = [token.evolve(value=part) for token in argument.tokens for part in split(argument.name, token.value)]
     return [part.evolve(index=index) for index, part in enumerate(parts)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import math
@@ -12,6 +13,9 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 from harness.spec.text import visible
+
+READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+"""Errors of a place where nothing may be written: another one helps."""
 
 
 def write(text: str) -> None:

@@ -64,3 +64,16 @@ def unchanged(before: Sequence[Arrays], after: Sequence[Arrays]) -> list[int]:
         for index, (old, new) in enumerate(zip(before, after, strict=True))
         if all(np.array_equal(array, new[name]) for name, array in old.items())
     ]
+
+
+MOVED = 1e-5
+"""Relative to the largest number of a tensor. A cosine in float32 may leave a rate of some 1e-8 of the first one."""
+
+
+def moved(before: Sequence[Arrays], after: Sequence[Arrays]) -> str:
+    """The name of a tensor that has changed by more than rounding, with its replica, or ""."""
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        for name, array in old.items():
+            if np.max(np.abs(new[name] - array), initial=0) > MOVED * np.max(np.abs(array), initial=0):
+                return f"{name} of replica {index}"
+    return ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.gate import replay
 from harness.gate.distances import distance_of_all, norm_of_all, worst_of
-from harness.layers import chain_forward, running_statistics
+from harness.layers import Layer, chain_forward, running_statistics, with_rounding
 from harness.reference.evaluation import classes_of
 from harness.reference.losses import loss_and_gradient, split_targets
 from harness.spec import Check, Precision, TrialSpec
@@ -25,6 +25,15 @@ from harness.workloads import Workload
 LOSSES: dict[Precision, float] = {"fp64": 1e-9, "fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2}
 """How far a loss may be off, as a relative error of the network's outputs (`Computed.scale`). Right programs on CPU
 devices were measured to be off by up to 6e-7 in fp32 and 5e-3 in bf16."""
+
+NOISES = 4
+"""A row of outputs may be off by this multiple of what rounding weights and activations does to it in NumPy, if that is
+more: where large terms cancel, right programs in bf16 were off by up to 0.11 of a row's largest output."""
+
+DIGITS = 4
+"""A loss may be off by so many of the last digits of its outputs, since it is the difference of such numbers, however
+small it is. A network that had learned its samples by heart had a loss of 5.3e-7, which float32 computed as 4e-9 less:
+0.003 of a digit, but seven times what LOSSES allows of such a loss."""
 
 STATISTICS: dict[Precision, float] = {"fp64": 1e-6, "fp32": 1e-2, "tf32": 5e-2, "bf16": 0.2}
 """How far running statistics may be off after a step, relative to the largest update that the step could have made."""
@@ -60,34 +69,48 @@ def compute(
     """The loss and accuracy of true samples, without padding. With `running` the network is evaluated; else it trains,
     with BatchNorm over each of the consecutive `groups`."""
     exact = {name: array.astype(np.float64) for name, array in params.items()}
-    outputs, seen = [], []
+    outputs, seen, noise = [], [], []
     ends = np.cumsum(groups or (len(samples["x"]),))
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
         found: Arrays = {}
-        if running is None:
-            layers = running_statistics.observed(workload.layers, found)
-        else:
-            layers = running_statistics.frozen(workload.layers, running)
-        outputs.append(chain_forward(layers, exact, samples["x"][start:end].astype(np.float64))[0])
+        x = samples["x"][start:end].astype(np.float64)
+        outputs.append(chain_forward(_layers(workload, running, found), exact, x)[0])
         seen.append(found)
+        if precision in ("tf32", "bf16"):
+            layers = with_rounding(_layers(workload, running, {}), precision)
+            noise.append(np.abs(chain_forward(layers, exact, x)[0] - outputs[-1]).max(1))
     whole = np.concatenate(outputs)
+    size = np.max(np.abs(whole - (whole.mean(1, keepdims=True) if workload.loss == "nll" else 0)), axis=1)
+    off_by = LOSSES[precision] * size
+    if noise:
+        off_by = np.maximum(off_by, NOISES * np.concatenate(noise))
     targets, _ = split_targets(workload.loss, whole, samples["y"])
     loss, gradient = loss_and_gradient(workload.loss, whole, samples["y"])
     if workload.loss == "nll":  # the outputs are log-probabilities: what rounding acts on are the logits before
         gradient = (np.exp(whole) / len(whole)) + gradient
-    size = np.max(np.abs(whole - (whole.mean(1, keepdims=True) if workload.loss == "nll" else 0)), axis=1)
+    # Of log-probabilities that are moved, those of the network's softmax.
+    of_logits = "cross_entropy" if workload.loss == "nll" else workload.loss
+    worst, _ = loss_and_gradient(of_logits, whole + off_by[:, None] * np.sign(gradient), samples["y"])
+    last_digit = float(np.finfo(np.float64 if precision == "fp64" else np.float32).eps * np.mean(size))
     classes, rows = classes_of(targets), np.arange(len(whole))
     of_class, others = whole[rows, classes], whole.copy()
     others[rows, classes] = -np.inf
     margin = of_class - others.max(1)
     return Computed(
         loss=loss,
-        scale=max(float(np.sum(np.abs(gradient).sum(1) * size)), abs(loss) * 1e-2),
+        scale=max((worst - loss) / LOSSES[precision], abs(loss) * 1e-2, DIGITS * last_digit / LOSSES[precision]),
         right=int(np.sum(margin > 0)),
-        near=int(np.sum(np.abs(margin) <= LOSSES[precision] * size)),
+        near=int(np.sum(np.abs(margin) <= off_by)),
         count=len(whole),
         statistics=tuple(seen),
     )
+
+
+def _layers(workload: Workload, running: Arrays | None, found: Arrays) -> Sequence[Layer]:
+    """The network evaluated with `running` statistics, or in training, where `found` gets those that BatchNorm sees."""
+    if running is None:
+        return running_statistics.observed(workload.layers, found)
+    return running_statistics.frozen(workload.layers, running)
 
 
 def compare_loss(computed: Computed, loss: float, *, precision: Precision, where: str) -> Check:

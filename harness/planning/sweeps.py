@@ -72,7 +72,8 @@ def sweep_request(request: Request, option: str, values: tuple[str, ...]) -> Req
     if not values:
         raise UsageError("--values: is empty; give a comma-separated list of the option's values")
     if len(set(values)) < FEWEST:
-        raise UsageError(f"--values {','.join(values)}: a sweep compares two values or more; add another one")
+        ranges = "; ranges are for global_batch" if ":" in values[0] else ""
+        raise UsageError(f"--values {','.join(values)}: a sweep compares two values or more; add another one{ranges}")
     bases = [strategy.name for strategy in chosen if strategy.name in ("single", "model_parallel")] or ["single"]
     swept = [strategy.name for strategy in chosen if option in strategy.defaults]
     return replace(

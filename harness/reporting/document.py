@@ -185,7 +185,7 @@ def _placement(cells: Sequence[Cell]) -> list[Node]:
 
 
 def _reproduction(results: Sequence[TrialResult]) -> Section:
-    commands = dict.fromkeys(provenance.command(result.run) for result in results)
+    commands = dict.fromkeys(line for result in results for line in provenance.commands(result.run))
     body: list[Node] = [CodeBlock("\n".join(commands)), paragraph(provenance.procedure(results))]
     if any(not result.run.has_variables_recorded for result in results):
         body.append(

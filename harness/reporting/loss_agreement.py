@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.reporting.formatting import at_most
 from harness.reporting.summary import Cell
 from harness.results import agreement
+from harness.spec.checks import digits
 
 SHARED_BY = {"global": "the whole batch", "per_device": "each device's samples", "per_microbatch": "each micro-batch"}
 
@@ -51,8 +52,8 @@ def disagreements(cells: Sequence[Cell]) -> list[str]:
                 which = f"the mean loss of its epoch {found.step + 1}"
             lines.append(
                 f"{cell.title} disagrees with its peers: {which} is {found.distance:.0e} away "
-                f"from {others} the same steps (tolerance in {cell.spec.precision}: {found.tolerance:.0e}). It has no "
-                f"{'accuracy' if cell.spec.training else 'speed'} until the cause is known."
+                f"from {others} the same steps (tolerance in {cell.spec.precision}: {digits(found.tolerance)}). It has "
+                f"no {'accuracy' if cell.spec.training else 'speed'} until the cause is known."
             )
     return lines
 

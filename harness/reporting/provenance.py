@@ -69,6 +69,15 @@ def command(run: RunFacts) -> str:
     return f"env {run.variables} {run.command}" if run.variables else run.command
 
 
+def commands(run: RunFacts) -> list[str]:
+    """The lines that repeat a run: its commit of the suite, whose tracks may have other settings today, and its
+    command."""
+    line = command(run)
+    commit, changed, _ = run.commit.partition("+")
+    checkout = f"git checkout {commit}  # in a clone of likeforlike{', whose files had changes' if changed else ''}"
+    return [checkout, line] if commit else [line]
+
+
 def procedure(results: Sequence[TrialResult]) -> str:
     """How many launches there were, and in which order they ran."""
     run = results[0].run

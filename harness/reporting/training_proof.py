@@ -18,6 +18,8 @@ WORDS = {
     "evaluated losses": "losses and accuracies of evaluations",
     "state after evaluations": "that evaluations change nothing",
     "replayed block": "steps that nobody waited for",
+    "state after placing": "that placing batches changes nothing",
+    "number formats": "number formats",
     "resumed training": "steps from the saved state",
     "work after sync": "that no work is left when the clock stops",
     "updates counted": "the saved count of updates",

@@ -80,7 +80,8 @@ def efforts(cells: Sequence[Cell]) -> list[str]:
             lines[
                 f"{title}'s settings were searched for on {found.date} with a budget of {found.budget_seconds:g} s, of "
                 f"which {found.spent_seconds:g} s were used, on one {found.device} ({found.workload}; {versions}). "
-                f"Tried: {', '.join(found.tried)}. Data: {found.probe} of the suite."
+                f"Tried: {', '.join(found.tried)}. Data: {found.probe} of the suite. Later settings of the tuned track "
+                "come from other probes: docs/tracks.md says which, and which of the attempts were stopped."
             ] = None
     return list(lines)
 

@@ -88,9 +88,18 @@ def _gate(checks: Sequence[Check]) -> Cause:
     return Cause(kind="gate", data={"quantities": sorted({check.quantity for check in checks if not check.passed})})
 
 
+SINGLE_PRECISION = 1e-10, 1e-6
+"""Relative errors of a float64 computation in which something is rounded to float32: a network with Keras' GELU, whose
+constant is a float32, was off by 9e-10 to 3e-8. Rounding to float64 alone is off by far less."""
+
+
 def _wrong(checks: Sequence[Check]) -> str:
     """The checks that failed, as text."""
-    return "; ".join(str(check) for check in checks if not check.passed)
+    failed = [check for check in checks if not check.passed]
+    smallest, largest = SINGLE_PRECISION
+    hint = "; errors of this size are float32's: something in the model may compute in it (docs/own-model.md)"
+    of_float32 = failed and all(smallest <= check.error <= largest for check in failed)
+    return "; ".join(map(str, failed)) + (hint if of_float32 else "")
 
 
 def timed(result: TrialResult, outcome: Outcome, proof: Parity | None, curve: tuple[float, ...]) -> TrialResult:

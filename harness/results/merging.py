@@ -21,7 +21,7 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     for run in runs[1:]:
         if differs := other_hardware(runs[0][0].conditions.hardware, run[0].conditions.hardware):
             raise UsageError(f"the runs are from different machines ({differs}), so their numbers do not compare")
-    _check_no_launch_twice(runs)
+    check_no_launch_twice(runs)
     merged: list[TrialResult] = []
     for run in runs:
         _check_no_seed_twice(run, merged)
@@ -31,7 +31,7 @@ def merge(runs: Sequence[Sequence[TrialResult]]) -> list[TrialResult]:
     return merged
 
 
-def _check_no_launch_twice(runs: Sequence[Sequence[TrialResult]]) -> None:
+def check_no_launch_twice(runs: Sequence[Sequence[TrialResult]]) -> None:
     """Raises UsageError if a launch is in several runs: a copy of a run, or a report of it with others."""
     seen: set[tuple] = set()
     for run in runs:

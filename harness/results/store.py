@@ -95,7 +95,7 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
         check_form(row)
         result = _ADAPTER.validate_json(json.dumps(as_current(row)))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} line {number} is not JSON; {_what_to_do(number)}") from error
+        raise UsageError(f"{path} line {number} is not JSON; {_what_to_do(path, number)}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
@@ -115,12 +115,14 @@ def _parsed(line: bytes, path: Path, number: int) -> TrialResult:
 
 def _no_result(path: Path, number: int, problem: str) -> UsageError:
     """The error of a line that is JSON and no trial result."""
-    return UsageError(f"{path} line {number} is not a trial result: {problem}; {_what_to_do(number)}")
+    return UsageError(f"{path} line {number} is not a trial result: {problem}; {_what_to_do(path, number)}")
 
 
-def _what_to_do(number: int) -> str:
-    """What to do about a line that cannot be read. A file that begins with one is hardly a run's."""
-    return "remove this line, and run --resume measures its launch again" if number > 1 else "name a run's folder"
+def _what_to_do(path: Path, number: int) -> str:
+    """What to do about a line that cannot be read. A file that begins with one is hardly a run's, if it lies alone."""
+    if number == 1 and not (path.parent / RUN).is_file():
+        return "name a run's folder"
+    return "remove this line, and run --resume measures its launch again"
 
 
 def write_intent(folder: Path, intent: Intent) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.results import store
+from harness.results import merging, store
 from harness.results.tidy_columns import BLOCK_COLUMNS, LAUNCH_COLUMNS, Column
 from harness.results.tidy_rows import Row, block_rows, launch_rows, launches
 from harness.spec import TrialResult
@@ -26,7 +26,9 @@ def load(*folders: str | os.PathLike[str], blocks: bool = False) -> pd.DataFrame
         raise UsageError("load: names no run; give the folders of one or more runs")
     of = of_blocks if blocks else of_launches
     paths = [Path(folder) for folder in folders]
-    frames = [of(store.read(path), run=run) for path, run in zip(paths, run_names(paths), strict=True)]
+    runs = [store.read(path) for path in paths]
+    merging.check_no_launch_twice(runs)
+    frames = [of(results, run=run) for results, run in zip(runs, run_names(paths), strict=True)]
     return pd.concat(frames, ignore_index=True)
 
 

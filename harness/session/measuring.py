@@ -219,7 +219,7 @@ class Session:
         self.display.advance()
         result = self.rows.from_outcome(spec, outcome, planned)
         changed = changed_since(proof, result) if result.conditions.versions else []
-        if changed:  # the proof is an earlier session's
+        if changed:  # the proof is an earlier session's, or of code that was edited since
             self.proving.prove_alone(spec, changed=changed)
             proof = self.proofs.get(spec)
             if proof is None or proof.status != "ok":

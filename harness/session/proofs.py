@@ -61,17 +61,19 @@ class Proofs:
         """Keep a proof made now; one that passed is also written down for later sessions."""
         self.by_computation[spec.computation] = proof
         if proof.status == "ok":
+            self._code.pop((spec.framework, spec.workload), None)  # it may have been edited since the session began
             code, data = self.inputs_of(spec)
             proof_store.append(self._folder, proof_store.Proof(result=proof, code=code, data=data))
 
 
 def changed_since(proof: TrialResult, result: TrialResult) -> list[str]:
-    """The versions and variables in which a timed launch differs from its proof, by name; without the variables that
-    let a proof share GPUs."""
+    """In what a timed launch differs from its proof: the code of its workers, if somebody edits it during a run, and
+    versions and variables by name, without the variables that let a proof share GPUs."""
     before, now = proof.conditions, result.conditions
+    code = ["code"] if before.code != now.code else []
     variables = _different(before.environment, now.environment)
     sharing = registry.framework(result.spec.framework).sharing
-    return _different(before.versions, now.versions) + [name for name in variables if name not in sharing]
+    return code + _different(before.versions, now.versions) + [name for name in variables if name not in sharing]
 
 
 def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

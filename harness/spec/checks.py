@@ -29,7 +29,13 @@ class Check:
     def __str__(self) -> str:
         if self.tolerance == 0:
             return f"{self.quantity}: {self.worst or 'as they must be'}"
-        return f"{self.quantity} off by {self.error:.1e} at {self.worst} (tolerance {self.tolerance:.0e})"
+        return f"{self.quantity} off by {self.error:.1e} at {self.worst} (tolerance {digits(self.tolerance)})"
+
+
+def digits(tolerance: float) -> str:
+    """A tolerance in one digit, or in two where one would round it: 1e-09, 2.5e-01."""
+    short = f"{tolerance:.0e}"
+    return short if float(short) == tolerance else f"{tolerance:.1e}"
 
 
 def finding(quantity: Quantity, wrong: str) -> Check:

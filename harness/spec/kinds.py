@@ -67,7 +67,7 @@ Quantity = Literal[
     # of a training
     "samples",  # that the input pipeline delivered
     "step losses", "updates", "step updates", "step weight decay",  # of single steps, at the weights before them
-    "state after evaluations",  # against the state before them
+    "state after evaluations", "state after placing",  # against the state before them
     "evaluated losses", "evaluated accuracies",
     "resumed training",  # from its own saved state
     "work after sync",  # that the devices still had to do when the program said that they were idle

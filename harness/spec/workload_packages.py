@@ -28,6 +28,8 @@ FILE = "workload.py"
 OURS = Path(__file__).parents[1] / "workloads"
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 MOST_CHARACTERS = 80
+FRAMEWORK_MODULES = ("torch", "jax", "flax", "optax", "tensorflow", "keras")
+"""What workload.py must not import."""
 
 Shape = tuple[int, ...]
 
@@ -139,6 +141,15 @@ def model_module(workload: str, framework: str, *, ours_in: str) -> str:
 def model_file(workload: str, framework: str) -> Path:
     """The same as a file, for a workload of one's own."""
     return folder(workload) / f"{framework}_model.py"
+
+
+def check_imports(workload: str, imported: Iterable[str]) -> None:
+    """Raises UsageError if importing a workload has imported a framework."""
+    if frameworks := sorted({*FRAMEWORK_MODULES} & {*imported}):
+        raise UsageError(
+            f"--workload {workload}: {folder(workload) / FILE} imports {', '.join(frameworks)}, which would take time "
+            "and memory in the workers of other frameworks; import it in the files of models alone"
+        )
 
 
 def check_model(

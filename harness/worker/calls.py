@@ -43,14 +43,15 @@ def place_each(context: Context, epochs: Epochs, steps: Sequence[Step]) -> Itera
     return (context.program.place(epochs.whole(step, dtype=context.dtype)) for step in steps)
 
 
-def make_in_calls(context: Context, steps: Sequence[Step], placed: Iterable[Any], *, wait: bool) -> None:
-    """Make these steps, on batches that were placed. `wait`: for each call, not only for the last."""
-    program, batches = context.program, iter(placed)
+def make_in_calls(context: Context, steps: Sequence[Step], placed: Iterable[Any], *, wait: bool) -> list[Any]:
+    """Make these steps on placed batches, and return the losses. `wait`: for each call, not only for the last."""
+    program, batches, losses = context.program, iter(placed), list[Any]()
     for call in in_calls(steps, of=context.spec.steps_per_call):
-        make_steps(program, list(islice(batches, len(call))))
+        losses += make_steps(program, list(islice(batches, len(call))))
         if wait:
             program.sync()
     program.sync()
+    return losses
 
 
 def read_losses(program: Program, handles: Sequence[Any]) -> list[float]:

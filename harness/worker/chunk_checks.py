@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -57,8 +56,8 @@ class ChunkChecks:
 
     def after(self, losses: Sequence[Any], *, seconds: float) -> None:
         """How long does the first reading of a chunk's last loss wait? `seconds`: of the chunk."""
-        program, barrier = self.context.program, self.context.agree.barrier
-        _, left = timing.work_left(lambda: program.loss(losses[-1]), clock=time.perf_counter, barrier=barrier)
+        program, meet = self.context.program, self.context.agree.meet
+        _, left = timing.work_left(lambda: program.loss(losses[-1]), clock=time.perf_counter, meet=meet)
         self._left.append((len(losses), seconds, left))
 
     def replay(self, chunk: Sequence[Step]) -> bool:
@@ -90,10 +89,39 @@ class ChunkChecks:
         """What was found so far."""
         return [*self.found, self._work_left()] if self._left else self.found
 
-    def _work_left(self) -> Check:
-        """The work that was left after a chunk, without the first, which compiles: the lower median over long ones,
-        since an interruption hits few of them."""
+    def read_again(self, steps: Sequence[Step]) -> int:
+        """If work seems to be left after the few chunks of a short training, make further ones of these steps: other
+        processes may have interrupted each of the few. Call it at the end. Returns how many steps were made."""
+        context, agree, made = self.context, self.context.agree, 0
+        if not self._left:
+            return made
+        chunk = steps[: max(count for count, _, _ in self._usual())]
+        for number in range(len(self._usual()), timed_program.LEAST_READINGS):
+            if agree.everywhere(f"work-left-{number}", self._work_left().passed):
+                break
+            context.draft.progress("reading again what a chunk leaves")
+            seconds, losses = self._timed(chunk)
+            self.after(losses, seconds=seconds)
+            made += len(chunk)
+        return made
+
+    def _timed(self, chunk: Sequence[Step]) -> tuple[float, list[Any]]:
+        """The seconds and the losses of these steps, made as a chunk is: all are placed before the clock starts."""
+        context, losses = self.context, list[Any]()
+        placed = list(place_each(context, self.epochs, chunk))
+
+        def make() -> None:
+            losses.extend(make_in_calls(context, chunk, placed, wait=False))
+
+        timed = timing.time_call(context.program, make, clock=time.perf_counter, barrier=context.agree.barrier)
+        return timed.seconds, losses
+
+    def _usual(self) -> list[tuple[int, float, float]]:
+        """The chunks of the usual length, without the first, which compiles."""
         others = self._left[1:] or self._left
-        usual = [each for each in others if each[0] >= LEAST_STEPS] or others
-        _, seconds, left = (median_low(column) for column in zip(*usual, strict=True))
-        return timed_program.work_after_sync([left], seconds)
+        return [each for each in others if each[0] >= LEAST_STEPS] or others
+
+    def _work_left(self) -> Check:
+        """The work that was left after these."""
+        _, seconds, left = zip(*self._usual(), strict=True)
+        return timed_program.work_after_chunks(left, seconds)

@@ -133,8 +133,11 @@ def _on_host(array: Any) -> Iterator[np.ndarray]:
     elif not getattr(array, "is_fully_addressable", True):
         for part in array.addressable_shards:
             yield np.asarray(part.data)
+    elif hasattr(array, "detach"):
+        tensor = array.detach().cpu()
+        yield np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)  # NumPy has no bfloat16
     else:
-        yield np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+        yield np.asarray(array)
 
 
 def wrong(expected: Fingerprints, taken: Sequence[Fingerprints], *, padding: int) -> str:

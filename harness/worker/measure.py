@@ -29,7 +29,6 @@ from harness.worker.step_series import time_series
 from harness.worker.watched_block import WatchedBlock, watch
 
 BARE_BLOCKS = 6  # at most; even, so that half come before the suite's block and half after it
-LEAST_READINGS = 5  # of how much work is left after a block
 WATCHED_SECONDS = 3.0  # of a watched block at most: it is made up to three times
 RESIDENT_BATCHES = 4  # batches that wait on the devices during the timed blocks, used in turn
 
@@ -117,7 +116,7 @@ def time_blocks_in_turn(
 
     def suite_block() -> list[timing.Timed]:
         found = time_block(steps_per_block=steps_per_block)
-        left.append(timing.work_left(context.program.loss, clock=time.perf_counter, barrier=context.agree.barrier)[1])
+        left.append(timing.work_left(context.program.loss, clock=time.perf_counter, meet=context.agree.meet)[1])
         return found
 
     def bare_block() -> None:
@@ -146,7 +145,7 @@ def time_blocks_in_turn(
             if spec.warmup_seconds and block + 1 < spec.blocks:
                 suite_block()  # not timed: clocks fell while the state was read
     # Not timed: an interruption after each of a few blocks must not pass for a sync that does not wait.
-    for _ in range(spec.blocks, LEAST_READINGS):
+    for _ in range(spec.blocks, timed_program.LEAST_READINGS):
         suite_block()
     context.made(steps_per_block * (len(left) + len(bare_blocks)))
     block = context.agree.on("block", median(draft.timing.block_seconds))  # rank 0's: other ranks may only serve it

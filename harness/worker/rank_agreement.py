@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from harness.contract import World
 from harness.meeting import Meeting
 from harness.spec.arrays import Arrays
 
+POLL_SECONDS = 1e-4
+
 
 class Agreement:
     """A barrier over all ranks, a number that rank 0 decides for all of them, and values that it gathers.
@@ -24,6 +27,17 @@ class Agreement:
 
     def __init__(self, folder: Path, rank: int, barrier: Callable[[], None], *, ranks: int = 1) -> None:
         self.folder, self.rank, self.barrier, self.ranks = folder, rank, barrier, ranks
+        self.meetings = 0
+
+    def meet(self) -> None:
+        """Wait on the host for all ranks. A runtime's `barrier` may be a collective of the devices, which also ends
+        what they were given before; this one leaves them alone."""
+        self.meetings += 1
+        (self.folder / f"met-{self.meetings}-{self.rank}").touch()
+        while not all((self.folder / f"met-{self.meetings}-{rank}").exists() for rank in range(self.ranks)):
+            time.sleep(POLL_SECONDS)
+        # no rank still looks for the meeting before: all have come to this one
+        (self.folder / f"met-{self.meetings - 1}-{self.rank}").unlink(missing_ok=True)
 
     def on(self, name: str, value: float) -> float:
         """Rank 0's `value` on every rank. A collective: every rank calls it with the same `name`."""
@@ -54,6 +68,10 @@ class Agreement:
             return None
         return [json.loads(path(rank).read_text("utf-8")) for rank in range(self.ranks)]
 
+    def everywhere(self, name: str, holds: bool) -> bool:
+        """Whether it holds on every rank, which all of them learn. A collective, as `on` is."""
+        return bool(self.on(name, float(all(self.gather(name, holds) or ()))))
+
 
 class AgreementOverHosts(Agreement):
     """The same between hosts that share no file system."""
@@ -61,6 +79,9 @@ class AgreementOverHosts(Agreement):
     def __init__(self, meeting: Meeting, folder: Path, rank: int, barrier: Callable[[], None], *, ranks: int) -> None:
         super().__init__(folder, rank, barrier, ranks=ranks)
         self.meeting = meeting
+
+    def meet(self) -> None:
+        self.meeting.exchange()
 
     def on(self, name: str, value: float) -> float:
         return float(self.meeting.exchange(value)[0])

@@ -72,9 +72,8 @@ class ResumeCheck:
                 return [finding("resumed training", f"{how}: {wrong}")] if wrong else []
             runs.append(self._after(steps))
             checks = trained.compare_again(before, straight, runs, spec=spec, how=how)
-            passed = agree.gather(f"{name}-passed", all(check.passed for check in checks))
-            ends = len(runs) == 2 or trained.repeats_exactly(spec) or all(passed or ())
-            if agree.on(f"{name}-ends", float(ends)):
+            passed = agree.everywhere(f"{name}-passed", all(check.passed for check in checks))
+            if passed or len(runs) == 2 or trained.repeats_exactly(spec):
                 return checks
 
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:

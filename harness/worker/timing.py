@@ -92,12 +92,13 @@ def time_calls(
     return found
 
 
-def work_left(read: Callable[[], Any], *, clock: Callable[[], float], barrier: Callable[[], None]) -> tuple[Any, float]:
+def work_left(read: Callable[[], Any], *, clock: Callable[[], float], meet: Callable[[], None]) -> tuple[Any, float]:
     """What `read` returns, and the seconds that it waits for work which the program's `sync` has left undone.
 
-    Reading takes time by itself, also across ranks. So it is done twice, and only the difference counts.
+    Reading takes time by itself, also across ranks. So it is done twice, and only the difference counts. `meet` waits
+    on the host for all ranks; a collective of the devices would do the work that is left.
     """
-    barrier()  # the slowest rank's time is no work of this one
+    meet()  # the slowest rank's time is no work of this one
     start = clock()
     found = read()
     first = clock()

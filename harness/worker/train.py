@@ -36,7 +36,7 @@ def train(context: Context) -> None:
     del loader  # which has the program
     note_execution(context, context.program, (), fed=spec.training.input)
     memory.note_peak(context.runtime, context.job.world, context.draft)
-    trainer.check_saved_state()
+    trainer.check_end()
 
 
 def samples_of(context: Context, file: Path | None) -> Batches:

@@ -15,18 +15,22 @@ import numpy as np
 from harness.contract import Program
 from harness.datasets import Batches, Step, epochs_of
 from harness.gate import trained
-from harness.gate.distances import unchanged
+from harness.gate.distances import moved, unchanged
 from harness.gate.runs import normalization
 from harness.spec import Check, Quantity
 from harness.spec.arrays import Arrays
 from harness.spec.checks import finding
 from harness.spec.optimizers import rate
+from harness.worker import formats
+from harness.worker.calls import in_calls, place_each
 from harness.worker.chunk_checks import ChunkChecks
 from harness.worker.context import Context
 from harness.worker.evaluation import EvaluatedBatch, evaluate_samples
+from harness.worker.further_call import statistics_kept
 from harness.worker.prove import copied_replicas
 from harness.worker.resume_check import ResumeCheck
 from harness.worker.sample_check import SampleCheck
+from harness.worker.timing import whole_rounds
 from harness.worker.update_check import LEAST_RATE, UpdateCheck
 
 STEP_FLOPS = 1e9
@@ -110,9 +114,13 @@ class TrainingChecks:
         before, after, where = self.before, self._weights(), f"step {made}, in epoch {number + 1}"
         self.before = None
         pushed = (made + 1) % self.spec.push_interval() == 0
-        if pushed and rate(self.spec.optimizer, made) >= LEAST_RATE:
+        learning_rate = rate(self.spec.optimizer, made)
+        if pushed and learning_rate >= LEAST_RATE:
             still = unchanged(before.replicas, after.replicas)
             self.found.append(finding("updates", f"no weight of replica {still[0]} moved in {where}" if still else ""))
+        if learning_rate == 0 and self.spec.algorithm == "synchronous":
+            name = moved(before.replicas, after.replicas)
+            self.found.append(finding("updates", f"{name} moved at a learning rate of 0 in {where}" if name else ""))
         if self.spec.algorithm != "synchronous" or before.params is None:
             return
         weights: Any = {"before": before.replicas[0], "after": after.replicas[0]}
@@ -138,14 +146,42 @@ class TrainingChecks:
         params, running = _split(self.program.state())
         return _Weights(replicas, params, running)
 
-    # The saved state.
+    # The end.
 
-    def resume(self, steps: Sequence[Step], *, made: int) -> None:
-        """Check at the end of a training what its saved state holds. `made`: the updates before it."""
+    def at_end(self, steps: Sequence[Step], *, made: int) -> None:
+        """Is work left after a chunk, in which formats does the program compute, and does its state hold all of the
+        training? Makes some of these steps. `made`: the updates before them."""
+        made += self.chunks.read_again(steps)
+        made += self._number_formats(steps)
+        self._resume(steps, made=made)
+        self.note()
+
+    def _number_formats(self, steps: Sequence[Step]) -> int:
+        """Judge the number formats of the program that has trained. Returns how many further steps it makes for that.
+
+        `steps`: of an epoch. As many are read as lie between two exchanges of workers. Placing their batches must not
+        change the state.
+        """
+        of_call = self.spec.steps_per_call
+        chosen = steps[: whole_rounds(self.spec.exchange_interval, of=of_call)]
+        state = self.state_digests()
+        calls = [list(place_each(self.context, self.epochs, call)) for call in in_calls(chosen, of=of_call)]
+        self._compare_state(state, "state after placing", "placing batches")  # which no clock sees
+        found, made = formats.read(self.context, calls)
+        if found is not None:
+            self.found += formats.judged(self.context, found)
+        return made
+
+    def _resume(self, steps: Sequence[Step], *, made: int) -> None:
+        """Check at the end of a training what its saved state holds, and how much of BatchNorm's running statistics a
+        call keeps. `made`: the updates before it."""
         if self.spec.algorithm == "asynchronous":
             self.unchecked["resumed training"] = "no two runs are equal"
-        else:
-            self.found += ResumeCheck(self.context, self.epochs).compare(steps, made=made)
+            return
+        self.found += ResumeCheck(self.context, self.epochs).compare(steps, made=made)
+        call = steps[: self.spec.steps_per_call]
+        if self.workload.normalizes and len(call) == self.spec.steps_per_call:
+            self.found += statistics_kept(self.context, list(place_each(self.context, self.epochs, call)))
 
     # Evaluations.
 
@@ -156,11 +192,13 @@ class TrainingChecks:
 
     def compare_state(self, before: Mapping[str, int], *, what: str) -> None:
         """Compare the state after an evaluation with that before it."""
+        self._compare_state(before, "state after evaluations", f"the evaluation of the {what}")
+
+    def _compare_state(self, before: Mapping[str, int], quantity: Quantity, by: str) -> None:
         after = self.state_digests()
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-        said = f"the evaluation of the {what} changed {min(changed)}" if changed else ""
         if self.context.agree.rank == 0:
-            self.found.append(finding("state after evaluations", said))
+            self.found.append(finding(quantity, f"{by} changed {min(changed)}" if changed else ""))
 
     def evaluated(self, samples: Batches, batches: Sequence[EvaluatedBatch], *, what: str, last: bool) -> None:
         """Compute batches of an evaluation again: all that are affordable in the `last` one, else two: its last batch,

@@ -74,12 +74,11 @@ class Trainer:
                 checkpointing.save(self.context, position, folder=folder, number=number)
         self.finish_training()
 
-    def check_saved_state(self) -> None:
-        """Does the state hold all of the training? Call it at the end: it makes further steps, and builds a program."""
+    def check_end(self) -> None:
+        """What can be checked only after the training: it makes further steps, and builds another program."""
         position = self.position
         if position.steps:
-            self.checks.resume(self.epochs.steps(position.epochs[-1].number), made=position.steps)
-            self.checks.note()
+            self.checks.at_end(self.epochs.steps(position.epochs[-1].number), made=position.steps)
 
     def over(self) -> bool:
         """Whether all epochs are done, or the target is reached and the training was asked to stop there."""

@@ -44,7 +44,6 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
     because an interruption can cause that as well. It is then compared with blocks that are made between the watched
     ones, because the host may be busy for long.
     """
-    barrier = context.agree.barrier
     usual = median(context.draft.timing.block_seconds) / context.draft.timing.steps_per_block
     others: list[float] = []
     seconds: list[float] = []
@@ -55,15 +54,14 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
             before = context.program.state()
             (block,) = time_block(steps_per_block=steps)
             context.made(steps)
-            after, longer = timing.work_left(context.program.state, clock=time.perf_counter, barrier=barrier)
+            after, longer = timing.work_left(context.program.state, clock=time.perf_counter, meet=context.agree.meet)
             seconds.append(block.seconds / steps)
             left.append(longer)
             unread = timed_program.work_after_sync(left, steps * min(seconds))
             slow = timed_program.pace_of_watched(
                 context.spec.platform, of_watched=min(seconds), of_blocks=median(others) if others else usual
             )
-            passed = context.agree.gather(f"watched-{len(left)}", unread.passed and slow.passed)
-            passed = context.agree.on(f"watched-{len(left)}", float(all(passed or ())))
+            passed = context.agree.everywhere(f"watched-{len(left)}", unread.passed and slow.passed)
             if passed or len(left) == timed_program.ATTEMPTS:
                 break
             others.append(_seconds_of_unwatched_step(context, time_block, steps))
@@ -77,7 +75,7 @@ def _seconds_of_unwatched_step(context: Context, time_block: Callable[..., list[
     for _ in range(2):
         found += time_block(steps_per_block=steps)
         context.made(steps)
-        timing.work_left(context.program.loss, clock=time.perf_counter, barrier=context.agree.barrier)
+        timing.work_left(context.program.loss, clock=time.perf_counter, meet=context.agree.meet)
     return found[-1].seconds / steps
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -221,12 +222,14 @@ def sizes(name: str) -> dict[str, Workload]:
 def _of_package(name: str) -> dict[str, Workload]:
     """The sizes of a workload of one's own. They are called like their package and their keys."""
     file = workload_packages.folder(name) / workload_packages.FILE
+    before = set(sys.modules)
     try:
         found = importlib.import_module(f"{name}.{file.stem}").SIZES
     except Exception as error:  # somebody else's code can raise anything
         raise UsageError(
             f"--workload {name}: {file} cannot be loaded: {workload_packages.described(error, name)}"
         ) from error
+    workload_packages.check_imports(name, set(sys.modules) - before)
     if not (isinstance(found, Mapping) and found and all(isinstance(each, Workload) for each in found.values())):
         raise UsageError(f"--workload {name}: SIZES in {file} must map the name of each size to a Workload")
     return {str(size): replace(workload, name=name, size=str(size)) for size, workload in found.items()}

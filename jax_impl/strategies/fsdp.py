@@ -7,6 +7,10 @@ bias of 10 on 4 devices) stays whole on every device. The batch is cut by sample
     backward    each layer gathers its kernel again, and computes its gradients
     update      each device gets its own part of the summed gradients (reduce-scatter), and updates its own part
 
+    device 0 |          | F 1 |          | F 2 |          | B 2 |          | B 1 |                | update
+    device 1 |          | F 1 |          | F 2 |          | B 2 |          | B 1 |                | update
+    links    | gather 1 |     | gather 2 |     | gather 2 |     | gather 1 |     | reduce-scatter |
+
 This saves memory: a device keeps one part of parameters, gradients and optimizer state. It takes 1.5 times the traffic
 of an all-reduce: two all-gathers and a reduce-scatter, where an all-reduce amounts to one of each. All devices wait for
 each other in each of these collectives.

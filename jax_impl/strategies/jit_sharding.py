@@ -6,6 +6,10 @@ puts an all-reduce wherever a sum runs over the samples of several devices: in t
 BatchNorm's statistics, which are therefore those of the whole batch. All devices wait for each other in each
 all-reduce.
 
+    device 0 | F             | B             |            | update
+    device 1 | F             | B             |            | update      F forward, B backward
+    links    | BatchNorm's   | BatchNorm's   | gradients' |             all-reduces
+
 Two variants need to know about devices: BatchNorm statistics per device, and gradient accumulation. They are in
 jax_impl/per_device.py.
 """

@@ -5,6 +5,11 @@ Every array has a leading axis with one entry per device. The state has an equal
 averages their gradients by all-reduce, so all devices make the same update and the copies stay equal. The all-reduce is
 part of the compiled program, so XLA may overlap it with the rest of backward; all devices wait for each other there.
 
+    (without overlap)
+    device 0 | F | B of the last layers | B of the first layers |            | update
+    device 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
+    links    |                                                  | all-reduce |
+
 pmap is in maintenance mode, and shard_map is its successor. It is here because most existing code uses it.
 """
 

@@ -5,6 +5,10 @@ Inside shard_map the step sees its device's copy and its device's samples, as un
 by all-reduce, where all devices wait for each other, and all devices make the same update. BatchNorm sees its own
 device's samples. Each device has its own running statistics, stacked along a leading axis.
 
+    device 0 | F | B of the last layers | B of the first layers |            | update
+    device 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
+    links    |                                                  | all-reduce |
+
 shard_map knows which values vary over the devices, and checks it (`check_vma`): what `out_specs` calls equal on all
 devices must be so, or the program does not compile. Parameters are equal everywhere. If the step took its gradient with
 respect to them, JAX would sum the devices' gradients itself, because every device uses the same parameter. A `pmean` of

@@ -15,6 +15,7 @@ TIMED_CELLS = {
     "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "3"}),
     "torch pipeline_schedules": Cell("pipeline_schedules"),
     "jax single base": Cell("single", size="base", block=10),
+    "jax multi_process": Cell("multi_process", block=10),
     "jax single several": Cell("single", known={"steps_per_call": 4}, block=4),
     "jax pipeline_spmd": Cell("pipeline_spmd"),
     "jax single deep in bf16": Cell("single", workload="resnet50", known={"precision": "bf16"}),
@@ -330,6 +331,14 @@ def jax_does_not_wait():
     from jax_impl import program
 
     replaced(program.Program, "sync", lambda original: lambda self: fired())
+
+
+@planted_when_timed("jax multi_process", by="work after sync")
+def jax_processes_do_not_wait():
+    """`sync` returns at once. A barrier of the devices, before the reading that tells, would do what is left."""
+    from jax_impl.strategies import multi_process
+
+    multi_process.MultiProcess.sync = lambda self: fired()
 
 
 @planted_when_timed("jax pmap", by="replicas")

@@ -3,6 +3,7 @@ left when the clock stops, batches of an evaluation but the last, and most of th
 
 from __future__ import annotations
 
+import traceback
 import zlib
 
 from planted import Cell, fired, planted_when_timed, planted_when_trained, replaced, when_timed
@@ -67,6 +68,58 @@ def put_off(program):
 @planted_when_trained("torch single images", by="work after sync")
 def steps_are_put_off_until_somebody_reads():
     after_building(torch_single(), put_off)
+
+
+def _is_evaluating():
+    """Whether the caller's batch is one of an evaluation."""
+    return any(frame.name == "evaluate_samples" for frame in traceback.extract_stack())
+
+
+@planted_when_trained("torch single images", by="state after placing")
+def steps_are_made_while_batches_are_placed():
+    """A batch for training is trained on when it is placed, while no clock runs, and its step returns the loss."""
+
+    def change(program):
+        place, step, made = program.place, program.step, {}
+
+        def placing(batch):
+            placed = place(batch)
+            if not _is_evaluating():
+                fired()
+                made[id(placed)] = placed, step(placed)
+            return placed
+
+        program.place, program.step = placing, lambda placed: made.pop(id(placed))[1]
+
+    after_building(torch_single(), change)
+
+
+@planted_when_trained("torch single images", by="number formats")
+def gradients_are_computed_while_batches_are_placed():
+    """The same with gradients: those of a chunk's batches are all computed with the weights before the chunk."""
+
+    def change(program):
+        place, step, update, made = program.place, program.step, program.optimizer.step, {}
+
+        def placing(batch):
+            placed = place(batch)
+            if not _is_evaluating():
+                fired()
+                program.optimizer.step = lambda: None
+                loss = step(placed)
+                made[id(placed)] = placed, loss, [parameter.grad.clone() for parameter in program.model.parameters()]
+            return placed
+
+        def updating(placed):
+            _, loss, gradients = made.pop(id(placed))
+            for parameter, gradient in zip(program.model.parameters(), gradients, strict=True):
+                parameter.grad = gradient
+            update()
+            return loss
+
+        program.place, program.step = placing, updating
+
+    after_building(torch_single(), change)
 
 
 @planted_when_trained("jax single images", by="work after sync")

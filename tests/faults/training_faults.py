@@ -31,8 +31,10 @@ NESTEROV: Any = SMALL | {"known": training() | {"optimizer": "sgd:learning_rate=
 DECAYING = "sgd:learning_rate=0.01,momentum=0.9,weight_decay=0.0005"
 ADAMW = "adamw:weight_decay=0.1"
 SCHEDULED = "sgd:learning_rate=0.01,momentum=0.9,warmup_steps=10,schedule=cosine,total_steps=120"
+ENDED = "sgd:learning_rate=0.01,momentum=0.9,schedule=cosine,total_steps=30"
 RARELY = "sgd:learning_rate=0.01,schedule=step,step_size=1000"  # not once in these trainings
 FLUCTUATING = {"optimizer": "adam:learning_rate=0.03", "training": TrainingRequest(epochs=4)}
+IMAGES_IN_BF16: Any = {"workload": "mnist_cnn", "known": training() | {"precision": "bf16"}}
 DEEP: Any = {"workload": "resnet50", "size": "tiny", "known": training()}
 CELLS = {
     "torch single": Cell("single", **SMALL, known=training()),
@@ -47,6 +49,7 @@ CELLS = {
     "jax single decaying": Cell("single", **SMALL, known=training() | {"optimizer": DECAYING}),
     "tf single adamw": Cell("single", **SMALL, known=training() | {"optimizer": ADAMW}),
     "torch ddp scheduled": Cell("ddp", **SMALL, known=training() | {"optimizer": SCHEDULED}),
+    "torch ddp past its schedule": Cell("ddp", **SMALL, known=training() | {"optimizer": ENDED}),
     "torch ddp rarely": Cell("ddp", **SMALL, known=training() | {"optimizer": RARELY}),
     "jax single rarely": Cell("single", **SMALL, known=training() | {"optimizer": RARELY}),
     "tf single rarely": Cell("single", **SMALL, known=training() | {"optimizer": RARELY}),
@@ -56,6 +59,9 @@ CELLS = {
     "torch local_sgd loading": Cell("local_sgd", workload="mnist_cnn", known=loader()),
     "torch async_sgd loading": Cell("async_sgd", workload="mnist_cnn", known=loader()),
     "tf parameter_server loading": Cell("parameter_server", workload="mnist_cnn", known=loader(workers=2)),
+    "torch average_gradients deep accumulating": Cell(
+        "average_gradients", workload="resnet50", size="tiny", known=training() | {"accumulation_steps": 2}
+    ),
     "torch local_sgd": Cell("local_sgd", **SMALL, known=training()),
     "torch async_sgd": Cell("async_sgd", **SMALL, known=training()),
     "torch async_sgd with a buffer": Cell("async_sgd", **SMALL, options={"push_every": "3"}, known=training()),
@@ -63,10 +69,13 @@ CELLS = {
     "torch pipeline_schedules loading": Cell(
         "pipeline_schedules", **SMALL, options={"micro_batches": "7"}, known=loader()
     ),
-    "torch fsdp bf16": Cell("fsdp", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "torch fsdp bf16": Cell("fsdp", **IMAGES_IN_BF16),
     "torch single images": Cell("single", workload="mnist_cnn", known=training()),
     "torch ddp images": Cell("ddp", workload="mnist_cnn", known=training()),
     "jax single images": Cell("single", workload="mnist_cnn", known=training()),
+    "jax single images adam": Cell("single", workload="mnist_cnn", known=training() | {"optimizer": "adam"}),
+    "torch single images in bf16": Cell("single", **IMAGES_IN_BF16),
+    "jax single images in bf16": Cell("single", **IMAGES_IN_BF16),
     "torch single fluctuating": Cell("single", workload="mnist_cnn", known=FLUCTUATING),
     "jax shard_map fluctuating": Cell("shard_map", workload="mnist_cnn", known=FLUCTUATING),
     "torch single deep": Cell("single", **DEEP),
@@ -82,7 +91,7 @@ CELLS = {
     "tf mirrored loading": Cell("mirrored", **SMALL, known=loader(workers=2)),
     "tf parameter_server": Cell("parameter_server", **SMALL, known=training()),
     "tf model_parallel": Cell("model_parallel", **SMALL, known=training()),
-    "tf mirrored bf16": Cell("mirrored", workload="mnist_cnn", known=training() | {"precision": "bf16"}),
+    "tf mirrored bf16": Cell("mirrored", **IMAGES_IN_BF16),
     "tf single deep": Cell("single", **DEEP),
     "tf mirrored deep": Cell("mirrored", **DEEP),
 }
@@ -496,6 +505,28 @@ def running_momentum_of_nine_tenths():
     from torch_impl.strategies.ddp import DDP
 
     after_building(DDP, statistics_move_by(0.9))
+
+
+@planted_when_trained("torch average_gradients deep accumulating", by="kept statistics")
+def statistics_move_by_half_under_accumulation():
+    from torch_impl.strategies.average_gradients import AverageGradients
+
+    after_building(AverageGradients, statistics_move_by(0.5))
+
+
+@planted_when_trained("torch ddp past its schedule", by="updates")
+def the_rate_rises_again_after_its_schedule():
+    """The cosine goes on behind total_steps."""
+    import math
+
+    from torch_impl import optim
+
+    def unclamped(spec, step):
+        if step > spec.total_steps:
+            fired()
+        return (1 + math.cos(math.pi * step / spec.total_steps)) / 2
+
+    replaced(optim, "rate_factor", lambda original: unclamped)
 
 
 @planted_when_trained("jax single deep")

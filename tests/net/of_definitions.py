@@ -230,6 +230,18 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="formats-of-trainings",
+        promise="At its end, a training's program is read: it must compute and keep its state in the number formats of "
+        "its precision.",
+        breaks=(
+            Break(
+                fault="the formats of a training are read and not judged",
+                edits=((TRAINING_CHECKS, "self.found += formats.judged(self.context, found)", "pass"),),
+                tests=(f"{CAUGHT}[torch-convolutions_of_a_training_left_in_float32]",),
+            ),
+        ),
+    ),
+    Guarantee(
         name="chunks",
         promise="What a training's clock sees is the training: no work is left when it stops, steps that nobody waits "
         "for are those that are made one by one, and of each evaluation more than its last batch is computed again.",
@@ -257,6 +269,11 @@ GUARANTEES = (
                     "test_training::test_a_training_that_diverges_after_a_wrong_chunk_is_a_wrong_training"
                     "[replayed block]",
                 ),
+            ),
+            Break(
+                fault="placing batches may change the state",
+                edits=((TRAINING_CHECKS, '(state, "state after', '(self.state_digests(), "state after'),),
+                tests=(f"{CAUGHT}[torch-steps_are_made_while_batches_are_placed]",),
             ),
             Break(
                 fault="of an evaluation only the last batch is computed again",

@@ -432,11 +432,22 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/session/proofs.py",
-                        "return _different(before.versions, now.versions) + [",
-                        "return [",
+                        "code + _different(before.versions, now.versions) + [",
+                        "code + [",
                     ),
                 ),
                 tests=("test_sessions::test_other_versions_are_proved_again",),
+            ),
+            Break(
+                fault="code that is edited during a run does not count",
+                edits=(
+                    (
+                        "harness/session/proofs.py",
+                        'code = ["code"] if before.code != now.code else []',
+                        "code: list[str] = []",
+                    ),
+                ),
+                tests=("test_sessions::test_variables_that_share_gpus_make_no_other_proof",),
             ),
             Break(
                 fault="variables do not count",

@@ -6,6 +6,10 @@ device, with that device's share of the batch. Each replica computes the gradien
 wait for each other in the all-reduce. With accumulation, each replica first averages the gradients of its parts, so
 there is still one all-reduce.
 
+    replica 0 | F | B of the last layers | B of the first layers |            | update
+    replica 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
+    links     |                                                  | all-reduce |
+
 The option `cross_device` says what does the all-reduce. "auto" is TensorFlow's choice: its collective operations, which
 use NCCL on GPUs. "nccl" is the older operation on NCCL. "hierarchical_copy" copies along a tree that was designed for
 the DGX-1's NVLinks. "one_device" sums everything on the first device and copies the result back. The tree has two

@@ -6,6 +6,10 @@ process makes the same update. All processes wait for each other in the all-redu
 between their TensorFlow servers. The option `communication` chooses it: "ring" runs over gRPC, "nccl" between the GPUs,
 and "auto" is TensorFlow's choice. BatchNorm and the setting `xla_step` work as in mirrored.py.
 
+    process 0 | F | B of the last layers | B of the first layers |            | update
+    process 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
+    links     |                                                  | all-reduce |
+
 Each process must tell TensorFlow who all the processes are before it does anything else. Usually the variable TF_CONFIG
 does this; here cluster.py hands over the same content as a resolver:
 {"cluster": {"worker": [the address of each]}, "task": {"type": "worker", "index": rank}}.

@@ -5,6 +5,10 @@ Each thread runs the forward pass on its copy. The outputs are gathered on devic
 goes the same way in reverse: the copies' gradients are summed into device 0's parameters, and only these are updated.
 All devices wait for device 0 at both ends, and all threads share one interpreter lock: that is why DDP replaced it.
 
+    device 0 | copy, split | F of part 0 | gather, loss | B of part 0 |     | update
+    device 1 |             | F of part 1 |              | B of part 1 |     |             F forward, B backward
+    links    | parameters  |             | outputs      |             | sum |
+
 A trap: the threads are new at every step, and torch keeps the results of cuDNN's autotuner per thread (`thread_local`
 in aten/src/ATen/native/cudnn/Conv_v8.cpp; pytorch/pytorch#191744 would share them). With cudnn.benchmark, which
 otherwise tunes once for each shape, every convolution is tuned again at every step. ResNet-50 with 224 x 224 in bf16,

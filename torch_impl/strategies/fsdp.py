@@ -6,6 +6,10 @@ and updates its own shard. A block of the network gathers the missing shards whe
     forward of a block    all-gather its parameters, compute, free what was gathered
     backward of a block   all-gather them again, compute, reduce-scatter: each rank keeps its shard of the mean gradient
 
+    rank 0 |          | F of block 1 | F of block 2 |          | B of block 2 | B of block 1 |          | update
+    rank 1 |          | F of block 1 | F of block 2 |          | B of block 2 | B of block 1 |          | update
+    links  | gather 1 | gather 2     |              | gather 2 | gather 1     | reduce 2     | reduce 1 |
+
 A block of a stack, such as a bottleneck of ResNet-50, is gathered by itself. All other layers, the first and the last
 ones, are gathered together at the beginning of forward: a collective for each small layer would cost more than it
 saves. A network without stacks is gathered as a whole. With unit=stack, a stack is gathered, and compiled, as a whole.

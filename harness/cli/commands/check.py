@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from harness.cli import records
 from harness.cli.output import write, write_json
 
 UNFIT = 5  # exit code
@@ -40,9 +41,8 @@ def check(
     from harness.cli.tables import print_sentence
     from harness.reporting import checklist_section, summary
     from harness.reporting.checklist import requirements
-    from harness.results import store
 
-    results = store.read(run)
+    results = records.read(run)
     rows = requirements.check(results, summary.summarize(results))
     code = 0 if checklist_section.met(rows) else UNFIT
     if as_json:

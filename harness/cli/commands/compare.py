@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from harness.cli import records
 from harness.cli.output import write, write_json
 from harness.spec.errors import UsageError
 
@@ -47,10 +48,9 @@ def compare(
         Print one JSON document.
     """
     from harness.reporting import run_comparison
-    from harness.results import store
 
     bound = None if fail_above is None else 1 - share(fail_above)
-    before, after = store.read(a), store.read(b)
+    before, after = records.read(a), records.read(b)
     if before == after:
         raise UsageError(f"compare {a} {b}: both have the same rows, so this is one run; name another one")
     found = run_comparison.compare(before, after)

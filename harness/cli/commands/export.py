@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from harness import whole_files
-from harness.cli.output import write
+from harness.cli import records
+from harness.cli.output import READ_ONLY, write
 from harness.spec import TrialResult
 from harness.spec.errors import UsageError
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 File = Annotated[Path | None, Parameter(allow_leading_hyphen=True)]
-NO_SUCH_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
-"""Errors of paths that lead nowhere: the last, of a socket."""
+OF_THE_PATH = READ_ONLY | {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
+"""Also errors of paths that lead nowhere: the last, of a socket."""
 
 
 def export(
@@ -50,12 +51,11 @@ def export(
     parquet
         A file for the same rows as --csv. Needs pyarrow.
     """
-    from harness.results import store
 
     files = {"--csv": csv, "--latex": latex, "--parquet": parquet}
     given = {flag: path for flag, path in files.items() if path is not None}
     check_files(run, given)
-    results = store.read(run)
+    results = records.read(run)
     for flag, path in given.items():
         content = CONTENT[flag](run, results)
         if path == STANDARD_OUTPUT:
@@ -113,7 +113,7 @@ def write_file(flag: str, path: Path, content: bytes) -> None:
     """Write a file that the user has named: whole, in place of the one to which the path leads; links stay.
 
     A device or a pipe is written into, until its reader has seen enough. Raises UsageError where the path leads
-    nowhere.
+    nowhere, or to a place where nothing may be written.
     """
     try:
         if path.exists() and not path.is_file():
@@ -122,10 +122,10 @@ def write_file(flag: str, path: Path, content: bytes) -> None:
         else:
             whole_files.write(path.resolve(), content)
     except OSError as error:
-        if error.errno not in NO_SUCH_PLACE:
+        if error.errno not in OF_THE_PATH:
             raise
         raise UsageError(
-            f"{flag} {path}: cannot be written: {error.strerror}; name a file in a folder that exists"
+            f"{flag} {path}: cannot be written: {error.strerror}; name a file in a folder that you may write"
         ) from error
 
 

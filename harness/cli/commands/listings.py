@@ -59,7 +59,7 @@ def list_choices(
         return _write_names(as_json=as_json)
     rows = LISTINGS[what]()
     if framework is not None:
-        chosen = chosen_frameworks(split([framework]))
+        chosen = chosen_frameworks(split("--framework", framework))
         rows = [row for row in rows if row["framework"] in chosen]
     if as_json:
         write_json(rows)

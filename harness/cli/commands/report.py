@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from harness.cli.output import note, write_json
+from harness.cli import records
+from harness.cli.output import READ_ONLY, write_json
 from harness.spec.errors import UsageError
+
+OF_THE_FOLDER = READ_ONLY | {errno.EISDIR}
 
 
 def report(
@@ -42,9 +48,7 @@ def report(
         raise UsageError("report: names no run; give one folder, or several folders and --out")
     if len(folders) > 1 and out is None and not as_json:
         raise UsageError(f"report: {len(folders)} runs need a folder for their common report; name a new one by --out")
-    results = merging.merge([store.read(folder) for folder in folders])
-    for path in filter(None, map(store.torn, folders)):
-        note(f"the last line of {path} is incomplete and was left out; run --resume measures its launch again")
+    results = merging.merge([records.read(folder) for folder in folders])
     if as_json:
         write_json(store.dump(results))
         return 0
@@ -54,6 +58,20 @@ def report(
         target = run_folders.create_folder(out)
         for result in results:
             store.append(target, result)
-    reporting.write(target, results)
+    with _refused(target):
+        reporting.write(target, results)
     show(results, target)
     return 0
+
+
+@contextmanager
+def _refused(folder: Path) -> Iterator[None]:
+    """In place of an OSError of a place that cannot be written, a UsageError that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OF_THE_FOLDER:
+            raise
+        raise UsageError(
+            f"report: {error.filename or folder} cannot be written: {error.strerror}; name a new folder by --out"
+        ) from error

@@ -141,7 +141,7 @@ def sweep(
         The learning rate is the same at all batches.
     """
     check_budget(budget_minutes)
-    request, texts = request_of(arguments), tuple(split([values]))
+    request, texts = request_of(arguments), tuple(split("--values", values))
     if swept == BATCH:
         request = batch_sweep_request(request, texts, resolve_platform(request, machine()))
     else:
@@ -192,7 +192,7 @@ def reproduce(
     """
     check_name("reproduce", recipe, recipes.RECIPES)
     check_budget(budget_minutes)
-    sizes = tuple(split([values or ""]))
+    sizes = tuple(split("--values", values or ""))
     if values is not None and not sizes:
         raise UsageError("--values: is empty; give a comma-separated list, or leave the flag out")
     return start_and_show(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from harness.cli import records
 from harness.cli.output import write, write_json
 from harness.spec import TrialResult
 from harness.spec.text import encodable
@@ -42,9 +43,8 @@ def show(
     from harness.cli.screen import print_reasons, print_report_table
     from harness.reporting import summary
     from harness.reporting.tables import launches_table
-    from harness.results import store
 
-    results = store.read(run)
+    results = records.read(run)
     cells = summary.summarize(results)
     if as_json:
         write_json(document(run, results, cells))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.cli import records
+
 DIFFERS = 1  # exit code
 
 
@@ -21,10 +23,9 @@ def verify(run: Path, /) -> int:
         The folder of a run.
     """
     from harness.cli.tables import print_sentence
-    from harness.results import store
     from harness.verification import comparison
 
-    store.read(run)  # refuses a damaged record
+    records.read(run)  # refuses a damaged record
     found, left = comparison.verify(run)
     for line in found.differences:
         print_sentence(line)

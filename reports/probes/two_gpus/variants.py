@@ -72,6 +72,7 @@ _FEW_CHANNELS = {"NCCL_MAX_CTAS": "4"}
 _LATENCY_HIDING = {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}
 _TENSOR_BY_TENSOR = {"flat_gradients": False}
 _ONE_BUCKET = {"bucket_cap_mb": 200.0}
+_TWO_BUCKETS = {"bucket_cap_mb": 85.0}  # ResNet-50: the last two groups of blocks and the classifier, then the rest
 _OWN_BUCKETS = {"bucket_cap_mb": 25.0}  # DDP's default, with which it begins with a bucket of 1 MiB
 _EQUAL_BUCKETS = {"bucket_cap_mb": 25.001}
 _PROFILE_GUIDED = {"JAX_ENABLE_PGLE": "true", "JAX_PGLE_PROFILING_RUNS": "3"}
@@ -167,6 +168,7 @@ VARIANTS = (
         name="torch average_gradients with one bucket", framework="torch", strategy="average_gradients", wave=4,
         options=_ONE_BUCKET,
     ),
+    Variant(name="torch ddp with two buckets", framework="torch", strategy="ddp", wave=4, options=_TWO_BUCKETS),
     Variant(name="torch ddp with its own buckets", framework="torch", strategy="ddp", wave=4, options=_OWN_BUCKETS),
     Variant(name="torch ddp with equal buckets", framework="torch", strategy="ddp", wave=4, options=_EQUAL_BUCKETS),
     Variant(
