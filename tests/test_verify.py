@@ -64,8 +64,8 @@ def test_published_reports_say_what_their_records_give(folder):
     found, left = verify(folder)
     assert not found.differences
     assert not found.not_verified
-    assert sum(found.compared.values()) > 150
-    assert left["Results"] < found.compared["Results"] / 5
+    assert sum(found.compared.values()) > 100
+    assert left["Results"] < 10 + found.compared["Results"] / 10  # the columns' explanations have numbers of their own
 
 
 @pytest.mark.parametrize("name", SCENES)
