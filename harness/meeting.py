@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import ParseResult, urlparse
 
+from harness import ports
 from harness.contract import World
 
 WAIT_SECONDS = 120.0  # for the other ranks to arrive at the start: some import more slowly than others
@@ -50,14 +51,10 @@ class Meeting:
     def addresses(self, count: int = 1) -> list[list[str]]:
         """Free addresses of every rank for its servers; `count` is how many this rank wants.
 
-        Each rank holds its ports until all ranks have theirs, so that no port is given out twice.
+        Each rank holds its ports until all ranks have theirs, so that no port is found twice.
         """
-        held = [socket.create_server(("", 0)) for _ in range(count)]
-        try:
-            return self.exchange([f"{self.world.address}:{server.getsockname()[1]}" for server in held])
-        finally:
-            for server in held:
-                server.close()
+        with ports.held("", count) as found:
+            return self.exchange([f"{self.world.address}:{port}" for port in found])
 
     def _exchange(self, own: Any) -> list:
         if self.world.rank:

@@ -30,6 +30,7 @@ from harness.machine.devices import Machine, cores
 from harness.results.store import Intent
 from harness.session import conditions
 from harness.session.measuring import Session
+from harness.session.references import References
 from harness.spec import (
     Check,
     Conditions,
@@ -164,6 +165,12 @@ def forked() -> Iterator[Callable[[str], str]]:
         yield interpreter
         for process in running.values():
             process.communicate()  # closes its standard input
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory) -> References:
+    """What the cells of a file are compared with. Many faults share a cell, and each reference is computed once."""
+    return References(tmp_path_factory.mktemp("references"), data=None, display=PlainDisplay())
 
 
 def interpreters(forked: Callable[[str], str], *names: str) -> list[str]:

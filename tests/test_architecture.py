@@ -45,6 +45,7 @@ SHARED = (
         "datasets",
         "workloads",
         "contract",
+        "ports",
         "meeting",
         "messages",
         "checkpoints",

@@ -15,13 +15,11 @@ from pathlib import Path
 import pytest
 from conftest import make_machine
 
-from harness.cli.terminal import PlainDisplay
 from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.results.judge import judge
-from harness.session.references import References
 from harness.spec import TrialResult, registry
 
 FAULTS_FOLDER = Path(__file__).parent / "faults"
@@ -35,7 +33,7 @@ for name in registry.FRAMEWORKS:
     CELLS |= importlib.import_module(f"{name}_faults").CELLS
 
 
-def prove(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+def prove(references, tmp_path, forked, cell: str, fault: str) -> TrialResult:
     """The parity phase of a cell with a fault, which forked/zygote.py plants."""
     how = CELLS[cell]
     request = Request(
@@ -45,7 +43,6 @@ def prove(tmp_path, forked, cell: str, fault: str) -> TrialResult:
         **how.known,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     (spec,) = make_plan(request, make_machine()).runnable()
-    references = References(tmp_path, data=None, display=PlainDisplay())
     references.prepare(spec)
     golden, groups = references.reference(spec)
     planned = Launch(
@@ -72,8 +69,8 @@ def test_every_strategy_has_a_fault_of_its_own():
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", CELLS)
-def test_without_a_fault_the_gate_passes(tmp_path, forked, cell):
-    result = prove(tmp_path, forked, cell, "none")
+def test_without_a_fault_the_gate_passes(references, tmp_path, forked, cell):
+    result = prove(references, tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     assert result.parity is not None
     print("NOISE", cell, {check.quantity: f"{check.error:.1e}" for check in result.parity.checks})
@@ -81,8 +78,8 @@ def test_without_a_fault_the_gate_passes(tmp_path, forked, cell):
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in FAULTS.items()])
-def test_the_gate_catches(tmp_path, forked, fault):
-    result = prove(tmp_path, forked, FAULTS[fault][0], fault)
+def test_the_gate_catches(references, tmp_path, forked, fault):
+    result = prove(references, tmp_path, forked, FAULTS[fault][0], fault)
     assert result.status == "parity_failed", result.traceback or result.reason
     assert result.parity is not None  # every rank came to the end: it was not caught because it crashed
     assert mark(fault, tmp_path / "trial").exists(), f"caught, but not as {fault}: its code never ran"

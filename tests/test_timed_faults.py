@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 from conftest import make_machine
 
-from harness.cli.terminal import PlainDisplay
 from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
 from harness.planning.run_request import Request
 from harness.reference.golden import read_losses
 from harness.results.judge import timed
-from harness.session.references import References
 from harness.spec import Check, TrialResult
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
@@ -31,7 +29,7 @@ pytestmark = pytest.mark.faults
 CELLS = register_all()
 
 
-def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+def time_it(references, tmp_path, forked, cell: str, fault: str) -> TrialResult:
     """The timing phase of a cell with a fault, which forked/zygote.py plants."""
     how = CELLS[cell]
     known: dict[str, Any] = {"devices": (2,)} | dict(how.known)
@@ -42,7 +40,6 @@ def time_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
     )  # fmt: skip
     (spec,) = make_plan(request, make_machine()).runnable()
     spec = replace(spec, blocks=1, steps_per_block=how.block)
-    references = References(tmp_path, data=None, display=PlainDisplay())
     references.prepare(spec)
     planned = Launch(
         spec=replace(spec, options=spec.options | {"fault": fault}), phase="timing", interpreter=forked(spec.framework),
@@ -65,8 +62,8 @@ def failures(result: TrialResult) -> set[str]:
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", CELLS)
-def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
-    result = time_it(tmp_path, forked, cell, "none")
+def test_without_a_fault_the_timed_program_passes(references, tmp_path, forked, cell):
+    result = time_it(references, tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     judged = {check.quantity for check in checks_of(result)}
     assert judged >= {"replicas", "work after sync", "number formats", "exported parameters", "samples taken"}
@@ -86,9 +83,9 @@ def test_without_a_fault_the_timed_program_passes(tmp_path, forked, cell):
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", TIMED, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in TIMED.items()])
-def test_a_timed_program_that_is_wrong_is_caught(tmp_path, forked, fault):
+def test_a_timed_program_that_is_wrong_is_caught(references, tmp_path, forked, fault):
     result, failed, folder = until_told(
-        CAUGHT_BY[fault], tmp_path, lambda folder: time_it(folder, forked, TIMED[fault][0], fault), failures
+        CAUGHT_BY[fault], tmp_path, lambda folder: time_it(references, folder, forked, TIMED[fault][0], fault), failures
     )
     assert result.status in ("diverged", "parity_failed"), result.traceback or result.reason
     assert any(CAUGHT_BY[fault] in quantity for quantity in failed), result.reason

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from conftest import make_machine
 
-from harness.cli.terminal import PlainDisplay
 from harness.launch.launcher import Launch, launch
 from harness.launch.local import LocalLauncher
 from harness.planning.matrix import make_plan
@@ -21,7 +20,6 @@ from harness.planning.run_request import Request
 from harness.reference.golden import read_losses
 from harness.reporting.training_proof import checks
 from harness.results.judge import trained
-from harness.session.references import References
 from harness.spec import Check, TrialResult
 
 sys.path.insert(0, str(Path(__file__).parent / "faults"))
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.faults
 register_all()
 
 
-def train_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
+def train_it(references, tmp_path, forked, cell: str, fault: str) -> TrialResult:
     """The training phase of a cell with a fault, which forked/zygote.py plants."""
     how = CELLS[cell]
     batch: Any = {"global_batch": BATCH} if how.workload == "classifier" else {}
@@ -44,7 +42,6 @@ def train_it(tmp_path, forked, cell: str, fault: str) -> TrialResult:
         **batch, **how.known,  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     (spec,) = make_plan(request, make_machine()).runnable()
-    references = References(tmp_path, data=None, display=PlainDisplay())
     references.prepare(spec)
     inputs = references.inputs_of(spec)
     planned = Launch(
@@ -69,8 +66,8 @@ def failures(result: TrialResult) -> set[str]:
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("cell", CELLS)
-def test_without_a_fault_a_training_passes(tmp_path, forked, cell):
-    result = train_it(tmp_path, forked, cell, "none")
+def test_without_a_fault_a_training_passes(references, tmp_path, forked, cell):
+    result = train_it(references, tmp_path, forked, cell, "none")
     assert result.status == "ok", result.traceback or result.reason
     wanted = {"samples", "updates", "evaluated losses", "evaluated accuracies", "state after evaluations"}
     wanted |= {"work after sync", "number formats", "state after placing"}
@@ -95,10 +92,10 @@ def test_without_a_fault_a_training_passes(tmp_path, forked, cell):
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("fault", TRAINED, ids=[f"{cell.split()[0]}-{name}" for name, (cell, _) in TRAINED.items()])
-def test_a_training_that_is_wrong_is_caught(tmp_path, forked, fault):
+def test_a_training_that_is_wrong_is_caught(references, tmp_path, forked, fault):
     named = SEEN_BY.get(fault)  # what a program counts by itself is lost in a fresh one, so that is seen, too
     result, failed, folder = until_told(
-        named or "", tmp_path, lambda folder: train_it(folder, forked, TRAINED[fault][0], fault), failures
+        named or "", tmp_path, lambda folder: train_it(references, folder, forked, TRAINED[fault][0], fault), failures
     )
     assert result.status == "parity_failed", result.traceback or result.reason
     assert not result.epochs, "nobody may take the accuracy of a wrong training"

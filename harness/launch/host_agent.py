@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import harness
-from harness import whole_files
+from harness import ports, whole_files
 from harness.launch import links, logs, wire
 from harness.launch.assignment import OUTPUT, Assignment, HostFacts, digest, launch_of
 from harness.launch.launcher import Launch, Outcome
@@ -164,9 +164,8 @@ def _link(address: str, port: int) -> dict[str, float | str]:
 
 def free_ports(address: str, count: int) -> list[int]:
     """Ports of this host that nobody uses, all different."""
-    with contextlib.ExitStack() as held:
-        servers = [held.enter_context(socket.create_server((address, 0))) for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
+    with ports.held(address, count) as found:
+        return found
 
 
 def connect(head: str, address: str) -> socket.socket:

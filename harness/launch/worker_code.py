@@ -18,6 +18,7 @@ WORKER_SIDE = (
     "layers",
     "meeting.py",
     "messages.py",
+    "ports.py",
     "reference",
     "spec",
     "whole_files.py",
