@@ -502,6 +502,29 @@ GUARANTEES = (
         ),
     ),
     Guarantee(
+        name="held-ports",
+        promise="Between the moment when a port is found for a server and the server's start, seconds later, nobody "
+        "else is given it by chance.",
+        breaks=(
+            Break(
+                fault="a port is found where Linux hands them out",
+                edits=(
+                    (
+                        "harness/ports.py",
+                        "    return max(range(LOWEST, first), range(last + 1, HIGHEST + 1), key=len)",
+                        "    return range(0)",
+                    ),
+                ),
+                tests=("test_ports::test_ports_are_free_and_all_different_and_none_is_handed_out_by_linux",),
+            ),
+            Break(
+                fault="ranks with one seed look for the same ports",
+                edits=(("harness/ports.py", "random.SystemRandom()", "random"),),
+                tests=("test_ports::test_ranks_with_one_seed_are_given_different_ports",),
+            ),
+        ),
+    ),
+    Guarantee(
         name="kills",
         promise="After SIGKILL of the harness, a supervisor or a rank at any moment, of a run or of a resume, "
         "no acknowledged row is lost or there twice, nothing is left, and a resume comes to the same rows.",
