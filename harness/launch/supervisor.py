@@ -34,7 +34,7 @@ from harness.spec.processes import signal_name
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_SECONDS = 0.05
 PAUSE_SECONDS = 2.0
-"""A poll that takes this long shows that this process did not run meanwhile."""
+"""From one look at the ranks to the next: if it takes this long, this process did not run meanwhile."""
 # After the first failure: time for the other ranks to write down their own. Also the time from SIGTERM to SIGKILL.
 GRACE_SECONDS = 1.0
 
@@ -78,6 +78,7 @@ def supervise(folder: Path, group: Group, spawn: Spawn) -> Ending:
     deadline = time.monotonic() + group.timeout_seconds
     exits: dict[int, float] = {}  # when each rank's failure was first seen, by the clock of the ranks' answers
     places, changed = None, time.monotonic()
+    looked = changed
     while True:
         codes = {rank: process.poll() for rank, process in ranks.items()}
         exits |= {rank: time.monotonic() for rank, code in codes.items() if code and rank not in exits}
@@ -92,11 +93,11 @@ def supervise(folder: Path, group: Group, spawn: Spawn) -> Ending:
         quiet = time.monotonic() - changed
         if quiet > group.stall_seconds or time.monotonic() > deadline:
             return out_of_time(folder, ranks, quiet, group)
-        asked = time.monotonic()
         if select.select([sys.stdin], [], [], POLL_SECONDS)[0] and not os.read(sys.stdin.fileno(), 1):
             return Ending(status="killed", reason="the harness was interrupted", cause=Cause(kind="interrupted"))
-        if group.timed and (pause := time.monotonic() - asked) > PAUSE_SECONDS:
-            return paused(pause)
+        before, looked = looked, time.monotonic()
+        if group.timed and looked - before > PAUSE_SECONDS:
+            return paused(looked - before)
 
 
 def start(folder: Path, rank: int, process: RankProcess, spawn: Spawn) -> Rank:

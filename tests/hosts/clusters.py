@@ -121,7 +121,7 @@ class Cluster(ABC):
             done = subprocess.run(
                 self.network.on(host, command), env=known, capture_output=True, encoding="utf-8", check=False
             )
-            if all(text in done.stdout for text in found):
+            if done.returncode == 0 and all(text in done.stdout for text in found):
                 return
             assert time.monotonic() < deadline, done.stdout + done.stderr
             time.sleep(0.5)

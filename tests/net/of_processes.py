@@ -197,20 +197,14 @@ GUARANTEES = (
             ),
             Break(
                 fault="the supervisor does not notice that nothing ran for a while",
-                edits=(
-                    (
-                        "harness/launch/supervisor.py",
-                        "(pause := time.monotonic() - asked) > PAUSE_SECONDS",
-                        "(pause := 0)",
-                    ),
-                ),
+                edits=(("harness/launch/supervisor.py", "looked - before > PAUSE_SECONDS", "False"),),
                 tests=(
                     "test_processes::test_a_launch_that_was_stopped_while_it_was_timed_has_no_times[supervisor-3.0]",
                 ),
             ),
             Break(
                 fault="a pause in a parity phase, which times nothing, costs the proof",
-                edits=(("harness/launch/supervisor.py", "if group.timed and (pause", "if (pause"),),
+                edits=(("harness/launch/supervisor.py", "if group.timed and looked", "if looked"),),
                 tests=("test_processes::test_a_proof_that_was_stopped_meanwhile_goes_on",),
             ),
         ),
