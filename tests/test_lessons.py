@@ -14,9 +14,7 @@ import pytest
 from conftest import ROOT, make_spec, python
 
 from harness import workloads
-from harness.cli.terminal import PlainDisplay
 from harness.reference import loops
-from harness.session.references import References
 
 LESSONS = ROOT / "docs" / "lessons"
 MAKE_INPUTS = LESSONS / "make_inputs.py"
@@ -49,10 +47,9 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory) -> dict[str, np.ndarray]:
+def golden(references) -> dict[str, np.ndarray]:
     """By algorithm, the losses of the suite's reference on the batches that the suite trains on."""
     spec, toy = make_spec(), workloads.get("toy", "base")
-    references = References(tmp_path_factory.mktemp("references"), data=None, display=PlainDisplay())
     references.prepare(spec)
     batches = [references.batches(spec).batch(step, spec.global_batch) for step in range(STEPS)]
     known = (toy, toy.init_params(spec.seed), batches)

@@ -20,9 +20,10 @@ from harness.results import store
 from harness.verification.comparison import verify
 from harness.verification.report_text import NUMBER, plain
 
-PUBLISHED = sorted(path.parent for path in ROOT.glob("reports/[!2]*/results.jsonl"))
 REPORTS = ROOT / "reports"
+PUBLISHED = sorted(path.parent for path in REPORTS.glob("[!2]*/results.jsonl"))
 FIVE_ROUNDS, TWO_MACHINES, TUTORIAL = "resnet50-1xH200", "mnist_cnn-2xH200", "tutorial-2xH200"
+SURVEYS = {"resnet50-defaults-1xH200"}  # of one launch each: few numbers, and as many explanations
 
 
 def write(folder: Path, results) -> Path:
@@ -64,8 +65,9 @@ def test_published_reports_say_what_their_records_give(folder):
     found, left = verify(folder)
     assert not found.differences
     assert not found.not_verified
-    assert sum(found.compared.values()) > 100
-    assert left["Results"] < 10 + found.compared["Results"] / 10  # the columns' explanations have numbers of their own
+    compared, part = (100, 2) if folder.name in SURVEYS else (150, 5)
+    assert sum(found.compared.values()) > compared
+    assert left["Results"] < found.compared["Results"] / part  # the explanations of columns have numbers of their own
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -51,7 +51,6 @@ def export(
     parquet
         A file for the same rows as --csv. Needs pyarrow.
     """
-
     files = {"--csv": csv, "--latex": latex, "--parquet": parquet}
     given = {flag: path for flag, path in files.items() if path is not None}
     check_files(run, given)
