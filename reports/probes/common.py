@@ -108,6 +108,47 @@ def devices(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
+class Clocks(threading.Thread):
+    """Reads the SM clock in MHz and the power in watts of GPUs every tenth of a second, from `start` to `stop`."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        super().__init__(daemon=True)
+        self.tokens = tokens
+        self.readings: list[tuple[float, list[tuple[int, float]]]] = []  # when (time.monotonic), and of each GPU
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            handles = [pynvml.nvmlDeviceGetHandleByUUID(token) for token in self.tokens]
+        except pynvml.NVMLError:  # devices of the CPU
+            return
+        while not self.ended.wait(0.1):
+            of_each = [
+                (
+                    pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+                    pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+                )
+                for handle in handles
+            ]
+            self.readings.append((time.monotonic(), of_each))
+        pynvml.nvmlShutdown()
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.join()
+
+    def within(self, spans: list[tuple[float, float]]) -> dict[str, list[float]]:
+        """The mean clock and power of each GPU over the readings within `spans`; {} without any."""
+        read = [of_each for when, of_each in self.readings if any(begin <= when <= end for begin, end in spans)]
+        if not read:
+            return {}
+        means = np.mean(np.array(read), axis=0)
+        return {"sm_mhz": means[:, 0].round().tolist(), "watts": means[:, 1].round(1).tolist()}
+
+
 def about(options: argparse.Namespace, used: list[dict[str, Any]]) -> dict[str, Any]:
     """What a reader must know of the run."""
     describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+changes"]

@@ -57,7 +57,9 @@ def worker(order: dict[str, Any], folder: Path, rank: int) -> None:
     run(steps_in(order["warmup"]))
     count = steps_in(order["block"])
     answer: dict[str, Any] = {"first_steps_seconds": round(first, 2), "steps_per_block": count}
+    blocks_from = time.monotonic()
     blocks = [(run(count), issued) for _ in range(BLOCKS)]
+    answer["blocks_between"] = [round(blocks_from, 3), round(time.monotonic(), 3)]
     answer["blocks_ms"] = [round(1000 * seconds / count, 3) for seconds, _ in blocks]
     answer["host_ms"] = [round(1000 * seconds / count, 3) for _, seconds in blocks]
     alone = [(run(calls), issued) for _ in range(ALONE)]

@@ -87,10 +87,13 @@ class Prepared:
 
     def measure(self, deadline: float) -> dict[str, Any]:
         """What it finds, in its turn."""
-        for launch in self.launches:
+        clocks = [common.Clocks(launch.tokens) for launch in self.launches]
+        for launch, read in zip(self.launches, clocks, strict=True):
+            read.start()
             (launch.folder / "go").touch()
-        for launch in self.launches:
+        for launch, read in zip(self.launches, clocks, strict=True):
             launch.wait(deadline)
+            read.stop()
         order = self.launches[0].order
         known = {key: order[key] for key in ("framework", "strategy", "devices", "processes", "batch", "options")}
         known |= {"settings": [name for name, on in order["settings"].items() if on]}
@@ -101,9 +104,13 @@ class Prepared:
         if all(found.get("blocks_ms") for found in known["ranks"]):
             # The slowest rank's: a worker of parameter_server has nothing to call, and needs no time for it.
             times = [max(statistics.mean(found["blocks_ms"]) for found in of_launch) for of_launch in answers]
-            each = [order["batch"] / ms * 1000 for ms in times]
-            known["images_per_second"] = round(sum(each), 1)
-            known["images_per_second_of_each"] = [round(rate, 1) for rate in each]
+            rates = [order["batch"] / ms * 1000 for ms in times]
+            known["images_per_second"] = round(sum(rates), 1)
+            known["images_per_second_of_each"] = [round(rate, 1) for rate in rates]
+        for of_launch, read in zip(answers, clocks, strict=True):
+            spans = [found["blocks_between"] for found in of_launch if "blocks_between" in found]
+            for name, values in read.within(spans).items():
+                known[name] = known.get(name, []) + values
         return known
 
     def read_traces(self, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -201,7 +208,7 @@ def arguments() -> argparse.Namespace:
 
 def show(content: dict[str, Any]) -> None:
     """Speeds, and ms a step by kind on each GPU."""
-    rows: list[list[Any]] = [["", "images/s", "over single", "ms"]]
+    rows: list[list[Any]] = [["", "images/s", "over single", "ms", "SM MHz", "W"]]
     kinds: list[list[Any]] = [["ms a step", "GPU", *traces.ALL]]
     base: dict[str, float] = {}
     for name, known in content["programs"].items():
@@ -210,7 +217,8 @@ def show(content: dict[str, Any]) -> None:
             base.setdefault(known["framework"], statistics.mean(known["images_per_second_of_each"]))
         over = rate / base[known["framework"]] if rate and known["framework"] in base else "-"
         problem = known["error"].rpartition("\n")[2][-60:]
-        rows.append([name, rate or "-", over, known["ranks"][0].get("blocks_ms", problem)])
+        clocks = [known.get("sm_mhz", "-"), known.get("watts", "-")]
+        rows.append([name, rate or "-", over, known["ranks"][0].get("blocks_ms", problem), *clocks])
         for index, gpu in enumerate(known.get("gpus", [])):
             parts = [gpu["kinds_ms"].get(kind, 0.0) for kind in traces.ALL] if "kinds_ms" in gpu else [gpu["error"]]
             kinds.append([name, gpu.get("gpu", index), *parts])
