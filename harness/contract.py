@@ -173,7 +173,7 @@ class Program(Protocol):
 
     def state(self) -> Arrays | None:
         """Everything that training has changed, in its own number format. All ranks call this together; rank 0's
-        result is kept.
+        result is kept, and must not be None.
 
         "model/<canonical name>": parameters. "running/<layer>.mean" and ".var": BatchNorm's running statistics, one set
         for all devices. "optimizer/...": the rest, under names that the strategy chooses.
@@ -205,7 +205,8 @@ class Program(Protocol):
     # for the one before it, in the order of the ranks. Only the parity phase calls it.
 
     def export(self) -> Iterable[Arrays]:
-        """The current parameters, canonical: one mapping for each replica that this process holds."""
+        """The current parameters, canonical: one mapping for each replica that this process holds. Rank 0 has at least
+        one."""
         ...
 
 

@@ -222,6 +222,17 @@ def test_a_timed_run_that_leaves_the_golden_curve_is_void(tmp_path):
     names(result.reason, "timed losses", "1e-02")
 
 
+@pytest.mark.parametrize(("strategy", "asked"), [("without_state", "state()"), ("without_weights", "export()")])
+def test_a_program_that_shows_nothing_to_compare_is_not_timed(tmp_path, strategy, asked):
+    done, results = run_fake(tmp_path, "--strategy", strategy)
+    assert done.returncode == 1
+    result = results[strategy]
+    assert result.parity is not None
+    assert result.parity.passed
+    assert (result.status, result.block_seconds) == ("crashed", ())
+    names(result.reason, asked, "rank 0")
+
+
 def test_a_stuck_rank_is_hung_and_says_where(tmp_path):
     done, results = run_fake(tmp_path, "--strategy", "hang_rank1", "--timeout", "16")
     assert done.returncode == 1

@@ -55,7 +55,7 @@ def replicas(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     while context.made.steps % context.spec.exchange_interval:
         make_steps(context.program, [resident[0]])
         context.made(1)
-    own = list(context.program.export())
+    own = context.replicas()
     of_rank_0 = context.agree.arrays("replica", own[0] if own else {})
     for replica in own:
         yield timed_program.replicas_apart(replica, of_rank_0, rank=context.draft.rank)
@@ -69,13 +69,13 @@ def further_step(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     spec, program = context.spec, context.program
     with_loss = affordable(context)
     made = spec.updates(context.made.steps)
-    before = list(program.export())
+    before = context.replicas()
     handles: list[Any] = []
     for _ in range(spec.push_interval()):
         handles += make_steps(program, [resident[0]] * spec.steps_per_call)
     found = program.loss(handles[0])
     program.sync()
-    after = list(program.export())
+    after = context.replicas()
     context.made(len(handles))
     if with_loss and before:
         batch = context.batches.batch(spec.curve_steps, spec.global_batch)
@@ -96,16 +96,16 @@ def reference_loss(context: Context, params: Arrays, batch: Arrays) -> float:
 def curve_from_the_start(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
     """Repeat the curve from the initial weights, by the same compiled program and in calls as in the blocks. Does it
     have the same losses, are its steps no slower than those of the blocks, and does the optimizer count them?"""
-    spec, program, golden = context.spec, context.program, context.golden
-    counted = program.state()
-    if counted is not None:
+    spec, golden = context.spec, context.golden
+    counted = context.state()
+    if counted:
         yield timed_program.updates_counted(counted, spec.updates(context.made.steps), spec.optimizer)
     load(context, initial_state(context))
     first = context.draft.timing.losses
     steps = len(first) if golden is None else len(golden.losses)
     losses, seconds = _run_curve(context, steps)
-    counted = program.state()
-    if counted is not None:
+    counted = context.state()
+    if counted:
         yield timed_program.updates_counted(counted, spec.updates(steps), spec.optimizer)
     if golden is not None:
         if spec.algorithm != "asynchronous":

@@ -28,9 +28,8 @@ def resume(context: Context) -> Position:
 
 def save(context: Context, position: Position, *, folder: Path, number: int) -> None:
     """Rank 0 writes the checkpoint of epoch `number`; the other ranks wait until it exists."""
-    state, spec = context.program.state(), context.spec
+    state, spec = context.state(), context.spec
     if context.agree.rank == 0:
-        assert state is not None
         about = {"framework": spec.framework, "strategy": spec.strategy, "cell": spec.cell, "seed": spec.seed}
         about["samples"] = context.batches.digest()
         path = checkpoints.path_of(folder, spec.cell, spec.launch, number)

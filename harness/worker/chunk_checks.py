@@ -44,7 +44,7 @@ class ChunkChecks:
         """Read the state before the first chunk of several calls, whose clock does not run yet. It is a short one, so
         that what differs by chance hardly grows. `is_usual`: it is not that of a step alone."""
         if is_usual and len(chunk) > self.spec.steps_per_call and self.waits:
-            self._begun = copied(self.context.program.state() or {})
+            self._begun = copied(self.context.state())
 
     def passing(self, placed: Iterator[Any]) -> Iterator[Any]:
         """The placed batches of a chunk as they come. A loader's are kept for the replay: those that are placed anew
@@ -67,7 +67,7 @@ class ChunkChecks:
             return False
         begun, kept, self._begun, self._kept = self._begun, self._kept, None, []
         context, agree = self.context, self.context.agree
-        ended = copied(context.program.state() or {})
+        ended = copied(context.state())
         if not agree.on("chunk-is-finite", float(all(np.isfinite(array).all() for array in ended.values()))):
             return False  # it diverges, and its next loss says so
         self.waits, self.not_replayed = False, ""

@@ -15,6 +15,7 @@ from harness.datasets import Batches
 from harness.messages import Order
 from harness.reference.golden import Golden
 from harness.spec import TrialSpec
+from harness.spec.arrays import Arrays
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
 
@@ -52,6 +53,28 @@ class Context:
     def program(self) -> Program:
         """The program that the phase works with."""
         return self.built[0]
+
+    def state(self) -> Arrays:
+        """The program's whole state on rank 0, and {} on the other ranks. All ranks call this together.
+
+        Raises RuntimeError on rank 0 if the program returns none there: nothing could be checked against it.
+        """
+        state = self.program.state()
+        if self.draft.rank:
+            return {}
+        if not state:
+            raise RuntimeError("state() returned nothing on rank 0, which has to return the program's whole state")
+        return state
+
+    def replicas(self) -> list[Arrays]:
+        """The parameters of each replica that this rank holds now. All ranks call this together.
+
+        Raises RuntimeError on rank 0 if the program has none there, for the same reason.
+        """
+        replicas = list(self.program.export())
+        if self.draft.rank == 0 and not (replicas and all(replicas)):
+            raise RuntimeError("export() returned no parameters on rank 0, which has to return those of each replica")
+        return replicas
 
     def build_anew(self) -> None:
         """Put a fresh program in the place of the one that the phase works with."""

@@ -65,9 +65,7 @@ class RoundedSteps:
 
 def _state(context: Context) -> Arrays:
     """A copy: on CPU devices, a state may be the program's own memory."""
-    state = context.program.state()
-    assert state is not None  # the only process has all of it
-    return copied(state)
+    return copied(context.state())
 
 
 def _losses(context: Context, step: Callable[[Arrays], None]) -> np.ndarray:
@@ -80,5 +78,5 @@ def _losses(context: Context, step: Callable[[Arrays], None]) -> np.ndarray:
 
 
 def _result(context: Context, losses: np.ndarray) -> Golden:
-    (params,) = context.program.export()
+    (params,) = context.replicas()
     return Golden(initial=dict(context.job.params), losses=losses, after_first=(), params=copied(params))

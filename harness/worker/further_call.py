@@ -44,13 +44,13 @@ def call_on_new_batches(context: Context, resident: Sequence[Any]) -> Iterable[C
         return
 
     def call(attempt: int) -> list[Check]:
-        before, made = program.state(), context.made.steps
+        before, made = context.state(), context.made.steps
         first = spec.curve_steps + len(resident) + attempt * steps
         make_steps(program, [place(context, number) for number in range(first, first + steps)])
         program.sync()
         context.made(steps)
-        after = program.state()
-        if context.draft.rank or before is None or after is None:
+        after = context.state()
+        if context.draft.rank:
             return []
         right = _computed(context, before, range(first, first + steps), made)
         return [further_update.of_parameters("update on new batches", right, after, tolerance)]
@@ -66,7 +66,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 
     Where NumPy cannot afford the updates: does the program decay the weights?
     """
-    spec, workload, program = context.spec, context.job.workload, context.program
+    spec, workload = context.spec, context.job.workload
     moments_of = _moments_of(context)
     steps = spec.steps_per_call
     with_gradients = affordable(context, steps=steps)
@@ -74,7 +74,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         with_gradients or without_gradients.shows_decay(workload, spec.optimizer, steps=steps)
     ):
         return
-    ended, made = program.state() or {}, context.made.steps
+    ended, made = context.state(), context.made.steps
     if with_gradients:  # it is loaded again
         ended = copied(ended)
     start = context.agree.arrays("further-call", _initial_with_optimizer(context, ended))
@@ -87,7 +87,7 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         if attempt:
             _called(context, context.agree.arrays(f"ended-{attempt}", ended), placed)
         after = _called(context, start, placed)
-        if context.draft.rank or after is None:
+        if context.draft.rank:
             return []
         if with_gradients:
             own = [spec.curve_steps + number for number in numbers]
@@ -110,7 +110,7 @@ def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check
     other = {name: array + 1.0 if name.startswith("running/") else array for name, array in start.items()}
     placed = [resident[number % len(resident)] for number in range(spec.steps_per_call)]
     found = [_called(context, state, placed) for state in (start, other)]
-    if context.draft.rank == 0 and found[0] is not None and found[1] is not None:
+    if context.draft.rank == 0:
         known = {"steps": spec.steps_per_call, "precision": spec.precision}
         yield without_gradients.kept_statistics((start, other), (found[0], found[1]), **known)
 
@@ -133,12 +133,12 @@ def checks_of_calls(
     return checks
 
 
-def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays | None:
-    """The state after one call from the state `start`. A collective."""
+def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays:
+    """The state after one call from the state `start`, on rank 0. A collective."""
     load(context, start)
     make_steps(context.program, placed)
     context.program.sync()
-    return context.program.state()
+    return context.state()
 
 
 def _initial_with_optimizer(context: Context, state: Arrays) -> Arrays:

@@ -33,8 +33,8 @@ def load(context: Context, state: Arrays) -> None:
 def load_and_compare(context: Context, state: Arrays) -> str:
     """The same. Returns what is wrong, or ""."""
     context.program.load_state(state)
-    held = context.program.state()
-    if context.draft.rank or held is None:
+    held = context.state()
+    if context.draft.rank:
         return ""
     lost = [name for name, array in state.items() if name not in held or not _equal(held[name], array)]
     return f"{len(lost)} arrays are not what was loaded into the program, {lost[0]} among them" if lost else ""

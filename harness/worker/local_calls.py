@@ -41,11 +41,11 @@ def workers_call_on_new_batches(context: Context, resident: Sequence[Any]) -> It
 
     def call(attempt: int, averages: bool) -> list[Check]:
         _go_on(context, resident, averages)
-        before, made = context.program.state(), context.made.steps
+        before, made = context.state(), context.made.steps
         number = spec.curve_steps + len(resident) + 2 * attempt + averages
         after = _after_step(context, place(context, number))
         context.made(1)
-        if context.draft.rank or before is None or after is None:
+        if context.draft.rank:
             return []
         rights = _computed(context, before, number, made)
         known = {"averages": averages, "tolerances": spec.judged_precision}
@@ -73,7 +73,7 @@ def workers_further_call(context: Context, resident: Sequence[Any]) -> Iterable[
         number = attempt % len(resident)
         load(context, start)
         after = _after_step(context, resident[number])
-        if context.draft.rank or after is None:
+        if context.draft.rank:
             return []
         found = own_states(context, after)
         if not with_gradients:
@@ -102,9 +102,9 @@ def averaging(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         return
     if spec.exchange_interval > 1:
         _go_on(context, resident, False)
-    other = context.program.state() or {}
+    other = context.state()
     _go_on(context, resident, True)
-    start = context.agree.arrays("averaging", context.program.state() or {})
+    start = context.agree.arrays("averaging", context.state())
     counts = context.agree.arrays("averaging-counts", {name: other[name] for name in other if is_of_all(context, name)})
 
     def call(attempt: int) -> list[Check]:
@@ -112,7 +112,7 @@ def averaging(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
         alone = _without_averaging(context, start, counts, number)
         load(context, start)
         found = _after_step(context, place(context, number))
-        if context.draft.rank or found is None:
+        if context.draft.rank:
             return []
         return [local_update.averaging(weights(context, start), alone, weights(context, found))]
 
@@ -130,13 +130,13 @@ def _without_averaging(context: Context, start: Arrays, counts: Arrays, number: 
     if context.spec.exchange_interval > 1:
         load(context, start | counts)
         found = _after_step(context, place(context, number))
-        return [] if context.draft.rank or found is None else weights(context, found)
+        return [] if context.draft.rank else weights(context, found)
     alone = []
     for worker in range(context.spec.devices):
         load(context, all_like(context, start, worker))
         batch = context.batches.batch(number, context.spec.global_batch, dtype=context.dtype)
         found = _after_step(context, context.program.place(_all_shares_like(context, batch, worker)))
-        if context.draft.rank == 0 and found is not None:
+        if context.draft.rank == 0:
             alone.append(weights(context, found)[worker])
     return alone
 
@@ -156,11 +156,11 @@ def _go_on(context: Context, resident: Sequence[Any], averages: bool) -> None:
         context.made(1)
 
 
-def _after_step(context: Context, placed: Any) -> Arrays | None:
-    """The state after one step. A collective."""
+def _after_step(context: Context, placed: Any) -> Arrays:
+    """The state after one step, on rank 0. A collective."""
     context.program.step(placed)
     context.program.sync()
-    return context.program.state()
+    return context.state()
 
 
 def _computed(

@@ -46,7 +46,7 @@ def workers(context: Context, state: Arrays) -> list[local_update.Worker]:
 def initial_with_optimizers(context: Context) -> Arrays:
     """The initial weights and running statistics for all workers, with the moments and counts that each of them has
     now. A collective."""
-    state, prefix = context.program.state() or {}, prefix_of_workers(context)
+    state, prefix = context.state(), prefix_of_workers(context)
     assert prefix is not None
     models = tuple(f"{prefix.format(worker)}model/" for worker in range(context.spec.devices))
     kept = {

@@ -62,12 +62,12 @@ def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[
     if spec.algorithm == "asynchronous":
         if not spec.updates(len(losses)):
             return ()
-        return timed_curve.compare_stale(golden, replicas=list(context.program.export()))
+        return timed_curve.compare_stale(golden, replicas=context.replicas())
     averaged = len(losses) % spec.exchange_interval == 0
     return timed_curve.compare(
         golden,
         losses=losses,
-        replicas=list(context.program.export()) if averaged else _mean_of_workers(context),
+        replicas=context.replicas() if averaged else _mean_of_workers(context),
         precision=spec.precision,
         tolerance_set=spec.tolerances,
     )
@@ -75,8 +75,8 @@ def compare(context: Context, golden: Golden, losses: Sequence[float]) -> tuple[
 
 def _mean_of_workers(context: Context) -> list[Arrays]:
     """The mean of the workers' weights, which a state has, on rank 0. A collective."""
-    state = context.program.state()
-    if context.draft.rank or state is None:
+    state = context.state()
+    if context.draft.rank:
         return []
     return [{name: state[f"model/{name}"] for name in context.job.params}]
 

@@ -38,6 +38,6 @@ def _train(context: Context, start: Arrays) -> Golden:
         program.step(program.place(epochs.whole(step, dtype=np.float64)))
         losses.append(program.loss())
         if len(losses) == 1:
-            (after_first,) = copied_replicas(program)
-    (params,) = copied_replicas(program)
+            (after_first,) = copied_replicas(context)
+    (params,) = copied_replicas(context)
     return Golden(initial=dict(start), losses=np.array(losses), after_first=(after_first,), params=params)

@@ -24,7 +24,7 @@ def exported_parameters(context: Context, resident: Sequence[Any]) -> Iterable[C
         return
     context.program.sync()
     context.agree.barrier()  # no rank updates shared parameters any more
-    exported = list(context.program.export())
+    exported = context.replicas()
     held = holdings.parameters(context.program)
     context.agree.barrier()
     shapes = {parameter.name: parameter.shape for parameter in context.job.workload.parameters()}

@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 
-from harness.contract import Program
 from harness.datasets import epochs_of, parity_steps
 from harness.gate import parity
 from harness.reference import asynchronous
@@ -45,8 +44,8 @@ def prove(context: Context) -> None:
         program.sync()
         losses += read_losses(program, handles)
         if len(losses) == first:
-            after_first = copied_replicas(program)
-    replicas = list(program.export())
+            after_first = copied_replicas(context)
+    replicas = context.replicas()
     pushes, impossible = getattr(program, "pushes", None), ""
     if pushes is not None:
         golden, impossible = repeated(context, golden, samples, pushes())
@@ -93,23 +92,23 @@ def copied(replica: Arrays) -> Arrays:
     return {name: np.array(array) for name, array in replica.items()}
 
 
-def copied_replicas(program: Program) -> list[Arrays]:
+def copied_replicas(context: Context) -> list[Arrays]:
     """The weights of each replica that this rank holds now. A collective."""
-    return [copied(replica) for replica in program.export()]
+    return [copied(replica) for replica in context.replicas()]
 
 
 def running_statistics(context: Context) -> Arrays | None:
-    """BatchNorm's running statistics as the program would save them. None on ranks that do not hold the state, and
-    where these statistics are not defined.
+    """BatchNorm's running statistics as the program would save them. None on all ranks but 0, and where these
+    statistics are not defined.
 
     They are not defined where a device updates them several times in a step (micro-batches, accumulation), or where
     workers do not wait for each other.
     """
-    program, spec = context.program, context.spec
+    spec = context.spec
     once = spec.normalization != "per_microbatch" and spec.accumulation_steps == 1 and spec.algorithm != "asynchronous"
     if not (context.job.workload.normalizes and once):
         return None
-    state = program.state()
-    if state is None:
+    state = context.state()
+    if context.draft.rank:
         return None
     return {name.removeprefix("running/"): array for name, array in state.items() if name.startswith("running/")}

@@ -33,7 +33,7 @@ def compare_replays(context: Context, before: Arrays, after: Arrays, make_steps:
                 yield finding("replayed block", wrong)
             return
         make_steps()
-        replays = [*map(copied, replays), context.program.state() or {}]
+        replays = [*map(copied, replays), context.state()]
         checks = [replay.replayed(before, after, replays, exact=exact)] if context.draft.rank == 0 else []
         ends = exact or len(replays) == 2 or all(check.passed for check in checks)
         if agree.on(f"replayed-{len(replays)}", float(ends)):

@@ -43,11 +43,11 @@ class ResumeCheck:
             # a state that is saved right after an exchange could lose its count of steps unnoticed
             self._after(steps[: spec.steps_per_call])
             made += spec.steps_per_call
-        state = context.program.state()
-        if state is not None:
+        state = context.state()
+        if state:
             found.append(updates_counted(state, made, spec.optimizer))
-        saved = context.agree.arrays("state", state or {})
-        before = copied_replicas(context.program)
+        saved = context.agree.arrays("state", state)
+        before = copied_replicas(context)
         straight = self._after(steps)
         found += self._resumed(saved, steps, before, straight, how="loaded in place")
         if not getattr(context.program, "once_a_process", False):
@@ -79,4 +79,4 @@ class ResumeCheck:
     def _after(self, steps: Sequence[Step]) -> list[Arrays]:
         """The weights of each replica after these steps."""
         make_in_calls(self.context, steps, place_each(self.context, self.epochs, steps), wait=False)
-        return copied_replicas(self.context.program)
+        return copied_replicas(self.context)

@@ -139,11 +139,11 @@ class TrainingChecks:
 
     def _weights(self) -> _Weights:
         """The program's weights now. A collective."""
-        replicas = copied_replicas(self.program)
+        replicas = copied_replicas(self.context)
         first = replicas[0] if self.context.agree.rank == 0 and replicas else None
         if not self.workload.normalizes:
             return _Weights(replicas, first, {})
-        params, running = _split(self.program.state())
+        params, running = _split(self.context.state())
         return _Weights(replicas, params, running)
 
     # The end.
@@ -187,7 +187,7 @@ class TrainingChecks:
 
     def state_digests(self) -> dict[str, int]:
         """A checksum of each array of the program's state, on rank 0. A collective."""
-        state = self.program.state() or {}
+        state = self.context.state()
         return {name: zlib.crc32(np.ascontiguousarray(array).tobytes()) for name, array in state.items()}
 
     def compare_state(self, before: Mapping[str, int], *, what: str) -> None:
@@ -218,7 +218,7 @@ class TrainingChecks:
             chosen = evaluate_samples(self.context, samples, first=few)
         elif not last:
             self.flops_left -= self.forward_flops * sum(batch.count for batch in chosen)
-        params, running = _split(self.program.state())
+        params, running = _split(self.context.state())
         if params is None:
             return
         precision = self.spec.precision
@@ -237,9 +237,9 @@ class _Weights:
         self.replicas, self.params, self.running = replicas, params, running
 
 
-def _split(state: Arrays | None) -> tuple[Arrays | None, Arrays | None]:
-    """The parameters and the running statistics in a state."""
-    if state is None:
+def _split(state: Arrays) -> tuple[Arrays | None, Arrays | None]:
+    """The parameters and the running statistics in a state; nothing on ranks without one."""
+    if not state:
         return None, None
     params = {name.removeprefix("model/"): array for name, array in state.items() if name.startswith("model/")}
     running = {name.removeprefix("running/"): array for name, array in state.items() if name.startswith("running/")}

@@ -80,18 +80,17 @@ class UpdateCheck:
 
     def hold(self, step: Step) -> None:
         """Keep the weights before a step that precedes the checked one."""
-        exported = self.context.program.export()
-        first = next(iter(exported), None)
-        if self.context.agree.rank == 0 and first is not None:
-            self.earlier = {name: array.copy() for name, array in first.items()}
+        exported = self.context.replicas()
+        if self.context.agree.rank == 0:
+            self.earlier = {name: array.copy() for name, array in exported[0].items()}
         self.earlier_step = step
 
     def read_moments(self) -> None:
         """Keep the moments before the checked step, of a rule whose moments the weights do not show."""
         if not self.chosen or self.spec.optimizer.name not in SLOTS:
             return
-        state = self.context.program.state()
-        if self.context.agree.rank == 0 and state is not None:
+        state = self.context.state()
+        if self.context.agree.rank == 0:
             assert self.moments_of is not None
             found = self.moments_of(state, self.context.job.workload)
             self.moments = {key: np.array(array, np.float64) for key, array in found.items()}

@@ -51,10 +51,10 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
     with context.draft.timed_check("watched block"):
         while True:
             context.draft.progress("watched block", len(left) + 1, timed_program.ATTEMPTS)
-            before = context.program.state()
+            before = context.state()
             (block,) = time_block(steps_per_block=steps)
             context.made(steps)
-            after, longer = timing.work_left(context.program.state, clock=time.perf_counter, meet=context.agree.meet)
+            after, longer = timing.work_left(context.state, clock=time.perf_counter, meet=context.agree.meet)
             seconds.append(block.seconds / steps)
             left.append(longer)
             unread = timed_program.work_after_sync(left, steps * min(seconds))
@@ -66,7 +66,7 @@ def watch(context: Context, time_block: Callable[..., list[timing.Timed]], steps
                 break
             others.append(_seconds_of_unwatched_step(context, time_block, steps))
         context.draft.note_checks([unread, slow] if context.draft.rank == 0 else [unread])
-    return WatchedBlock(steps=steps, before=before or {}, after=after or {})
+    return WatchedBlock(steps=steps, before=before, after=after)
 
 
 def _seconds_of_unwatched_step(context: Context, time_block: Callable[..., list[timing.Timed]], steps: int) -> float:

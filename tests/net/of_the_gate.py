@@ -322,7 +322,7 @@ GUARANTEES = (
                 edits=(
                     (
                         "harness/worker/loss_curve.py",
-                        "replicas=list(context.program.export()) if averaged else _mean_of_workers(context),",
+                        "replicas=context.replicas() if averaged else _mean_of_workers(context),",
                         "replicas=[golden.params],",
                     ),
                 ),

@@ -10,6 +10,8 @@ ONE_PROCESS = (
     "small_memory",
     "diverge",
     "wrong_when_timed",
+    "without_state",
+    "without_weights",
     "leave_child",
     "hang_with_child",
     "hang_when_timed",
