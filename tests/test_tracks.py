@@ -240,6 +240,9 @@ def test_xla_compiles_whole_steps_where_it_can():
         without = settings(strategy, 2, settings={"xla": "false"})
         assert not without["xla"] and not without["xla_step"]
     assert not settings("mirrored", 2, options={"cross_device": ("nccl",)})["xla_step"]
+    for communication in ("auto", "ring", "nccl"):
+        whole = settings("multi_worker_mirrored", 2, options={"communication": (communication,)})["xla_step"]
+        assert whole == (communication != "ring")
     assert not settings("model_parallel", 2)["xla_step"]
     normalized = {"workloads": ("resnet50",), "size": "tiny", "batch_norm": "global"}
     assert not settings("mirrored", 2, **normalized)["xla_step"]

@@ -102,3 +102,16 @@ def test_the_time_of_the_first_block_has_no_gradient_of_the_images():
     """Nobody needs it. Later blocks have one, for the block before them."""
     (found,) = visits.visit("tf", "tf_stages.py")
     assert found == {"first": 0, "later": 1, "blocks": len(workloads.get("resnet50", "tiny").blocks)}
+
+
+def test_stages_pass_on_activations_in_the_format_in_which_they_compute():
+    """A conversion to float32 and back would be a kernel each, at every cut."""
+    (found,) = visits.visit("tf", "tf_bf16_stages.py")
+    first, *others = found["inputs"]
+    assert (first, set(others), found["outputs"]) == ("float32", {"bfloat16"}, "float32")
+
+
+def test_a_released_program_leaves_no_variable_behind():
+    """Nor does XLA's function of its step, which has seen them."""
+    (found,) = visits.visit("tf", "tf_release.py")
+    assert found == {"": 0, "xla": 0, "xla+xla_step": 0}

@@ -1,14 +1,17 @@
 """TensorFlow's input pipeline: tf.data reads and transforms, a thread copies to the devices, the program trains.
 
-    tf.data | read steps 5, 6, ...   `workers` at once, in order: the shares of this process's devices
+    tf.data | read steps 5, 6, ...   `workers` at once, in order: the shares of this process's devices, by NumPy
     thread  | copy step 4            from host memory to the devices that train on it
     program | train on step 3
 
+NumPy reads the samples, as in all frameworks, within tf.data's threads. These share Python's lock, so more of them help
+only while NumPy has let go of it.
+
 The usual way to the devices is `strategy.distribute_datasets_from_function`. It is not used here for two reasons. With
-several processes, they would agree at every step on whether each still has data, although all of them know that. And
-model_parallel has no tf.distribute strategy. So batches go to the devices by the program's `to_devices`, as in `place`.
-The copies have a thread of their own because a call that copies to a GPU returns only when the copy is done: made in
-the training loop, it would delay the launch of the next step.
+several processes, they would agree at every step on whether each still has data, if the dataset ends, as an epoch does.
+And model_parallel has no tf.distribute strategy. So batches go to the devices by the program's `to_devices`, as in
+`place`. The copies have a thread of their own because a call that copies to a GPU returns only when the copy is done:
+made in the training loop, it would delay the launch of the next step.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def why_not_whole_by_xla(cell: SettingCell) -> str:
         return "on CPU devices TensorFlow's all-reduce leaves the replica, which a program of XLA cannot"
     if cell.options.get("cross_device", "auto") != "auto":
         return "XLA compiles only the all-reduce that TensorFlow chooses itself (cross_device=auto)"
+    if cell.options.get("communication", "auto") == "ring":
+        return "a program of XLA sums by NCCL, and not by TensorFlow's ring (communication=ring)"
     return ""
 
 
@@ -68,8 +70,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         Setting(
             name="fused_update",
-            summary="one operation updates each variable, if TensorFlow has one that computes the same update as torch "
-            "(only for SGD)",
+            summary="one operation updates each variable; the suite has it for SGD only",
             source="www.tensorflow.org/api_docs/python/tf/raw_ops/ResourceApplyMomentum",
         ),
         Setting(
@@ -214,7 +215,10 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="parameter_server",
-            without={"xla": "the variables are on the server; a worker's XLA function cannot read them"},
+            without={
+                "xla": "the variables are on the server, and a worker's XLA function cannot read them there; "
+                "with pulled copies it could, which the suite does not do"
+            },
             summary="tf.distribute.ParameterServerStrategy: workers push gradients to a server without waiting",
             processes="per_device",
             one_step_per_call="each worker gets every push in a call of its own",

@@ -1,7 +1,7 @@
 """Update rules written out, because the optimizers of Keras differ from those of torch.optim.
 
-Keras keeps the learning rate inside the momentum, adds Adam's epsilon before the bias correction, and passes its
-hyperparameters through float32 even for float64 variables. Here constants have the variables' own dtype. Whatever
+Keras keeps the learning rate inside the momentum, adds Adam's epsilon before the bias correction, and rounds momentum,
+betas and schedules to float32 even for float64 variables. Here constants have the variables' own dtype. Whatever
 depends on the number of updates is computed in the graph in float64, as torch computes it in Python floats.
 """
 

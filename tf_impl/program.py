@@ -29,6 +29,7 @@ def mean_over_parts(function: Callable[..., Any], parts: placement.Parts) -> Any
     total = function(x, y)
     for x, y in rest:
         # One part after another: left to itself, TensorFlow may run all parts at once and hold all their activations.
+        # (XLA knows no such order. Where it compiles the whole step, it decides itself what runs and stays at a time.)
         with tf.control_dependencies(tf.nest.flatten(total)):
             found = function(x, y)
         total = tf.nest.map_structure(tf.add, total, found)

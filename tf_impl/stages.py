@@ -35,7 +35,7 @@ def block_seconds(job: Job) -> list[float]:
         run = forward_and_backward(block, first=index == 0)
         with tf.device(device):
             shape = (job.global_batch, *block.input_shape[1:])
-            x = tf.random.stateless_normal(shape, seed=(0, 0), dtype=runtime.DTYPES[job.precision])
+            x = tf.random.stateless_normal(shape, seed=(0, 0), dtype=block.inputs[0].dtype)
             run(x)  # traces the function
             times = []
             for _ in range(TIMED_RUNS):

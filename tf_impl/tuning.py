@@ -25,7 +25,7 @@ def xla_step_if_set(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that makes one device's whole step, compiled by XLA if the setting `xla_step` is on.
 
     It must be called inside a tf.function. On GPUs, TensorFlow compiles an all-reduce inside it to XLA's own. On CPU
-    devices it does not (MirroredStrategy._use_merge_call), and such a method cannot be compiled.
+    devices it does not (MirroredExtended._use_merge_call), and such a method cannot be compiled.
     """
     return _compiled_if_set(method, "xla_step")
 
@@ -35,7 +35,9 @@ def _compiled_if_set(method: Callable[..., Any], setting: str, *, unless: str = 
 
     @functools.wraps(method)
     def chosen(self: Any, *arguments: Any) -> Any:
-        on = self.job.settings.get(setting, False) and not self.job.settings.get(unless, False)
-        return (compiled if on else method)(self, *arguments)
+        if not self.job.settings.get(setting, False) or self.job.settings.get(unless, False):
+            return method(self, *arguments)
+        # A function of this program, which ends with it: one for all programs would keep the variables of each.
+        return compiled.__get__(self, type(self))(*arguments)
 
     return chosen

@@ -43,7 +43,7 @@ def adam_epsilon_misplaced():
 
 @planted("tf single")
 def rate_through_float32():
-    """The learning rate is cast to float32 on the way, as Keras does with every hyperparameter of an optimizer."""
+    """The learning rate is cast to float32 on the way."""
     import tensorflow as tf
 
     from tf_impl import optim

@@ -49,9 +49,11 @@ def build_stages(
     functions, shape = list(_blocks(workload, settings).values()), workload.input_shape
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
+        last, name = end == len(functions), f"stage{len(stages)}"
+        # what comes from another stage is in the layers' format; a float32 input would convert it there and back
+        dtype = keras.config.dtype_policy().compute_dtype if stages else None
         with tf.device(device):
-            last, name = end == len(functions), f"stage{len(stages)}"
-            stages.append(_model(functions[start:end], shape, last=last, name=name))
+            stages.append(_model(functions[start:end], shape, dtype=dtype, last=last, name=name))
         shape = stages[-1].output_shape[1:]
     if not workload_packages.is_ours(workload.name):
         _check(stages, workload)
@@ -82,10 +84,18 @@ def _blocks(workload: Workload, settings: Settings, *, momentum: float = 0.9, sy
 
 
 def _model(
-    functions: Sequence[Callable[[Any], Any]], shape: tuple[int, ...], *, last: bool, name: str | None = None
+    functions: Sequence[Callable[[Any], Any]],
+    shape: tuple[int, ...],
+    *,
+    dtype: str | None = None,
+    last: bool,
+    name: str | None = None,
 ) -> keras.Model:
-    """The functions one after another. The last stage converts its output to the parameters' dtype."""
-    inputs = x = keras.Input(shape)
+    """The functions one after another. The last stage converts its output to the parameters' dtype.
+
+    `dtype`: of the input, by default the parameters'.
+    """
+    inputs = x = keras.Input(shape, dtype=dtype)
     for function in functions:
         x = function(x)
     outputs = layers.Activation("linear", dtype=keras.config.floatx())(x) if last else x

@@ -60,9 +60,10 @@ class ParameterServer(Coordinator):
             self.optimizer.apply(gradients)
             return [tf.identity(variable) for variable in self.optimizer.state()]
 
-        # One push at a time: otherwise two could read the same momentum, and one of them would be lost. A critical
-        # section ends when its result is ready, even if something else in it still runs, so the result is everything
-        # that it assigned.
+        # One push at a time: otherwise two could read the same momentum, and one of them would be lost. The lock is the
+        # suite's. ParameterServerStrategy has none, and lets every variable be updated on its own, while the gate
+        # repeats whole updates in the order in which they were made. A critical section ends when its result is ready,
+        # even if something else in it still runs, so the result is everything that it assigned.
         with tf.device(cluster.SERVER):
             self.turn.execute(update)
 
