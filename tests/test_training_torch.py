@@ -112,6 +112,15 @@ def test_fused_and_captured_optimizers_get_what_they_need():
 
 
 @pytest.mark.frameworks
+def test_a_stage_without_parameters_can_be_captured_and_zeros_teach_batch_norm_nothing():
+    """Its graph does not depend on the learning rate: other ranks capture none for a new one, and would not answer."""
+    (found,) = visit("torch", "torch_empty_stage.py")
+    assert len(found["built"]) == 4
+    assert (found["graphs"], found["losses"]) == (1, [2.0, 4.0, 6.0])
+    assert found["moved"] == [False, True]  # without gradients, and with them
+
+
+@pytest.mark.frameworks
 def test_fsdp_gathers_blocks_or_stacks():
     """A custom module is gathered as a whole, whatever it is made of."""
     code = """
@@ -163,5 +172,8 @@ assert as_vector([alone]).data_ptr() == alone.grad.data_ptr()
 
 @pytest.mark.frameworks
 def test_ddp_has_its_own_buckets_unless_another_size_is_asked_for(tmp_path):
-    """Its first bucket is then smaller than the others."""
-    assert visit("torch", "torch_buckets.py", str(tmp_path)) == [{"25.0": True, "10.0": False}]
+    """Its first bucket is then smaller than the others. Newer PyTorch copies all gradients of a bucket at once."""
+    (found,) = visit("torch", "torch_buckets.py", str(tmp_path))
+    assert (found["25.0"], found["10.0"]) == (True, False)
+    assert found["copies"] == 4  # one for each parameter
+    assert found["views"] == (1 if found["together"] else 4)

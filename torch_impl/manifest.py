@@ -448,7 +448,7 @@ FRAMEWORK = FrameworkSpec(
                 ),
                 Option(
                     name="prefetch",
-                    summary="each unit's parameters are gathered one unit earlier than by default",
+                    summary="in forward, each unit's parameters are gathered one unit earlier than by default",
                     default=False,
                 ),
                 Option(

@@ -23,15 +23,16 @@ def build(
 ) -> torch.optim.Optimizer:
     """The optimizer of `spec` over `parameters`.
 
-    `fused`: one kernel, except for Adagrad; otherwise torch chooses. `captured`: its updates are captured in a CUDA
-    graph. What changes from update to update is then in memory on the device, where a replay reads it: Adam's step
-    count (capturable) and a scheduled learning rate, if the parameters are float32. (torch's kernels read a rate from
-    memory in float32 only, and of SGD only the fused one reads it there. The manifest keeps other cells with a schedule
-    from being captured.)
+    `fused`: one kernel, except for Adagrad (torch 2.11 has one for CPUs only); otherwise torch chooses. `captured`: the
+    updates are captured in a CUDA graph. What changes from update to update is then in memory on the device, where a
+    replay reads it: Adam's step count (capturable) and a scheduled learning rate, if the parameters are float32.
+    (torch's kernels read a rate from memory in float32 only, and of SGD only the fused one reads it there. The manifest
+    keeps other cells with a schedule from being captured.)
     """
     held, decay = list(parameters), spec.weight_decay
     groups = [{"params": held}]  # torch refuses an empty list, which a stage without parameters has, but no group
     rate: float | torch.Tensor = spec.learning_rate
+    captured = captured and bool(held)
     capturable = captured and held[0].is_cuda
     in_memory = captured and optimizers.scheduled(spec) and held[0].dtype == torch.float32
     if in_memory:

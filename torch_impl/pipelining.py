@@ -35,6 +35,15 @@ def lay_out_gradients(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = optim.laid_out(parameter.grad, parameter)
 
 
+@contextmanager
+def kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """At the end, each tensor holds again what it held before."""
+    before = [(tensor, tensor.clone()) for tensor in tensors]
+    yield
+    for tensor, value in before:
+        tensor.copy_(value)
+
+
 class Stage(nn.Module):
     """A stage that the runtime can send from, and whose backward it can split.
 
@@ -50,7 +59,7 @@ class Stage(nn.Module):
         self.bf16 = job.precision == "bf16"
         self.micro_batches = job.options["micro_batches"]
         self.splits_backward = job.options["schedule"] == "zero_bubble"
-        self.network = tuning.compiled(blocks, job)
+        self.blocks, self.network = blocks, tuning.compiled(blocks, job)
         self.recording: Callable[[torch.Tensor], torch.Tensor] | None = None  # runs the network while a step is traced
 
     @contextmanager
@@ -64,6 +73,15 @@ class Stage(nn.Module):
             self.recording = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.blocks.training and not torch.is_grad_enabled():
+            # The runtime finds out shapes by a forward of zeros, of which BatchNorm must learn nothing. (Newer PyTorch
+            # sees to that itself.)
+            with kept(self.blocks.buffers()):
+                return self.output_of(x)
+        return self.output_of(x)
+
+    def output_of(self, x: torch.Tensor) -> torch.Tensor:
+        """What the next stage gets."""
         if x.requires_grad:
             x.register_hook(torch.Tensor.contiguous)  # a convolution may choose another layout for gradients
         if self.takes_nhwc and x.ndim == 4:

@@ -34,7 +34,8 @@ class Program:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.device = runtime.device(job.world)
+        self.devices = [runtime.device(job.world, index) for index in range(job.world.local_devices)]  # this process's
+        self.device = self.devices[0]
         self.dtype = runtime.DTYPES[job.precision]
         self.loss_fn = tuning.compiled(losses.get(job.workload.loss), job)
         self.last_loss = torch.zeros(())
@@ -105,7 +106,7 @@ class Program:
         """`train_step`, or what captures it as a CUDA graph when it is first called."""
         if self.job.settings.get("cuda_graphs", False):
             known: dict[str, Any] = {"rates": self.coming_rates, "copy_streams": self.copy_streams}
-            return tuning.Graphed(self.train_step, self.trained, self.optimizer, **known)
+            return tuning.Graphed(self.train_step, self.trained, self.optimizer, devices=self.devices, **known)
         return self.train_step
 
     def coming_rates(self, updates: int) -> list[float]:

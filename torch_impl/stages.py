@@ -148,7 +148,6 @@ class StagedProgram(Program):
         super().__init__(job)
         self.model = initial_model(job)
         self.stages, self.cut_after = cut(self.model, job)
-        self.devices = [runtime.device(job.world, index) for index in range(len(self.stages))]
         for stage, device in zip(self.stages, self.devices, strict=True):
             placement.model_to_device(stage, device, tuning.memory_format(job))
         self.networks = [tuning.compiled(stage, job) for stage in self.stages]

@@ -90,17 +90,18 @@ class Graphed:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
+        devices: Sequence[torch.device],
         rates: Callable[[int], list[float]],
         copy_streams: Sequence[torch.cuda.Stream] = (),
     ) -> None:
         """`module` and `optimizer` hold all that a step changes; other ranks' parameters are on the meta device.
 
-        `rates`: of the next so many updates. `copy_streams`: those used besides one for each of the module's devices.
+        `rates`: of the next so many updates. `copy_streams`: those used besides one for each device.
         """
         self.step, self.module, self.optimizer, self.rates = step, module, optimizer, rates
-        self.devices = list(dict.fromkeys(each.device for each in module.parameters() if not each.is_meta))
-        self.copy_streams = copy_streams
+        self.devices, self.copy_streams = list(dict.fromkeys(devices)), copy_streams
         self.reads_rate = isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
+        self.updates_nothing = not optimizer.param_groups[0]["params"]  # a stage without parameters
         self.graphs: dict[tuple, Captured] = {}
 
     def __call__(self, placed: list[Batch]) -> torch.Tensor:
@@ -112,7 +113,7 @@ class Graphed:
         """One step for each batch, all in one replay. Returns their losses."""
         rates = self.rates(len(batches))
         forms = tuple(tuple(_form(tensor) for part in placed for tensor in part) for placed in batches)
-        key = (*forms, () if self.reads_rate else tuple(rates))
+        key = (*forms, () if self.reads_rate or self.updates_nothing else tuple(rates))
         if key not in self.graphs:
             self.graphs[key] = self.capture([[(x.clone(), y.clone()) for x, y in placed] for placed in batches], rates)
         captured = self.graphs[key]
@@ -235,8 +236,7 @@ def undone(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None
     """
     before = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
     state = {id(tensor): tensor.clone() for tensor in _state(optimizer)}
-    generators = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
-    with torch.random.fork_rng(devices=sorted(generators, key=str)):
+    with torch.random.fork_rng(devices=sorted({each.device for each in module.parameters() if each.is_cuda}, key=str)):
         yield
     with torch.no_grad():
         for tensor, value in before:

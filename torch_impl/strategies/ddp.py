@@ -18,7 +18,8 @@ which gradients arrived. From three ranks on, a training resumed from a checkpoi
 its first step, and is equal up to rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
-`gradient_as_bucket_view`, gradients live in the buckets, which saves a copy and their memory; `static_graph`, every
+`gradient_as_bucket_view`, reduced gradients stay in the buckets, which saves the copy back and their memory (each
+gradient is still copied into its bucket; newer PyTorch copies all of a bucket at once); `static_graph`, every
 step uses the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters
 without a gradient, which costs a walk through the graph and is only for networks with such parameters (`toy` in size
 `unused`: without this option or `static_graph`, DDP waits for their gradients, and its second step fails);
@@ -49,6 +50,9 @@ OWN_STATISTICS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers": False
 }
 
+# One kernel copies all gradients of a bucket into it, and not one for each: torch 2.15 has it, 2.11 does not.
+COPIED_TOGETHER: dict[str, Any] = {"batched_grad_copy": True} if "batched_grad_copy" in NAMES else {}
+
 DEFAULT_BUCKET_MB = 25.0
 """PyTorch's own default. If it is not passed, DDP begins with a bucket of 1 MiB; if any size is passed, the first one
 has that size as well."""
@@ -64,7 +68,8 @@ class DDP(Program):
         with tuning.building_stream(job):
             # DDP broadcasts rank 0's parameters once, and registers a hook on every parameter's gradient. The network
             # is compiled before it is wrapped, and torch.compile splits it where a bucket ends, so that buckets are
-            # still sent while backward runs. It counts on a first bucket of 1 MiB, whatever size is passed.
+            # still sent while backward runs. It counts on a first bucket of 1 MiB, whatever size is passed, so it
+            # splits there even where one bucket holds everything.
             self.network = DistributedDataParallel(
                 tuning.compiled(self.model, job),
                 device_ids=None if self.device.type == "cpu" else [self.device],
@@ -73,6 +78,7 @@ class DDP(Program):
                 static_graph=job.options["static_graph"],
                 find_unused_parameters=job.options["find_unused_parameters"],
                 **OWN_STATISTICS,
+                **(COPIED_TOGETHER if job.options["gradient_as_bucket_view"] else {}),
             )
         if job.options["compression"] == "bf16":
             self.network.register_comm_hook(None, default_hooks.bf16_compress_hook)

@@ -16,12 +16,12 @@ saves. A network without stacks is gathered as a whole. With unit=stack, a stack
 Each unit costs Python time in forward and in backward, for small blocks more time than the blocks themselves take.
 
 The ranks train on equal shares of the global batch, as in DDP, and all wait for the slowest in every block's
-collectives. The next block's all-gather runs while this block computes: Python launches it after this block's work or,
-with prefetch=true, one unit earlier. This takes 1.5 times the traffic of DDP's all-reduce, and 1/n of the memory that
-DDP needs for parameters, gradients and optimizer state. With reshard_after_forward=false a block keeps its gathered
-parameters until its backward, or, with accumulation, that of the last part: the traffic is that of DDP, and whole
-parameters stay in memory between forward and backward, but each rank still holds only 1/n of the optimizer state.
-Otherwise every part of a batch gathers them again.
+collectives. The next block's all-gather runs while this block computes. In forward Python launches it after this
+block's work or, with prefetch=true, before it; in backward always before it. This takes 1.5 times the traffic of DDP's
+all-reduce, and 1/n of the memory that DDP needs for parameters, gradients and optimizer state. With
+reshard_after_forward=false a block keeps its gathered parameters until its backward, or, with accumulation, that of the
+last part: the traffic is that of DDP, and whole parameters stay in memory between forward and backward, but each rank
+still holds only 1/n of the optimizer state. Otherwise every part of a batch gathers them again.
 
 dim 0 need not be divisible: the shards are those of torch.chunk, and a rank with an empty shard still takes part in the
 collectives. export() gathers whole tensors too, so all ranks call it together.
@@ -97,7 +97,6 @@ class FSDP(Program):
         if job.options["prefetch"]:
             for unit, following in pairwise(gathered):
                 unit.set_modules_to_forward_prefetch([following])
-                following.set_modules_to_backward_prefetch([unit])
         model.to_empty(device=self.device)  # memory for this rank's shards
         weights.reset_statistics(model)
         weights.load(model, job.workload, job.params)  # each rank cuts its shards out of the weights on the host

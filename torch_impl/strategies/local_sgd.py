@@ -10,6 +10,9 @@ with DDP, 1/K of the bytes are sent, and ranks wait for each other 1/K as often.
 It is a different algorithm: between two averages the ranks' parameters drift apart, and their mean is not where the
 mean gradient would have led (Stich 2019, arXiv:1805.09767). With sync_every=1 and plain SGD it is the same algorithm.
 
+PyTorch's own classes for this are PeriodicModelAverager and PostLocalSGDOptimizer (torch.distributed). Here the average
+is written out: theirs puts new tensors in the place of the parameters, and makes the host wait for the device first.
+
 The loss shown is the mean of the ranks' own losses. Evaluation uses the mean of their parameters, which is what local
 SGD returns as its result. A checkpoint holds this mean and, to resume from, each rank's own state.
 """
@@ -63,11 +66,11 @@ class LocalSGD(Program):
     def average_parameters(self) -> None:
         """Set the parameters to their mean over the ranks. All are sent as one vector."""
         parameters = list(self.model.parameters())
-        vector = torch.cat([p.reshape(-1) for p in parameters])
+        vector = torch.cat([p.as_strided((p.numel(),), (1,)) for p in parameters])  # as it lies in memory
         dist.all_reduce(vector)  # the sum over the ranks
         vector /= self.job.world.processes
         for parameter, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
-            parameter.copy_(part.view(parameter.shape))
+            parameter.copy_(part.as_strided(parameter.shape, parameter.stride()))
 
     def evaluate(self, placed: list[Batch]) -> tuple[float, float]:
         """Loss and accuracy of the mean of the ranks' parameters; training goes on with each rank's own."""
