@@ -1,11 +1,10 @@
-"""Gradients tensor by tensor, or as one vector (the setting `flat_gradients`), on the way to average and update.
+"""The mean of gradients over the devices, tensor by tensor or as one vector (the setting `flat_gradients`).
 
     pmean of a tree    | kernel | kernel | ...   one for each of ResNet-50's 161 tensors, then all-reduces of several
     flat_pmean         | concatenation |         one kernel writes all of them behind one another, then one all-reduce
 
 Both make the same sums. XLA begins the first all-reduces of a tree while backward still runs; that of the vector begins
-when all gradients are known. On one device nothing is averaged, and `flat` alone shows what the vector does to the
-update, which then reads parts of one array.
+when all gradients are known. The update then reads parts of one array.
 """
 
 from __future__ import annotations
@@ -24,18 +23,7 @@ def pmean_for(job: Job) -> Callable[[Any, str], Any]:
     return flat_pmean if job.settings.get("flat_gradients", False) else jax.lax.pmean
 
 
-def joined_for(job: Job) -> Callable[[Any], Any]:
-    """What a step on one device does to its gradients before the update."""
-    return flat if job.settings.get("flat_gradients", False) else lambda tree: tree
-
-
 def flat_pmean(tree: Any, axis_name: str) -> Any:
     """`jax.lax.pmean` of all arrays of a tree, joined to one vector. They should have one format."""
     vector, as_tree = ravel_pytree(tree)
     return as_tree(jax.lax.pmean(vector, axis_name))
-
-
-def flat(tree: Any) -> Any:
-    """The same tree, as parts of one vector. Without the barrier XLA would replace each part by what it was made of."""
-    vector, as_tree = ravel_pytree(tree)
-    return as_tree(jax.lax.optimization_barrier(vector))

@@ -50,7 +50,7 @@ FRAMEWORK = FrameworkSpec(
             summary="the gradients and the loss cross devices as one vector, by one all-reduce; the update reads it",
             source="reports/probes/two_gpus/README.md",
             tuned_on=("gpu",),
-            strategies=("single", "pmap", "shard_map", "multi_process"),
+            strategies=("pmap", "shard_map", "multi_process"),
         ),
         *first_layers(),
         batch_norm_relu(),
@@ -60,8 +60,6 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="single",
             summary="jit on one device: the base of every speed-up",
-            tuned={"flat_gradients": False},
-            tuned_because="nothing crosses devices, so there is nothing to join",
             processes="one",
             one_step_per_call="",
             parallelism="none",

@@ -26,7 +26,7 @@ VISITS = 4  # forward and backward of a block in each of these
 
 KEPT = (primitives.conv_general_dilated_p, primitives.dot_general_p, primitives.reduce_sum_p)
 """The operations of a stage whose results backward reads from memory. It computes everything else again, which is
-elementwise and cheap.
+elementwise and cheap, or max pooling.
 
 Where forward and backward are one program, XLA decides this. Here they are two, and jax.vjp alone would hand on every
 intermediate result: 137 MB an image for ResNet-50 in bf16, instead of 24."""
@@ -146,7 +146,8 @@ def compile_stage(stage: Stage, job: Job, device: Any, *, first: bool) -> Compil
         given = (params,) if first else (params, x)
         pullback: Any  # a VJP object
         y, pullback, batch_stats = jax.vjp(jax.checkpoint(of, policy=is_kept), *given, has_aux=True)
-        pullback.args_res[0] = None  # else the program would return a copy of the parameters
+        # Else the program would return a copy of the parameters. (jax.vjp has saveable_args for this from 0.11 on.)
+        pullback.args_res[0] = None
         return y, pullback, batch_stats
 
     @jax.jit

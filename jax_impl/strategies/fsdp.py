@@ -16,14 +16,15 @@ of an all-reduce: two all-gathers and a reduce-scatter, where an all-reduce amou
 each other in each of these collectives.
 
 Nothing here communicates explicitly. Sharding constraints say where a tensor must be whole and where it is cut, and
-XLA's partitioner inserts the collectives. Its CPU compiler turns the reduce-scatter into an all-reduce, of which each
-device keeps its part.
+XLA's partitioner inserts the collectives. For the gradients it writes an all-reduce of which each device keeps its
+part. XLA's compiler for GPUs can make a reduce-scatter of the two; that for CPUs does not.
 
 jax.checkpoint (nn.remat) around a layer makes backward gather again: only the layer's inputs and the parts of its
 parameters are saved in forward. What backward recomputes is the gathered kernel alone. The gradient of a convolution or
 a product needs its inputs and its kernel, but not its output, so the convolution is not computed a second time.
 BatchNorm's gradient needs its statistics, which would have to be computed a second time. So BatchNorm's few parameters
-are gathered once and kept.
+are gathered once and kept. So are the parameters of a Flax module of one's own, which is one layer here (see
+docs/own-model.md), and is not rounded.
 
 In bf16 a convolution or a product computes with its parameters rounded to bfloat16. Each device rounds its own part
 before it is gathered, which halves the bytes. The numbers are the same as if the whole tensor were rounded.
@@ -45,7 +46,6 @@ from jax.typing import DTypeLike
 
 from harness.contract import Arrays, Job
 from jax_impl import global_arrays, models, optim, per_device, placement, runtime, weights
-from jax_impl.batch_norm import BatchNormReLU
 from jax_impl.objective import make_evaluation, make_objective
 from jax_impl.placement import AXIS
 from jax_impl.several_steps import SeveralSteps, scanned
@@ -81,12 +81,10 @@ def gathering(job: Job, mesh: Mesh, *, again_in_backward: bool) -> models.Layer:
     whole, dtype = NamedSharding(mesh, PartitionSpec()), runtime.COMPUTE_DTYPES[job.precision]
 
     def layer(kind: Any) -> Any:
-        rounded = dtype if issubclass(kind, nn.Conv | nn.Dense) else None  # BatchNorm computes in float32
-        each = partial(gather, whole=whole, dtype=rounded)
+        has_kernel = issubclass(kind, nn.Conv | nn.Dense)
+        each = partial(gather, whole=whole, dtype=dtype if has_kernel else None)  # BatchNorm computes in float32
         gathered = nn.map_variables(kind, "params", lambda params: jax.tree.map(each, params))
-        return (
-            nn.remat(gathered) if again_in_backward and not issubclass(kind, nn.BatchNorm | BatchNormReLU) else gathered
-        )
+        return nn.remat(gathered) if again_in_backward and has_kernel else gathered
 
     return layer
 

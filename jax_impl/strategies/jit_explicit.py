@@ -14,8 +14,9 @@ decides. With Auto axes XLA's partitioner chooses shardings when it compiles, an
 the types decide while JAX traces. They can be printed and asserted, the new state has the types of the old one, and
 where two operands ask for different results, JAX raises ShardingTypeError instead of choosing. The author then says
 which one is meant, with jax.reshard or an argument out_sharding. Of this step, only the gradient of gathered pooling
-needs one (first_layers.py). Accumulation needs shard_map, as in jit_sharding; inside it, the axis is neither Auto nor
-Explicit but Manual.
+needs one (first_layers.py). Accumulation is by shard_map, as in jit_sharding; inside it, the axis is neither Auto nor
+Explicit but Manual. (Explicit mode has types of its own for it, jax.P(reduced=...) and jax.P(unreduced=...). Up to jax
+0.12 they know neither convolutions nor the addition of a bias.)
 
 Arrays carry their mesh, so jit needs none in its context. With jax.set_mesh, jax.P could stand in place of each
 NamedSharding.

@@ -10,6 +10,8 @@ all-reduce.
     device 1 | F             | B             |            | update      F forward, B backward
     links    | BatchNorm's   | BatchNorm's   | gradients' |             all-reduces
 
+The mesh's axis is Auto: XLA decides. jax.make_mesh makes Explicit ones by default (jit_explicit.py).
+
 Two variants need to know about devices: BatchNorm statistics per device, and gradient accumulation. They are in
 jax_impl/per_device.py.
 """

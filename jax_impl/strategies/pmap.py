@@ -10,7 +10,8 @@ part of the compiled program, so XLA may overlap it with the rest of backward; a
     device 1 | F | B of the last layers | B of the first layers |            | update      F forward, B backward
     links    |                                                  | all-reduce |
 
-pmap is in maintenance mode, and shard_map is its successor. It is here because most existing code uses it.
+pmap is in maintenance mode, and shard_map is its successor: in today's JAX, pmap is itself made of jit and shard_map.
+It is here because older code uses it.
 """
 
 from __future__ import annotations

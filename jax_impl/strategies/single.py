@@ -12,7 +12,6 @@ import optax
 
 from harness.contract import Arrays, Job
 from jax_impl import optim, placement, runtime
-from jax_impl.averaging import joined_for
 from jax_impl.objective import make_evaluation, make_objective, with_accumulation
 from jax_impl.several_steps import SeveralSteps, scanned
 from jax_impl.train_state import Step, TrainState
@@ -22,11 +21,10 @@ def make_step(job: Job) -> Step:
     """(state, x, y) to the updated state, and the loss."""
     objective, optimizer = make_objective(job), optim.build(job.optimizer)
     value_and_grad = with_accumulation(jax.value_and_grad(objective, has_aux=True), job)
-    joined = joined_for(job)  # by default, what it is given
 
     def step(state: TrainState, x: jax.Array, y: jax.Array) -> tuple[TrainState, jax.Array]:
         (loss, batch_stats), gradients = value_and_grad(state.params, state.batch_stats, x, y)
-        updates, opt_state = optimizer.update(joined(gradients), state.opt_state, state.params)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         return TrainState(params, opt_state, batch_stats), loss
 

@@ -73,7 +73,7 @@ OPTIMIZERS = ("sgd:momentum=0.9,schedule=step,step_size=4", "adamw:schedule=cosi
 CELLS: list[tuple[Any, Any, int, tuple[str, ...]]]
 CELLS = [(strategy, strategy.normalization, 1, ()) for strategy in FRAMEWORK.strategies]
 CELLS += [(FRAMEWORK.strategy("pmap"), "global", 2, ()), (FRAMEWORK.strategy("jit_sharding"), "per_device", 2, ())]
-CELLS += [(FRAMEWORK.strategy(name), "per_device", 2, ("flat_gradients",)) for name in ("single", "pmap", "shard_map")]
+CELLS += [(FRAMEWORK.strategy(name), "per_device", 2, ("flat_gradients",)) for name in ("pmap", "shard_map")]
 
 
 def jobs(precision):
@@ -185,8 +185,6 @@ def against_definitions(strategy, job, epochs):
     if job.settings.get("flat_gradients"):
         placed = program.place(batches[0])
         found["all_reduced"] = all_reduced(program, placed)
-        count = sum(array.size for array in params.values())
-        found["joined"] = f"f64[{count}]" in collectives.text_of(program, [placed])
     return found | {"accuracies": by_hand[:, 1].tolist(), "sizes": [len(batch["x"]) for batch in batches]}
 
 

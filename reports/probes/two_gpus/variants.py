@@ -180,7 +180,6 @@ VARIANTS = (
     *_with_a_thread_per_gpu(6, "single", "shard_map", "pipeline"),
     *_with_fewer_all_reduces(6, "shard_map"),
     *_without_flat_gradients(6, "shard_map", "pmap", "multi_process"),
-    *_jax_with("with flat gradients", 6, "single", settings={"flat_gradients": True}),
     *_jax_with("with PGLE", 6, "shard_map", "jit_sharding", "fsdp", environment=_PROFILE_GUIDED),
     *_jax_with("with kept parameters", 6, "fsdp", options={"reshard_after_forward": False}),
     Variant(name="jax shard_map with 4 CTAs", framework="jax", strategy="shard_map", wave=6, environment=_FEW_CHANNELS),
