@@ -125,3 +125,8 @@ except OSError as error:
 """
     done = subprocess.run([python("jax"), "-c", code], cwd=TESTS.parent, capture_output=True, text=True)
     assert done.stdout == "EADDRINUSE\n", done.stderr
+
+
+def test_fsdp_computes_no_module_of_ones_own_twice():
+    """Only the kernels of single layers are gathered again for backward."""
+    assert visit("jax", "jax_fsdp_layers.py") == [{"Dense": True, "BatchNorm": False, "Own": False}]
