@@ -37,8 +37,8 @@ def accumulation(job: Job, mesh: Mesh) -> ValueAndGrad:
     """The loop over accumulation steps on each device's own samples, and one all-reduce behind it.
 
     The gradients must not be summed over the devices before the last accumulation step. With Auto axes, code cannot say
-    so: XLA would put an all-reduce into the loop. So the loop, and only the loop, is written for one
-    device by jax.shard_map. It takes whole parameters.
+    so: XLA would put an all-reduce into the loop. So the loop, and only the loop, is written for one device by
+    jax.shard_map. It takes whole parameters.
     """
     own_statistics = job.normalization == "per_device"
     objective = make_objective(job, axis_name=None if own_statistics else AXIS)

@@ -117,7 +117,8 @@ def test_a_stage_without_parameters_can_be_captured_and_zeros_teach_batch_norm_n
     (found,) = visit("torch", "torch_empty_stage.py")
     assert len(found["built"]) == 4
     assert (found["graphs"], found["losses"]) == (1, [2.0, 4.0, 6.0])
-    assert found["moved"] == [False, True]  # without gradients, and with them
+    assert found["moved"] == [False, False, True]  # in evaluation, without gradients, and with them
+    assert found["copied"] == [1]
 
 
 @pytest.mark.frameworks

@@ -73,9 +73,9 @@ class Stage(nn.Module):
             self.recording = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.blocks.training and not torch.is_grad_enabled():
-            # The runtime finds out shapes by a forward of zeros, of which BatchNorm must learn nothing. (Newer PyTorch
-            # sees to that itself.)
+        if any(block.training for block in self.blocks) and not torch.is_grad_enabled():
+            # This is no evaluation: the runtime finds out shapes by a forward of zeros, of which BatchNorm must learn
+            # nothing. (Newer PyTorch sees to that itself.)
             with kept(self.blocks.buffers()):
                 return self.output_of(x)
         return self.output_of(x)

@@ -11,4 +11,5 @@ world = World(rank=0, processes=1, devices=2, platform="cpu", cores=1, rendezvou
 runtime.start(world, "bf16", {})
 points = range(1, len(workload.blocks))
 stages = models.build_stages(workload, points, ["/CPU:0"] * len(workload.blocks), settings={})
-print(json.dumps({"inputs": [stage.inputs[0].dtype for stage in stages], "outputs": stages[-1].outputs[0].dtype}))
+inputs, outputs = ([getattr(stage, side)[0].dtype for stage in stages] for side in ("inputs", "outputs"))
+print(json.dumps({"inputs": inputs, "outputs": outputs}))

@@ -50,8 +50,8 @@ def build_stages(
     stages = []
     for device, (start, end) in zip(devices, pairwise([0, *points, len(functions)]), strict=True):
         last, name = end == len(functions), f"stage{len(stages)}"
-        # what comes from another stage is in the layers' format; a float32 input would convert it there and back
-        dtype = keras.config.dtype_policy().compute_dtype if stages else None
+        # by default an input is float32, to which bf16 activations would be converted, and back
+        dtype = stages[-1].outputs[0].dtype if stages else None
         with tf.device(device):
             stages.append(_model(functions[start:end], shape, dtype=dtype, last=last, name=name))
         shape = stages[-1].output_shape[1:]

@@ -4,8 +4,8 @@ The parameters and the optimizer state exist once, in host memory that all ranks
 server). Over several hosts, whose ranks have no memory in common, rank 0 serves them (shared_store.py). Each rank has a
 copy of the parameters on its device. A step computes the gradient of the rank's own share of the batch with that copy.
 Then the rank takes a lock, updates the shared parameters with its gradient (push), copies them back to its device
-(pull) and goes on. It waits for nothing but the lock. Parameters and gradients
-cross between device and host one by one and through pageable memory, so on GPUs these copies set the pace.
+(pull) and goes on. It waits for nothing but the lock. Parameters and gradients cross between device and host one by one
+and through pageable memory, so on GPUs these copies set the pace.
 
     shared  | u0 | u1 |    | u0 |    | u1 | u0 | ...     one update per push, in the order of arrival
     rank 0  | share of step 0 | step 1     | step 2 ...  gradient with its copy, then push and pull under the lock

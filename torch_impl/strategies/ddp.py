@@ -50,7 +50,7 @@ OWN_STATISTICS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in NAMES else "broadcast_buffers": False
 }
 
-# One kernel copies all gradients of a bucket into it, and not one for each: torch 2.15 has it, 2.11 does not.
+# One call copies all gradients of a bucket into it, and one kernel divides them: torch 2.15 has it, 2.11 does not.
 COPIED_TOGETHER: dict[str, Any] = {"batched_grad_copy": True} if "batched_grad_copy" in NAMES else {}
 
 DEFAULT_BUCKET_MB = 25.0

@@ -64,9 +64,10 @@ class LocalSGD(Program):
 
     @torch.no_grad()
     def average_parameters(self) -> None:
-        """Set the parameters to their mean over the ranks. All are sent as one vector."""
+        """Set the parameters to their mean over the ranks. All are sent as one vector, each as it lies in memory: there
+        it must be dense."""
         parameters = list(self.model.parameters())
-        vector = torch.cat([p.as_strided((p.numel(),), (1,)) for p in parameters])  # as it lies in memory
+        vector = torch.cat([p.as_strided((p.numel(),), (1,)) for p in parameters])
         dist.all_reduce(vector)  # the sum over the ranks
         vector /= self.job.world.processes
         for parameter, part in zip(parameters, vector.split([p.numel() for p in parameters]), strict=True):
