@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from refusals import names
+from stand_ins import PartOfContext
 
 from harness.worker.loading import load
 
@@ -37,7 +38,7 @@ class Program:
 
 
 def context(program: Program, *, rank: int = 0) -> Any:
-    return SimpleNamespace(program=program, draft=SimpleNamespace(rank=rank))
+    return PartOfContext(program=program, draft=SimpleNamespace(rank=rank))
 
 
 def test_a_state_that_is_there_in_a_narrower_format():

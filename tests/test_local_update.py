@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_spec
+from stand_ins import PartOfContext
 
 from harness import workloads
 from harness.datasets import Batches
@@ -168,7 +169,7 @@ def context(monkeypatch) -> Any:
     module = SimpleNamespace(OF_WORKER="optimizer/rank{}/", moments=lambda state, _: state)
     monkeypatch.setattr(local_states, "optional_module", lambda *_: module)
     layers: Any = ()
-    return SimpleNamespace(
+    return PartOfContext(
         spec=make_spec(algorithm="local", devices=2, options={"every": 4}, roles={"averaging_interval": "every"}),
         order=SimpleNamespace(package="a_package"),
         job=SimpleNamespace(params={"w": np.zeros(1)}, workload=SimpleNamespace(layers=layers)),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from conftest import make_spec
+from stand_ins import PartOfContext
 
 from harness.gate import timed_curve
 from harness.layers.rounding import SIGNIFICANT_BITS, rounded
@@ -72,7 +73,7 @@ class Samples:
 def reference(folder, precision, *, samples: int = 8, inputs: int = 2) -> tuple[Golden, Fits]:
     params = {"weight": np.tile(WEIGHT, (inputs // 2, 1)), "bias": BIAS}
     program = Fits(params)
-    context: Any = SimpleNamespace(
+    context: Any = PartOfContext(
         order=SimpleNamespace(output=folder / "golden.npz", rounding=precision), program=program, dtype=np.float64,
         spec=make_spec(curve_steps=STEPS, global_batch=8), batches=Samples(samples, inputs),
         draft=SimpleNamespace(progress=lambda *_: None, rank=0),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_spec
+from stand_ins import PartOfContext
 
 from harness import workloads
 from harness.datasets import Batches, Step
@@ -75,10 +76,10 @@ def test_where_the_weights_do_not_show_the_decay_it_is_not_judged(optimizer):
 
 def update_check(rank, optimizer, **known):
     """The check of a training in which each rank has its part, of a framework that does not show moments."""
-    context: Any = SimpleNamespace(
+    context: Any = PartOfContext(
         spec=make_spec(optimizer=optimizer, training=TrainingSpec(epochs=1, target_accuracy=0.9), **known),
         job=SimpleNamespace(workload=TOY), order=SimpleNamespace(package="harness"),
-        agree=SimpleNamespace(rank=rank),
+        agree=SimpleNamespace(rank=rank), draft=SimpleNamespace(rank=rank),
         program=SimpleNamespace(export=lambda: [TOY.init_params(0)] if rank == 0 else [], state=dict),
     )  # fmt: skip
     return UpdateCheck(context, BATCHES, step_flops=1e9, whole_flops=2.5 * TOY.flops_per_unit() * 8)
