@@ -30,10 +30,11 @@ def build(
     keeps other cells with a schedule from being captured.)
     """
     held, decay = list(parameters), spec.weight_decay
+    dtype = held[0].dtype if held else None
     groups = [{"params": held}]  # torch refuses an empty list, which a stage without parameters has, but no group
     rate: float | torch.Tensor = spec.learning_rate
     capturable = captured and all(parameter.is_cuda for parameter in held)  # Adam asks for it even without parameters
-    in_memory = captured and optimizers.scheduled(spec) and bool(held) and held[0].dtype == torch.float32
+    in_memory = captured and optimizers.scheduled(spec) and dtype == torch.float32
     if in_memory:
         rate = torch.tensor(rate, dtype=torch.float32, device=held[0].device)
     # None, not False, which would also switch off foreach, torch's own choice on GPUs
@@ -46,7 +47,7 @@ def build(
         return torch.optim.Adagrad(groups, rate, weight_decay=decay, eps=spec.epsilon)
     rule = torch.optim.AdamW if spec.name == "adamw" else torch.optim.Adam
     adam = rule(groups, rate, (spec.beta1, spec.beta2), spec.epsilon, decay, fused=one_kernel, capturable=capturable)
-    if capturable and not one_kernel and held and held[0].dtype == torch.float64:
+    if capturable and not one_kernel and dtype == torch.float64:
         count_in_float64(adam)
     return adam
 

@@ -140,7 +140,7 @@ class TrainingChecks:
     def _weights(self) -> _Weights:
         """The program's weights now. A collective."""
         replicas = copied_replicas(self.context)
-        first = replicas[0] if self.context.agree.rank == 0 and replicas else None
+        first = replicas[0] if self.context.agree.rank == 0 else None
         if not self.workload.normalizes:
             return _Weights(replicas, first, {})
         params, running = _split(self.context.state())

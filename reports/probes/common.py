@@ -22,9 +22,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -109,44 +111,36 @@ def devices(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 class Clocks(threading.Thread):
-    """Reads the SM clock in MHz and the power in watts of GPUs every tenth of a second, from `start` to `stop`."""
+    """Samples a launch's GPUs from `start` to `stop`, twice a second. Reading them more often might slow down programs
+    whose host sets the pace (harness/machine/telemetry.py)."""
 
     def __init__(self, tokens: list[str]) -> None:
         super().__init__(daemon=True)
-        self.tokens = tokens
-        self.readings: list[tuple[float, list[tuple[int, float]]]] = []  # when (time.monotonic), and of each GPU
-        self.ended = threading.Event()
+        self.tokens, self.ended = tokens, threading.Event()
+        self.samples: list[tuple[float, list[Any]]] = []  # when (time.monotonic), and of each GPU
 
     def run(self) -> None:
         import pynvml
 
-        try:
-            pynvml.nvmlInit()
-            handles = [pynvml.nvmlDeviceGetHandleByUUID(token) for token in self.tokens]
-        except pynvml.NVMLError:  # devices of the CPU
-            return
-        while not self.ended.wait(0.1):
-            of_each = [
-                (
-                    pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-                    pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-                )
-                for handle in handles
-            ]
-            self.readings.append((time.monotonic(), of_each))
-        pynvml.nvmlShutdown()
+        from harness.machine import nvml
+
+        with suppress(pynvml.NVMLError), nvml.opened():  # without NVML, the devices are the CPU's
+            while not self.ended.wait(0.5):
+                self.samples.append((time.monotonic(), [nvml.sample(token) for token in self.tokens]))
 
     def stop(self) -> None:
         self.ended.set()
         self.join()
 
     def within(self, spans: list[tuple[float, float]]) -> dict[str, list[float]]:
-        """The mean clock and power of each GPU over the readings within `spans`; {} without any."""
-        read = [of_each for when, of_each in self.readings if any(begin <= when <= end for begin, end in spans)]
-        if not read:
-            return {}
-        means = np.mean(np.array(read), axis=0)
-        return {"sm_mhz": means[:, 0].round().tolist(), "watts": means[:, 1].round(1).tolist()}
+        """The mean SM clock in MHz and power in watts of each GPU over the samples within `spans`, if it has them."""
+        kept = [of_each for when, of_each in self.samples if any(begin <= when <= end for begin, end in spans)]
+        found = {}
+        for name, column in (("sm_mhz", "sm_clock_mhz"), ("watts", "power_watts")):
+            read = [[getattr(sample, column) for sample in of_gpu] for of_gpu in zip(*kept, strict=True)]
+            if read and not any(None in of_gpu for of_gpu in read):
+                found[name] = [round(fmean(of_gpu), 1) for of_gpu in read]
+        return found
 
 
 def about(options: argparse.Namespace, used: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,12 +19,11 @@ its first step, and is equal up to rounding.
 
 Options: `bucket_cap_mb`, the size of a bucket (small ones start earlier, large ones have less overhead);
 `gradient_as_bucket_view`, reduced gradients stay in the buckets, which saves the copy back and their memory (each
-gradient is still copied into its bucket; newer PyTorch copies all of a bucket at once); `static_graph`, every
-step uses the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters
-without a gradient, which costs a walk through the graph and is only for networks with such parameters (`toy` in size
-`unused`: without this option or `static_graph`, DDP waits for their gradients, and its second step fails);
-`compression=bf16`, buckets are sent in half the bytes, rounded to 8 significant bits, so the training is no longer
-quite the same.
+gradient is still copied into its bucket; newer PyTorch copies all of a bucket at once); `static_graph`, every step uses
+the same parameters, so DDP may plan ahead; `find_unused_parameters`, look in every step for parameters without a
+gradient, which costs a walk through the graph and is only for networks with such parameters (`toy` in size `unused`:
+without this option or `static_graph`, DDP waits for their gradients, and its second step fails); `compression=bf16`,
+buckets are sent in half the bytes, rounded to 8 significant bits, so the training is no longer quite the same.
 """
 
 from __future__ import annotations
