@@ -43,14 +43,15 @@ def computing_stage(graph: Any, name: str) -> set[str]:
     """The devices with operations both of the forward and of the backward pass of a stage, a Keras model of this name.
 
     A stage may be a flattening or a softmax alone. The loss, which is computed on the same device as the last stage,
-    and the updates lie outside of its scope.
+    and the updates lie outside of its scope. A backward pass has a scope of its own around the stage's: that of the
+    tape or, in a function whose gradient TensorFlow derives, that of its gradients.
     """
-    of_stage = re.compile(rf"(gradient_tape/)?{name}(_\d+)*/")
-    found: dict[str, set[str]] = {"": set(), "gradient_tape/": set()}
-    for operation in operations(graph):
+    of_stage = re.compile(rf"(gradient_tape/|gradients/)?{name}(_\d+)*/")
+    forward, backward = set(), set()
+    for operation, device in operations_within(graph):
         if match := of_stage.match(operation.name):
-            found[match[1] or ""].add(name_of(operation.device))
-    return found[""] & found["gradient_tape/"]
+            (backward if match[1] else forward).add(device)
+    return forward & backward
 
 
 def operations(graph: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from tf_impl.coordinator import Worker
 from tf_impl.program import Program
 
 BY_XLA = "_XlaMustCompile"
-NAME = re.compile(r"^(?:__inference_|__forward_)?(.*?)(?:_\d+)?$")
+NAME = re.compile(r"^(?:__inference_|__forward_)?_*(.*?)(?:_\d+)*$")
 AUTOTUNING = re.compile(r"--(xla_gpu_autotune_level=\S+)")
 
 

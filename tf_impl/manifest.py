@@ -198,7 +198,6 @@ FRAMEWORK = FrameworkSpec(
         StrategySpec(
             name="model_parallel",
             summary="tf.device cuts the layers into stages, one per device; the whole batch visits them in turn",
-            without={"xla": "XLA compiles for one device; this step is one graph over several"},
             processes="one",
             one_step_per_call="",
             parallelism="model",
@@ -215,10 +214,6 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="parameter_server",
-            without={
-                "xla": "the variables are on the server, and a worker's XLA function cannot read them there; "
-                "with pulled copies it could, which the suite does not do"
-            },
             summary="tf.distribute.ParameterServerStrategy: workers push gradients to a server without waiting",
             processes="per_device",
             one_step_per_call="each worker gets every push in a call of its own",

@@ -27,12 +27,13 @@ def cut_points(job: Job) -> tuple[int, ...]:
 
 def block_seconds(job: Job) -> list[float]:
     """Seconds that forward and backward of each block take alone on the first device, for a whole batch of random
-    numbers. Nobody needs the gradient of the images, so the first block does not compute it."""
+    numbers, with XLA if the stages run with it. Nobody needs the gradient of the images, so the first block does not
+    compute it."""
     device, count = runtime.devices(job.world)[0], len(job.workload.blocks)
     seconds = []
     blocks = models.build_stages(job.workload, range(1, count), [device] * count, settings=job.settings)
     for index, block in enumerate(blocks):
-        run = forward_and_backward(block, first=index == 0)
+        run = forward_and_backward(block, first=index == 0, xla=job.settings.get("xla", False))
         with tf.device(device):
             shape = (job.global_batch, *block.input_shape[1:])
             x = tf.random.stateless_normal(shape, seed=(0, 0), dtype=block.inputs[0].dtype)
@@ -48,11 +49,11 @@ def block_seconds(job: Job) -> list[float]:
     return seconds
 
 
-def forward_and_backward(block: keras.Model, *, first: bool) -> Any:
+def forward_and_backward(block: keras.Model, *, first: bool, xla: bool = False) -> Any:
     """A function of a block's input, with the gradients by the block's parameters and, unless it is the first block, by
     its input."""
 
-    @tf.function
+    @tf.function(jit_compile=xla)
     def run(x: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)

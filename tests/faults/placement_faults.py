@@ -35,6 +35,9 @@ TIMED_CELLS = {
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel"),
     "tf model_parallel with a softmax alone": Cell("model_parallel", options={"cut": "fc2"}),
+    "tf model_parallel with a softmax alone, by XLA": Cell(
+        "model_parallel", options={"cut": "fc2"}, known={"tracks": ("tuned",)}
+    ),
     "tf parameter_server": Cell("parameter_server"),
     "torch model_parallel alone": Cell("model_parallel", known={"devices": (1,)}),
     "jax model_parallel alone": Cell("model_parallel", known={"devices": (1,)}),
@@ -611,6 +614,10 @@ def tf_stages_on_one_device():
 @planted_when_timed("tf model_parallel", by="samples taken")
 def tf_computes_on_one_device():
     """Each device holds its stage, and the first one computes them all."""
+    _computes_on_the_first_device("forward", "backward")
+
+
+def _computes_on_the_first_device(*passes):
     from tf_impl.strategies.model_parallel import ModelParallel
 
     def elsewhere(original, self, *given):
@@ -620,8 +627,8 @@ def tf_computes_on_one_device():
         finally:
             self.devices = devices
 
-    replaced(ModelParallel, "forward", when_timed(elsewhere))
-    replaced(ModelParallel, "backward", when_timed(elsewhere))
+    for name in passes:
+        replaced(ModelParallel, name, when_timed(elsewhere))
 
 
 @planted_when_timed("tf model_parallel with a softmax alone", by="samples taken")
@@ -645,6 +652,15 @@ def tf_softmax_on_the_device_before():
         return loss, [(of_first, x, between), (of_last, between, loss)]
 
     replaced(ModelParallel, "forward", when_timed(forward))
+
+
+@planted_when_timed("tf model_parallel with a softmax alone, by XLA", by="samples taken")
+def tf_compiles_the_softmax_for_the_device_before():
+    """XLA's program of a stage without parameters runs forward on the device before; backward runs on its own.
+
+    A stage with parameters cannot: XLA reads no variables of another device.
+    """
+    _computes_on_the_first_device("forward")
 
 
 @planted_when_timed("tf parameter_server", by="samples taken")
@@ -679,11 +695,11 @@ def _computed_on(device):
     """Workers hold the shares and answer for the pushes, but what computes these names another device."""
     from tf_impl.strategies.parameter_server import ParameterServer
 
-    def loss_and_gradients(original, self, x, y):
-        own, self.device = self.device, device
-        found = original(self, x, y)
-        self.device = own
-        return found
+    def loss_and_gradients(original, self, *pulled_and_batch):
+        import tensorflow as tf
+
+        with tf.device(device):
+            return original(self, *pulled_and_batch)
 
     replaced(ParameterServer, "loss_and_gradients", when_timed(loss_and_gradients))
 

@@ -221,10 +221,10 @@ def pushes_scaled_as_averages():
     from tf_impl.strategies.parameter_server import ParameterServer
 
     def change(original):
-        def loss_and_gradients(self, x, y):
-            loss, gradients = original(self, x, y)
+        def loss_and_gradients(self, *pulled_and_batch):
+            loss, gradients, running = original(self, *pulled_and_batch)
             fired()
-            return loss, [gradient / len(self.devices) for gradient in gradients]
+            return loss, [gradient / len(self.devices) for gradient in gradients], running
 
         return loss_and_gradients
 

@@ -7,7 +7,7 @@ Each device holds the parameters, gradients and optimizer state of its own stage
 memory of one device. That is all this buys; it buys no speed. Activations cross to the next device on the way forward,
 their gradients cross on the way back, and only one device works at a time. BatchNorm normalizes over the whole batch.
 The step is one tf.function: TensorFlow cuts its graph at the borders between devices and puts a send and a receive at
-each.
+each. With the setting `xla`, forward and backward of each stage are programs of XLA, which compiles for one device.
 
 Each stage has a tape of its own. With a single tape, `tf.device` would hold for the forward pass only: the operations
 that a tape makes are placed on the device of the call to `gradient` or, without one, mostly on device 0.
@@ -23,6 +23,7 @@ from harness.contract import Job
 from harness.spec import partition
 from tf_impl import models, placement, runtime, stages, weights
 from tf_impl.several_steps import SeveralSteps
+from tf_impl.tuning import xla_if_set
 
 
 class ModelParallel(SeveralSteps):
@@ -42,15 +43,20 @@ class ModelParallel(SeveralSteps):
     def forward(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, list[tuple]]:
         """The loss, and what the backward pass needs of each stage: its tape, its input and its output."""
         passes = []
-        for stage, device in zip(self.stages, self.devices, strict=True):
+        for index, device in enumerate(self.devices):
+            targets = [y] if index == len(self.stages) - 1 else []
             with tf.device(device), tf.GradientTape() as tape:
                 tape.watch(x)
-                output = stage(x, training=True)
-                if stage is self.stages[-1]:
-                    output = self.loss_fn(output, y)  # on the device where the targets are
+                output = self.run_stage(index, x, *targets)
             passes.append((tape, x, output))
             x = output  # TensorFlow sends it to the next device
         return x, passes
+
+    @xla_if_set
+    def run_stage(self, index: int, x: tf.Tensor, *targets: tf.Tensor) -> tf.Tensor:
+        """A stage's output, or with targets the loss: the last stage has it, on the device where the targets are."""
+        output = self.stages[index](x, training=True)
+        return self.loss_fn(output, *targets) if targets else output
 
     def backward(self, passes: list[tuple]) -> list[tf.Tensor]:
         """The gradients of all parameters, from the last stage to the first."""

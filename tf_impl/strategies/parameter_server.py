@@ -9,9 +9,13 @@ Every rank's process is a worker. A worker that is free takes the next share of 
 the gradient of this share and pushes it, and the server makes one whole update from it. No worker waits for another, so
 a gradient may belong to parameters that other workers have changed since, and a fast worker takes more shares than a
 slow one. This is not the training of a single device (Dean et al. 2012; harness.reference.asynchronous). Pushes wait
-for each other only while the server updates. A pull reads one variable after another, so the variables it gets may come
-from two versions of the model. BatchNorm normalizes over each share; its running averages are on the server, and all
-workers write them.
+for each other only while the server updates. A pull waits for nobody, so the variables it copies may come from two
+versions of the model. BatchNorm normalizes over each share; its running averages are on the server, and the last push
+overwrites them.
+
+A worker computes with the copies it pulled, by Keras' `stateless_call`. In most examples the model itself reads each
+variable from the server, where a layer needs it. A program of XLA cannot do that, and the setting `xla` compiles loss
+and gradients.
 
 Rank 0 is also the coordinator: for each step it schedules one push per share (coordinator.py). cluster.py starts the
 servers.
@@ -19,12 +23,17 @@ servers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from harness.contract import Job
 from tf_impl import cluster, models, placement
 from tf_impl.coordinator import Coordinator, Worker
-from tf_impl.program import LossAndGradients
+from tf_impl.tuning import xla_if_set
+
+Gradients = list[Any]
+"""A gradient for each parameter."""
 
 
 class ParameterServer(Coordinator):
@@ -39,26 +48,40 @@ class ParameterServer(Coordinator):
     def train_step(self, parts: placement.Parts) -> tf.Tensor:
         """One push: a worker runs it, with one share of the batch."""
         ((x, y),) = parts  # nothing to accumulate: every push is an update of its own
-        loss, gradients = self.loss_and_gradients(x, y)
-        self.push(gradients)
+        # The worker's device is named, as `strategy.run` would name it. Otherwise a worker with a GPU uses its CPU.
+        with tf.device(self.device):
+            loss, gradients, running = self.loss_and_gradients(*self.pull(), x, y)
+        self.push(gradients, running)
         return loss
 
-    def loss_and_gradients(self, x: tf.Tensor, y: tf.Tensor) -> LossAndGradients:
-        """Pull and compute: wherever a layer uses one of its variables, the worker reads it from the server.
+    def pull(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The worker's copies of the parameters and of BatchNorm's running averages."""
+        model = self.model
+        held = model.trainable_variables, model.non_trainable_variables
+        parameters, running = ([tf.identity(variable.value) for variable in variables] for variables in held)
+        return parameters, running
 
-        The worker's device is named, as `strategy.run` would name it. Otherwise a worker with a GPU uses its CPU.
-        """
-        with tf.device(self.device):
-            with tf.GradientTape() as tape:
-                loss = self.loss_fn(self.model(x, training=True), y)
-            return loss, tape.gradient(loss, self.parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    @xla_if_set
+    def loss_and_gradients(
+        self, parameters: list[tf.Tensor], running: list[tf.Tensor], x: tf.Tensor, y: tf.Tensor
+    ) -> tuple[tf.Tensor, Gradients, list[tf.Tensor]]:
+        """Loss, gradients and the next running averages, all computed from pulled copies."""
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            found: Any = self.model.stateless_call(parameters, running, x, training=True)
+            outputs, running = found
+            loss = self.loss_fn(outputs, y)
+        return loss, tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO), running
 
-    def push(self, gradients: list[tf.Tensor]) -> None:
-        """The server makes one update from the gradients of one worker."""
+    def push(self, gradients: Gradients, running: list[tf.Tensor]) -> None:
+        """The server makes one update from the gradients of one worker, and takes its running averages."""
 
         def update() -> list[tf.Tensor]:
             self.optimizer.apply(gradients)
-            return [tf.identity(variable) for variable in self.optimizer.state()]
+            averages = [variable.value for variable in self.model.non_trainable_variables]
+            for average, value in zip(averages, running, strict=True):
+                average.assign(value)
+            return [tf.identity(variable) for variable in [*self.optimizer.state(), *averages]]
 
         # One push at a time: otherwise two could read the same momentum, and one of them would be lost. The lock is the
         # suite's. ParameterServerStrategy has none, and lets every variable be updated on its own, while the gate
