@@ -62,7 +62,8 @@ def trace_overlapping(program: Staged, placed: Any) -> list[Span]:
                 number, seen = sum(key[:2] == (stage, phase) for key in called), result[0]
                 numbers[id(result[1])] = number
             else:  # later calls may overwrite the gradients of parameters, so they cannot be waited for
-                number, seen = numbers[id(given[-2])], _first_number(result[0])
+                # without parameters the gradient of the input, or else that of the outputs
+                number, seen = numbers[id(given[-2])], _first_number([*result, given[-1]])
             key = stage, phase, number
             called[key], ended[key] = begun, threads[stage].submit(_when_ready, seen)
             return result

@@ -129,7 +129,7 @@ def blocks_of(program: Any) -> dict[str, nn.Module]:
 def of_device(program: Any, device: str, names: list[str], watched: Watched, placed: list[Batch]) -> DeviceShare:
     """What one device holds and took."""
     held = [p for p in program.model.parameters() if str(p.device) == device]
-    staged = any(parameter.is_meta for parameter in program.model.parameters())
+    staged = isinstance(program, PipelineSchedules)
     return DeviceShare(
         device=device,
         parameters=size(held),
