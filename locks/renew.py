@@ -17,7 +17,7 @@ from pathlib import Path
 
 LOCKS = Path(__file__).resolve().parent
 PROJECT = LOCKS.parent
-REPORT = PROJECT / "reports" / "resnet50-2xH200" / "environment.json"  # the others' was the same, but for WITHDRAWN
+REPORT = PROJECT / "reports" / "resnet50-survey-2xH200" / "environment.json"  # of the newest published report
 PYTHONS = ("3.11", "3.12")
 PLATFORM = "x86_64-manylinux_2_28"
 EXTRAS = {  # as in the Makefile
@@ -27,7 +27,7 @@ EXTRAS = {  # as in the Makefile
 }
 MEASURED_EXTRAS = {"measured": EXTRAS["gpu"], "measured-tf": EXTRAS["gpu-tf"]}
 MEASURED_PYTHON = "3.12"
-WITHDRAWN = {"pytest-timeout": "2.5.0"}  # recorded, and no longer offered by the index
+WITHDRAWN = {"pytest-timeout": "2.5.0"}  # recorded by older reports, and no longer offered by the index
 
 
 def locks() -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -472,7 +472,7 @@ def test_the_commit_of_a_repository_around_the_suite_is_not_recorded(tmp_path, m
 
 
 def test_a_report_does_not_change_with_the_manifests_of_today(monkeypatch):
-    rows = store.read(ROOT / "reports" / "resnet50-2xH200")
+    rows = store.read(ROOT / "reports" / "resnet50-1xH200")
     before = markdown.render(document.build(summary.summarize(rows), rows))
     framework = registry.framework
 

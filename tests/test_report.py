@@ -859,7 +859,7 @@ def test_pictures_name_options_only_where_cells_would_be_alike():
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 140, 160, 250])
-@pytest.mark.parametrize("name", ["mnist_cnn-2xH200", "resnet50-2xH200"])
+@pytest.mark.parametrize("name", ["mnist_cnn-2xH200", "resnet50-1xH200"])
 def test_no_number_is_cut_on_a_narrow_terminal(name, width, monkeypatch, capsys):
     folder = TESTS.parent / "reports" / name
     results = store.read(folder)
