@@ -50,15 +50,21 @@ def block_seconds(job: Job) -> list[float]:
 
 
 def forward_and_backward(block: keras.Model, *, first: bool, xla: bool = False) -> Any:
-    """A function of a block's input, with the gradients by the block's parameters and, unless it is the first block, by
-    its input."""
+    """A function of a block's input: its output, and the gradients by the block's parameters and, unless it is the
+    first block, by its input."""
 
-    @tf.function(jit_compile=xla)
+    def forward(x: tf.Tensor) -> Any:
+        return block(tf.stop_gradient(x) if first else x, training=True)
+
+    if xla:  # its backward is a program of its own, as in the step
+        forward = tf.function(forward, jit_compile=True)
+
+    @tf.function
     def run(x: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            output = block(x, training=True)
+            output = forward(x)
         inputs = [] if first else [x]
-        return tape.gradient(output, [*inputs, *(variable.value for variable in block.trainable_variables)])
+        return output, tape.gradient(output, [*inputs, *(variable.value for variable in block.trainable_variables)])
 
     return run

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 
 def xla_if_set(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that computes loss and gradients, compiled by XLA if the setting `xla` is on.
+    """A method that computes loss and gradients, or the forward pass of a stage, compiled by XLA if the setting `xla`
+    is on. The gradient of what XLA compiled is compiled as well.
 
     The step calls it once for each part of the batch. It must be called inside a tf.function.
     """

@@ -222,9 +222,9 @@ def pushes_scaled_as_averages():
 
     def change(original):
         def loss_and_gradients(self, *pulled_and_batch):
-            loss, gradients, running = original(self, *pulled_and_batch)
+            loss, gradients, changes = original(self, *pulled_and_batch)
             fired()
-            return loss, [gradient / len(self.devices) for gradient in gradients], running
+            return loss, [gradient / len(self.devices) for gradient in gradients], changes
 
         return loss_and_gradients
 

@@ -55,7 +55,10 @@ class ModelParallel(SeveralSteps):
     @xla_if_set
     def run_stage(self, index: int, x: tf.Tensor, *targets: tf.Tensor) -> tf.Tensor:
         """A stage's output, or with targets the loss: the last stage has it, on the device where the targets are."""
-        output = self.stages[index](x, training=True)
+        stage = self.stages[index]
+        if index == 0 and stage.trainable_variables:
+            x = tf.stop_gradient(x)  # or XLA would compute the gradient of the images, which nobody needs
+        output = stage(x, training=True)
         return self.loss_fn(output, *targets) if targets else output
 
     def backward(self, passes: list[tuple]) -> list[tf.Tensor]:

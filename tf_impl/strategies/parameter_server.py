@@ -10,8 +10,8 @@ the gradient of this share and pushes it, and the server makes one whole update 
 a gradient may belong to parameters that other workers have changed since, and a fast worker takes more shares than a
 slow one. This is not the training of a single device (Dean et al. 2012; harness.reference.asynchronous). Pushes wait
 for each other only while the server updates. A pull waits for nobody, so the variables it copies may come from two
-versions of the model. BatchNorm normalizes over each share; its running averages are on the server, and the last push
-overwrites them.
+versions of the model. BatchNorm normalizes over each share; its running averages are on the server, which adds to them
+what each push has changed in its copies.
 
 A worker computes with the copies it pulled, by Keras' `stateless_call`. In most examples the model itself reads each
 variable from the server, where a layer needs it. A program of XLA cannot do that, and the setting `xla` compiles loss
@@ -50,8 +50,8 @@ class ParameterServer(Coordinator):
         ((x, y),) = parts  # nothing to accumulate: every push is an update of its own
         # The worker's device is named, as `strategy.run` would name it. Otherwise a worker with a GPU uses its CPU.
         with tf.device(self.device):
-            loss, gradients, running = self.loss_and_gradients(*self.pull(), x, y)
-        self.push(gradients, running)
+            loss, gradients, changes = self.loss_and_gradients(*self.pull(), x, y)
+        self.push(gradients, changes)
         return loss
 
     def pull(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -65,22 +65,23 @@ class ParameterServer(Coordinator):
     def loss_and_gradients(
         self, parameters: list[tf.Tensor], running: list[tf.Tensor], x: tf.Tensor, y: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, list[tf.Tensor]]:
-        """Loss, gradients and the next running averages, all computed from pulled copies."""
+        """Loss, gradients and the changes of the running averages, all computed from pulled copies."""
         with tf.GradientTape() as tape:
             tape.watch(parameters)
             found: Any = self.model.stateless_call(parameters, running, x, training=True)
-            outputs, running = found
+            outputs, moved = found
             loss = self.loss_fn(outputs, y)
-        return loss, tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO), running
+        gradients = tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return loss, gradients, [after - before for after, before in zip(moved, running, strict=True)]
 
-    def push(self, gradients: Gradients, running: list[tf.Tensor]) -> None:
-        """The server makes one update from the gradients of one worker, and takes its running averages."""
+    def push(self, gradients: Gradients, changes: list[tf.Tensor]) -> None:
+        """The server makes one update from the gradients of one worker, and changes the running averages."""
 
         def update() -> list[tf.Tensor]:
             self.optimizer.apply(gradients)
             averages = [variable.value for variable in self.model.non_trainable_variables]
-            for average, value in zip(averages, running, strict=True):
-                average.assign(value)
+            for average, change in zip(averages, changes, strict=True):
+                average.assign_add(change)
             return [tf.identity(variable) for variable in [*self.optimizer.state(), *averages]]
 
         # One push at a time: otherwise two could read the same momentum, and one of them would be lost. The lock is the
