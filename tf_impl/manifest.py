@@ -47,12 +47,8 @@ def why_losses_cannot_be_stored(cell: SettingCell) -> str:
 
 def why_not_by_xla_on_workers(cell: SettingCell) -> str:
     """Why XLA does not compile the pushes of `parameter_server` in a cell, or ""."""
-    if cell.platform == "gpu":
-        return (
-            "not tried on GPUs: TensorFlow gives each worker's XLA the GPU numbers of the coordinator, whose one GPU is "
-            "not that of the worker"
-        )
-    return ""
+    why = "not tried on GPUs: TensorFlow gives the XLA of each worker the GPU number of the coordinator"
+    return why if cell.platform == "gpu" else ""
 
 
 # the rungs of reports/probes/rungs
@@ -207,10 +203,7 @@ FRAMEWORK = FrameworkSpec(
         ),
         StrategySpec(
             name="model_parallel",
-            without={
-                "batch_norm_relu": "forward and backward of a stage are two programs, and with this setting more passes "
-                "between them: of ResNet-50 in bf16, 88 MB an image instead of 69"
-            },
+            without={"batch_norm_relu": "88 MB an image of ResNet-50 would pass from forward to backward, and not 69"},
             summary="tf.device cuts the layers into stages, one per device; the whole batch visits them in turn",
             processes="one",
             one_step_per_call="",
