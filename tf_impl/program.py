@@ -16,11 +16,12 @@ from harness.contract import Arrays, Job
 from harness.spec.partition import shares
 from tf_impl import losses, optim, placement, runtime, weights
 
-LossAndGradients = tuple[tf.Tensor, list[Any]]
-"""A loss and, for each parameter of the model, its gradient.
+Gradients = list[Any]
+"""For each parameter of the model, its gradient.
 
 The tape is told to give zeros for a parameter that the loss does not depend on: by default it gives None, which cannot
 be summed over parts or replicas, and which the optimizers of Keras pass over with a warning."""
+LossAndGradients = tuple[tf.Tensor, Gradients]
 
 
 def mean_over_parts(function: Callable[..., Any], parts: placement.Parts) -> Any:

@@ -30,10 +30,8 @@ import tensorflow as tf
 from harness.contract import Job
 from tf_impl import cluster, models, placement
 from tf_impl.coordinator import Coordinator, Worker
+from tf_impl.program import Gradients
 from tf_impl.tuning import xla_if_set
-
-Gradients = list[Any]
-"""A gradient for each parameter."""
 
 
 class ParameterServer(Coordinator):
@@ -56,9 +54,8 @@ class ParameterServer(Coordinator):
 
     def pull(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The worker's copies of the parameters and of BatchNorm's running averages."""
-        model = self.model
-        held = model.trainable_variables, model.non_trainable_variables
-        parameters, running = ([tf.identity(variable.value) for variable in variables] for variables in held)
+        parameters = [tf.identity(variable.value) for variable in self.model.trainable_variables]
+        running = [tf.identity(variable.value) for variable in self.model.non_trainable_variables]
         return parameters, running
 
     @xla_if_set
