@@ -17,7 +17,7 @@ from pathlib import Path
 
 LOCKS = Path(__file__).resolve().parent
 PROJECT = LOCKS.parent
-REPORT = PROJECT / "reports" / "resnet50-survey-2xH200" / "environment.json"  # of the newest published report
+REPORT = PROJECT / "reports" / "resnet50-2xH200" / "environment.json"  # of the newest published report
 PYTHONS = ("3.11", "3.12")
 PLATFORM = "x86_64-manylinux_2_28"
 EXTRAS = {  # as in the Makefile
