@@ -326,6 +326,18 @@ def test_a_slow_host_is_no_wrong_order_of_stages(platform, together):
     assert made.steps == (platform == "gpu")
 
 
+@pytest.mark.parametrize(("wrong", "passes", "steps"), [(0, True, 1), (2, True, 3), (3, False, 3)])
+def test_one_of_three_traced_steps_must_be_in_order(wrong, passes, steps):
+    """Two GPUs' clocks may be further apart than a short stage takes; a program that waits is late each time."""
+    shown = [spans(stages=2, together=number >= wrong) for number in range(3)]
+    program = SimpleNamespace(trace=lambda placed, head_start: shown.pop(0))
+    draft, made = SimpleNamespace(timing=SimpleNamespace(spans=spans(stages=2, together=False))), StepCount()
+    context: Any = SimpleNamespace(draft=draft, spec=SimpleNamespace(platform="gpu"), program=program, made=made)
+    of = cell("torch", "pipeline", platform="gpu")
+    (check,) = crossing.check_order(order_of_stages(context, None, of, ()), (), of)
+    assert check.passed == passes and made.steps == steps
+
+
 def test_on_cpu_devices_order_tells_from_three_stages_on():
     assert not crossing.check_order(spans(stages=2, together=False), (), cell("torch", "pipeline"))
     (check,) = crossing.check_order(spans(stages=3, together=False), (), cell("torch", "pipeline", devices=3))
