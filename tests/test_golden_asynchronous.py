@@ -117,3 +117,38 @@ def test_a_history_that_cannot_be_is_refused(pushed, left, push_every, facts):
     known = {"optimizer": SGD, "history": history, "push_every": push_every}
     with refused(*facts, kind=ImpossibleHistory):
         replay(workload, workload.init_params(0), classifier_batches(2), **known)
+
+
+def test_running_statistics_are_those_of_the_workers_or_of_a_server():
+    """Two workers, whose weights stand still. Each moves its own statistics in each step, as the devices of a
+    synchronous training do; or each push moves those on the server: worker 1 comes first."""
+    workload, still = workloads.get("resnet50", "tiny"), replace(SGD, learning_rate=0.0)
+    params, rng = workload.init_params(0), np.random.default_rng(0)
+    batches = [
+        {"x": rng.standard_normal((4, 64, 64, 3)), "y": np.eye(10)[rng.integers(0, 10, 4)]} for _ in range(2)
+    ]  # fmt: skip
+    pushed = (Buffer(1, (0,), (0,)), Buffer(0, (0,), (1,)), Buffer(1, (1,), (2,)), Buffer(0, (1,), (2,)))
+    found = replay(workload, params, batches, optimizer=still, history=History(pushed)).running
+    devices = loops.train(workload, params, batches, optimizer=still, groups=lambda count: (count // 2,) * 2).running
+    for name, array in devices.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12, err_msg=name)
+    mean, var = np.zeros(4), np.ones(4)
+    for batch in batches:
+        y, _ = workload.layers[0].forward(params, batch["x"])
+        for half in (y[2:].reshape(-1, 4), y[:2].reshape(-1, 4)):
+            mean, var = 0.9 * mean + 0.1 * half.mean(0), 0.9 * var + 0.1 * half.var(0)
+    np.testing.assert_allclose(found["server/bn1.mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["server/bn1.biased_var"], var, rtol=1e-12)
+
+
+def test_what_is_left_in_a_buffer_has_moved_its_workers_statistics_but_not_the_servers():
+    workload, still = workloads.get("resnet50", "tiny"), replace(SGD, learning_rate=0.0)
+    params, rng = workload.init_params(0), np.random.default_rng(0)
+    batches = [{"x": rng.standard_normal((2, 64, 64, 3)), "y": np.eye(10)[:2]} for _ in range(3)]
+    known = {"optimizer": still, "push_every": 2}
+    found, whole = (
+        replay(workload, params, batches[:count], history=in_turn(1, count, push_every=2), **known) for count in (3, 2)
+    )
+    one = loops.train(workload, params, batches, optimizer=still).running
+    np.testing.assert_allclose(found.running["all/bn1.mean"], one["all/bn1.mean"], rtol=1e-12)
+    np.testing.assert_allclose(found.running["server/bn1.mean"], whole.running["server/bn1.mean"], rtol=1e-12)

@@ -112,20 +112,27 @@ def hull(groups: Sequence[Arrays]) -> dict[str, Arrays]:
 class Histories:
     """The running statistics of a training, as programs keep them.
 
-    "all": the mean over all devices. "first": those of the first device. "least" and "most" are no histories: they are
-    the statistics of the last step, see `hull`.
+    "all": the mean over all devices. "first": those of the first device. "server": one set that all workers share, and
+    that moves with each push; only asynchronous training has it. "least" and "most" are no histories: they are the
+    statistics of the last step, see `hull`.
     """
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         start = initial(layers)
         start |= {name.replace(".var", BIASED): array for name, array in start.items() if name.endswith(".var")}
         self.of: dict[StatisticsOf, Arrays] = {"all": start, "first": start}
+        self.start = start
         self.seen: Sequence[Arrays] = ()
 
     def add(self, groups: Sequence[Arrays]) -> None:
         """A step has seen these statistics."""
-        self.of = {"all": advanced(self.of["all"], groups), "first": advanced(self.of["first"], groups[:1])}
+        self.of["all"] = advanced(self.of["all"], groups)
+        self.of["first"] = advanced(self.of["first"], groups[:1])
         self.seen = groups
+
+    def push(self, statistics: Arrays) -> None:
+        """A worker that has seen these statistics moves the set on the server, as it is now."""
+        self.of["server"] = advanced(self.of.get("server", self.start), [statistics])
 
     def named(self) -> Arrays:
         """All of them, as "<history>/<layer>.mean" and so on."""

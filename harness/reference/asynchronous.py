@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.layers import running_statistics
 from harness.reference.golden import Golden
 from harness.reference.loops import loss_and_gradients
 from harness.spec import OptimizerSpec
@@ -18,6 +19,8 @@ from harness.spec.arrays import Arrays
 from harness.spec.optimizers import update
 from harness.spec.partition import shares
 from harness.workloads import Workload
+
+Seen = dict[tuple[int, int], Arrays]  # the statistics that BatchNorm saw, by step and worker
 
 
 class ImpossibleHistory(ValueError):
@@ -71,18 +74,21 @@ def replay(
     Each push is one update of the shared parameters by the sum of one worker's gradients of `push_every` steps. The
     loss of a step is the mean over the workers, each with the parameters that it saw. What is left in a buffer has a
     loss, but updates nothing. The first `push_every` steps end with as many pushes as there are workers. Raises
-    ImpossibleHistory for one that this training cannot have: see `check_history`.
+    ImpossibleHistory for one that this training cannot have: see `check_history`. BatchNorm normalizes over each
+    worker's share.
     """
     batches = list(batches)
     workers = check_history(history, steps=len(batches), push_every=push_every)
     versions, state, losses, after_first = {0: dict(params)}, {}, np.zeros(len(batches)), dict(params)
-    last = len(history.pushed)
+    last, seen = len(history.pushed), Seen()
     buffers = (*history.pushed, *history.left)
     for number, buffer in enumerate(buffers):
         total = {name: np.zeros_like(array) for name, array in params.items()}
         for step, version in zip(buffer.steps, buffer.versions, strict=True):
             share = shares(batches[step], rank=buffer.rank, ranks=workers)[0]
-            loss, gradients = loss_and_gradients(workload, versions[version], share)
+            found: list[Arrays] = []
+            loss, gradients = loss_and_gradients(workload, versions[version], share, seen=found)
+            (seen[step, buffer.rank],) = found
             losses[step] += loss / workers
             total = {name: array + gradients[name] for name, array in total.items()}
         if number < last:
@@ -91,7 +97,29 @@ def replay(
                 after_first = versions[workers]
         needed = {number + 1, last}.union(*(later.versions for later in buffers[number + 1 :]))  # frees the others
         versions = {version: kept for version, kept in versions.items() if version in needed}
-    return Golden(initial=dict(params), losses=losses, after_first=(after_first,), params=versions[last])
+    return Golden(
+        initial=dict(params),
+        losses=losses,
+        after_first=(after_first,),
+        params=versions[last],
+        running=running_of(workload, history, seen),
+    )
+
+
+def running_of(workload: Workload, history: History, seen: Seen) -> Arrays:
+    """BatchNorm's running statistics at the end, as Golden has them, in two ways.
+
+    Workers may have their own, which move with each of their steps, and "all" is the mean of these. Or a server has one
+    set, "server", which moves with each push: right for workers that take turns. Others would move it from where it was
+    when they pulled.
+    """
+    found = running_statistics.Histories(workload.layers)
+    for buffer in history.pushed:
+        for step in buffer.steps:
+            found.push(seen[step, buffer.rank])
+    for step in sorted({step for step, _ in seen}):
+        found.add([seen[key] for key in sorted(seen) if key[0] == step])
+    return found.named()
 
 
 def check_history(history: History, *, steps: int, push_every: int) -> int:

@@ -6,7 +6,7 @@ from typing import Literal
 
 Processes = Literal["one", "per_device"]
 Normalization = Literal["global", "per_device", "per_microbatch"]
-StatisticsOf = Literal["all", "first"]  # devices: harness/layers/running_statistics.py
+StatisticsOf = Literal["all", "first", "server"]  # devices, or a server: harness/layers/running_statistics.py
 Algorithm = Literal["synchronous", "local", "asynchronous"]
 ToleranceSet = Literal["exact", "bf16_gradients"]  # how near to the golden reference: harness/gate/parity.py
 # what crosses devices in a step: harness/gate/traffic.py

@@ -101,11 +101,10 @@ def running_statistics(context: Context) -> Arrays | None:
     """BatchNorm's running statistics as the program would save them. None on all ranks but 0, and where these
     statistics are not defined.
 
-    They are not defined where a device updates them several times in a step (micro-batches, accumulation), or where
-    workers do not wait for each other.
+    They are not defined where a device updates them several times in a step (micro-batches, accumulation).
     """
     spec = context.spec
-    once = spec.normalization != "per_microbatch" and spec.accumulation_steps == 1 and spec.algorithm != "asynchronous"
+    once = spec.normalization != "per_microbatch" and spec.accumulation_steps == 1
     if not (context.job.workload.normalizes and once):
         return None
     state = context.state()

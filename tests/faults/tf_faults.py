@@ -20,6 +20,7 @@ CELLS = {
     "tf multi_worker_mirrored": Cell("multi_worker_mirrored"),
     "tf model_parallel": Cell("model_parallel", workload="resnet50", options={"cut": "layer2"}),
     "tf parameter_server": Cell("parameter_server"),
+    "tf parameter_server deep": Cell("parameter_server", workload="resnet50"),
 }
 
 
@@ -225,6 +226,22 @@ def pushes_scaled_as_averages():
             loss, gradients, changes = original(self, *pulled_and_batch)
             fired()
             return loss, [gradient / len(self.devices) for gradient in gradients], changes
+
+        return loss_and_gradients
+
+    replaced(ParameterServer, "loss_and_gradients", change)
+
+
+@planted("tf parameter_server deep")
+def statistics_moved_once_a_step():
+    """The pushes of a step move the running averages together as far as one push should."""
+    from tf_impl.strategies.parameter_server import ParameterServer
+
+    def change(original):
+        def loss_and_gradients(self, *pulled_and_batch):
+            loss, gradients, changes = original(self, *pulled_and_batch)
+            fired()
+            return loss, gradients, [moved / len(self.devices) for moved in changes]
 
         return loss_and_gradients
 

@@ -22,6 +22,7 @@ CELLS = {
     ),
     "torch local_sgd": Cell("local_sgd"),
     "torch async_sgd": Cell("async_sgd"),
+    "torch async_sgd deep": Cell("async_sgd", workload="resnet50"),
     "torch async_sgd with a buffer": Cell("async_sgd", options={"push_every": "2"}),
     "torch async_sgd with a larger buffer": Cell("async_sgd", options={"push_every": "3"}, known=TRAINING),
     "torch single scheduled": Cell(
@@ -424,6 +425,14 @@ def pull_forgotten():
         self.seen = int(self.updates.item())
 
     replaced(AsyncSGD, "pull", lambda _: firing(pull))
+
+
+@planted("torch async_sgd deep")
+def statistics_of_rank_0_alone():
+    """Each rank keeps the statistics of its own samples, and those of rank 0 are saved."""
+    from torch_impl.strategies.async_sgd import AsyncSGD
+
+    replaced(AsyncSGD, "average_statistics", lambda _: firing(lambda self: None))
 
 
 @planted("torch async_sgd with a buffer")

@@ -35,6 +35,8 @@ from tf_impl.tuning import xla_if_set
 
 
 class ParameterServer(Coordinator):
+    statistics_of = "server"
+
     def __init__(self, job: Job, strategy: tf.distribute.Strategy) -> None:
         with strategy.scope():  # every variable that is created here lives on the server
             self.model = models.build(job.workload, settings=job.settings)
