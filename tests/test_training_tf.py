@@ -117,3 +117,8 @@ def test_a_released_program_leaves_no_variable_behind():
     """Nor does XLA's function of its step, which has seen them."""
     (found,) = visits.visit("tf", "tf_release.py")
     assert found == {"": 0, "xla": 0, "xla+xla_step": 0}
+
+
+def test_what_is_rounded_on_its_way_into_an_update_is_seen_through_functions():
+    (found,) = visits.visit("tf", "tf_rounded.py")
+    assert found == {name: not name.startswith("right") for name in found} and len(found) == 9

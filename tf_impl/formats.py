@@ -16,6 +16,7 @@ import tensorflow as tf
 from harness.gate.number_formats import SAMPLED, held_in, narrower, note
 from harness.spec import NumberFormats
 from tf_impl.coordinator import Coordinator, Worker
+from tf_impl.graphs import Body, bodies
 from tf_impl.program import Program
 from tf_impl.several_steps import SeveralSteps
 
@@ -45,6 +46,8 @@ def read(program: Program | Worker, calls: Sequence[Sequence[Any]]) -> NumberFor
     for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
         note_nodes(nodes, found)
         note_transfers(nodes, found)
+    for name, place in rounded(bodies(definition)):
+        note(found.rounded, name, place)
     for kind, places in (("model", found.parameters), ("optimizer", found.optimizer_state)):
         for name, variable in program.changing()[kind].items():
             if variable.dtype.is_floating:
@@ -83,8 +86,6 @@ def note_nodes(nodes: Any, found: NumberFormats) -> None:
                 note(found.reductions, name, node.op)
             elif node.op.startswith(TRANSFERS):
                 note(found.transfers, name, node.op)
-    for name, place in rounded(nodes):
-        note(found.rounded, name, place)
 
 
 def note_transfers(nodes: Any, found: NumberFormats) -> None:
@@ -98,25 +99,33 @@ def note_transfers(nodes: Any, found: NumberFormats) -> None:
                     note(places, name, f"{source.op} to {node.op}")
 
 
-def rounded(nodes: Any) -> Iterator[tuple[str, str]]:
+def rounded(found: Sequence[Body]) -> Iterator[tuple[str, str]]:
     """The formats that gradients or state are rounded to on their way into an update, with the place.
 
     A layer's gradient comes in a narrow format where the layer computes in it, and is cast once. What was cast to a
     narrow format before, or was computed in it from other gradients, has lost digits that the update should have had.
     """
-    by_name = {node.name: node for node in nodes}
-    waiting, seen = [node for node in nodes if node.op.startswith(UPDATES)], set()
+    waiting = [(body, node) for body in found for node in body.operations.values() if node.op.startswith(UPDATES)]
+    seen = set()
     while waiting:
-        node = waiting.pop()
-        for source in _sources(node, by_name):
-            if source.op not in ELEMENTWISE or source.name in seen:
+        body, node = waiting.pop()
+        for of, source in body.sources(node):
+            if source.op not in ELEMENTWISE or (id(of), source.name) in seen:
                 continue
-            seen.add(source.name)
-            waiting.append(source)
+            seen.add((id(of), source.name))
+            waiting.append((of, source))
             if source.op == "Cast" and _widens(source):
-                before = _sources(source, by_name)
-                if before and before[0].op in ELEMENTWISE and before[0].op not in ("Identity", "Reshape"):
-                    yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before[0].op} before a cast"
+                before = computes(of, source)
+                if before in ELEMENTWISE:
+                    yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before} before a cast"
+
+
+def computes(body: Body, cast: Any) -> str:
+    """The operation that computes what a cast takes, whatever hands it on or gives it another shape; "" if unknown."""
+    found = next(body.sources(cast), None)
+    while found and found[1].op in ("Identity", "Reshape"):
+        found = next(found[0].sources(found[1]), None)
+    return found[1].op if found else ""
 
 
 def formats(node: Any) -> Iterator[str]:

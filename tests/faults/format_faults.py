@@ -36,7 +36,11 @@ TIMED_CELLS = {
     "tf mirrored bf16": Cell("mirrored", known=BF16),
     "tf mirrored one_device": Cell("mirrored", options={"cross_device": "one_device"}),
     "tf model_parallel": Cell("model_parallel"),
+    "tf mirrored bf16 in two programs": Cell(
+        "mirrored", known=BF16 | {"tracks": ("tuned",), "settings": {"xla_step": "false"}}
+    ),
     "tf parameter_server": Cell("parameter_server"),
+    "tf parameter_server bf16 by XLA": Cell("parameter_server", known=BF16 | {"tracks": ("tuned",)}),
     # In these no fault is planted: they were refused, and are right.
     "torch single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
     "tf single adam fp64": Cell("single", workload="classifier", size="base", known=FP64 | {"optimizer": "adam"}),
@@ -460,6 +464,45 @@ def _all_reduced_in(name):
         return all_reduce
 
     replaced(tf.distribute.ReplicaContext, "all_reduce", change)
+
+
+@wrong_format("tf parameter_server bf16 by XLA")
+def tf_gradients_rounded_in_a_program_of_xla():
+    """The function that XLA compiles returns gradients that were bfloat16 for a moment. The update is outside of it."""
+    import tensorflow as tf
+
+    def change(original):
+        def gradient(self, *given, **known):
+            fired()
+            return [tf.cast(tf.cast(each, tf.bfloat16), tf.float32) for each in original(self, *given, **known)]
+
+        return gradient
+
+    replaced(tf.GradientTape, "gradient", change)
+
+
+@wrong_format("tf mirrored bf16 in two programs")
+def tf_gradients_returned_in_bf16():
+    """The function that XLA compiles returns its gradients in bfloat16, and they become float32 outside of it."""
+    import tensorflow as tf
+
+    from tf_impl.strategies.mirrored import Mirrored
+
+    def change(original):
+        def narrow(self, x, y):
+            fired()
+            loss, gradients = original.__wrapped__(self, x, y)
+            return loss, [tf.cast(each, tf.bfloat16) for each in gradients]
+
+        compiled = tf.function(narrow, jit_compile=True)
+
+        def loss_and_gradients(self, x, y):
+            loss, gradients = compiled(self, x, y)
+            return loss, [tf.cast(each, tf.float32) for each in gradients]
+
+        return loss_and_gradients
+
+    replaced(Mirrored, "loss_and_gradients", change)
 
 
 @wrong_format("tf single")
