@@ -17,7 +17,7 @@ from pathlib import Path
 
 LOCKS = Path(__file__).resolve().parent
 PROJECT = LOCKS.parent
-REPORT = PROJECT / "reports" / "resnet50-2xH200" / "environment.json"  # of the newest published report
+REPORT = PROJECT / "reports" / "resnet50-2xH200"  # the newest that records all packages of both environments
 PYTHONS = ("3.11", "3.12")
 PLATFORM = "x86_64-manylinux_2_28"
 EXTRAS = {  # as in the Makefile
@@ -44,11 +44,10 @@ def name_of(kind: str, python: str) -> str:
 
 def measured(kind: str) -> dict[str, str]:
     """The versions that the published report records of an environment, by package."""
-    recorded = json.loads(REPORT.read_text())
-    if kind == "measured":  # that of the harness, PyTorch and JAX, whole
-        return {name: version for name, version in recorded["harness_packages"].items() if name not in WITHDRAWN}
-    versions = recorded["frameworks"]["tf"]["versions"]  # of TensorFlow's own these alone
-    return {name: versions[name] for name in ("tensorflow", "keras", "numpy")}
+    of = "torch" if kind == "measured" else "tf"  # PyTorch and JAX share one, which is the harness's too
+    recorded = json.loads((REPORT / "environment.json").read_text())["frameworks"][of]["packages"]
+    lines = (REPORT / recorded).read_text().splitlines()
+    return {name: version for name, _, version in (line.partition("==") for line in lines) if name not in WITHDRAWN}
 
 
 def renew(name: str) -> None:

@@ -113,6 +113,14 @@ def test_the_measured_locks_hold_what_the_published_reports_record(path):
     assert other in ({}, OLDER, OLDER | RENEW.WITHDRAWN)
 
 
+@pytest.mark.parametrize("kind", RENEW.MEASURED_EXTRAS)
+def test_the_measured_locks_hold_all_packages_of_the_newest_report(kind):
+    pins, recorded = locks.pins(ROOT / "locks" / f"{kind}-py312.txt"), RENEW.measured(kind)
+    recorded = {str(canonicalize_name(name)): version for name, version in recorded.items()}
+    assert {name: recorded.get(name, version) for name, version in pins.items()} == pins
+    assert len(recorded.keys() & pins.keys()) > 50
+
+
 @pytest.fixture
 def project(tmp_path):
     """A copy of what `make setup` reads, and a Python that says its version and writes down what pip was to do."""

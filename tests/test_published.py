@@ -30,7 +30,7 @@ def test_only_small_numbers_have_an_exponent():
 def test_published_reports_regenerate(folder, tmp_path, approval):
     """report.md, all pictures and epochs.csv, from results.jsonl alone."""
     reporting.write(tmp_path, store.read(folder))
-    approval.hold(tmp_path, folder, "[!p]*")  # an unfinished run has lists of packages, which no report shows
+    approval.hold(tmp_path, folder, "[!p]*")  # lists of packages are no part of a report
     if approval.rewrite:
         DRAWN_WITH.write_text(drawn_with())
 
