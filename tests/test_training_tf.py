@@ -121,4 +121,4 @@ def test_a_released_program_leaves_no_variable_behind():
 
 def test_what_is_rounded_on_its_way_into_an_update_is_seen_through_functions():
     (found,) = visits.visit("tf", "tf_rounded.py")
-    assert found == {name: not name.startswith("right") for name in found} and len(found) == 9
+    assert found == {name: not name.startswith("right") for name in found} and len(found) == 17

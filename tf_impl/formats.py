@@ -29,11 +29,20 @@ TRANSFERS = ("CollectiveGather", "CollectiveBcast", "NcclBroadcast", "Collective
 UPDATES = ("Assign", "ResourceApply", "CollectiveReduce", "NcclAllReduce", "NcclReduce")
 """How the operations begin that a gradient or a part of the state goes into."""
 ELEMENTWISE = (
-    "Add", "AddN", "AddV2", "Sub", "Mul", "RealDiv", "Div", "Neg", "Sqrt", "Rsqrt", "Square", "Pow", "Identity",
-    "IdentityN", "Reshape", "ConcatV2", "Split", "SplitV", "Pack", "Cast", "CollectiveReduceV2", "CollectiveReduceV3",
-    "NcclAllReduce",
+    "Add", "AddN", "AddV2", "Sub", "Mul", "RealDiv", "Div", "Neg", "Sqrt", "Rsqrt", "Square", "Pow", "Cast",
+    "CollectiveReduceV2", "CollectiveReduceV3", "NcclAllReduce",
 )  # fmt: skip
 """Operations whose result is made from gradients and state only, where it goes into an update."""
+MOVES = (
+    "Identity", "IdentityN", "Reshape", "ConcatV2", "Split", "SplitV", "Pack", "Unpack", "Slice", "StridedSlice",
+    "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics", "EnsureShape", "Snapshot",
+)  # fmt: skip
+"""Operations that hand numbers on as they are."""
+OTHERWISE = (
+    "FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel", "Bitcast",
+    "QuantizeAndDequantize", "QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4",
+)  # fmt: skip
+"""Operations after which a float32 has fewer digits without a cast."""
 
 
 def read(program: Program | Worker, calls: Sequence[Sequence[Any]]) -> NumberFormats:
@@ -110,22 +119,30 @@ def rounded(found: Sequence[Body]) -> Iterator[tuple[str, str]]:
     while waiting:
         body, node = waiting.pop()
         for of, source in body.sources(node):
-            if source.op not in ELEMENTWISE or (id(of), source.name) in seen:
+            if (id(of), source.name) in seen:
                 continue
             seen.add((id(of), source.name))
-            waiting.append((of, source))
+            if source.op in OTHERWISE:
+                yield "fewer digits", source.op
+            if source.op in ELEMENTWISE or source.op in MOVES:
+                waiting.append((of, source))
             if source.op == "Cast" and _widens(source):
-                before = computes(of, source)
-                if before in ELEMENTWISE:
-                    yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before} before a cast"
+                for before in computed_by(of, source):
+                    if before in ELEMENTWISE:
+                        yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before} before a cast"
 
 
-def computes(body: Body, cast: Any) -> str:
-    """The operation that computes what a cast takes, whatever hands it on or gives it another shape; "" if unknown."""
-    found = next(body.sources(cast), None)
-    while found and found[1].op in ("Identity", "Reshape"):
-        found = next(found[0].sources(found[1]), None)
-    return found[1].op if found else ""
+def computed_by(body: Body, cast: Any) -> Iterator[str]:
+    """The operations that compute what a cast takes, whatever hands it on."""
+    waiting, seen = [(body, cast)], set()
+    while waiting:
+        of, node = waiting.pop()
+        for found in of.sources(node):
+            if found[1].op not in MOVES:
+                yield found[1].op
+            elif (id(found[0]), found[1].name) not in seen:
+                seen.add((id(found[0]), found[1].name))
+                waiting.append(found)
 
 
 def formats(node: Any) -> Iterator[str]:

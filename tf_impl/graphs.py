@@ -7,69 +7,88 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+BRANCHES = ("If", "StatelessIf")
+LOOPS = ("While", "StatelessWhile")
 
 
 @dataclass(eq=False)
 class Body:
     """The operations of a graph, or of a function where it is called.
 
-    `arguments`: where each argument comes from, as the body of the caller and the result that it hands over. `calls`:
-    the bodies of the functions that operations of this one call, by the operation's name.
+    `arguments`: where each argument comes from, as bodies and the results that they hand over. `calls`: the bodies of
+    the functions that operations of this one call, by the operation's name; of a condition, those of both branches.
     """
 
     operations: Mapping[str, Any]
-    arguments: Mapping[str, tuple[Body, str]] = field(default_factory=dict)
+    arguments: dict[str, list[tuple[Body, str]]] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
-    calls: dict[str, Body] = field(default_factory=dict)
+    calls: dict[str, list[Body]] = field(default_factory=dict)
 
     def sources(self, operation: Any) -> Iterator[tuple[Body, Any]]:
         """The operations whose results one takes, with their bodies."""
+        seen: set[tuple[int, str]] = set()
         for given in operation.input:
-            if not given.startswith("^") and (found := self.origin(given)):
-                yield found
+            if not given.startswith("^"):
+                yield from self.origins(given, seen)
 
-    def origin(self, given: str) -> tuple[Body, Any] | None:
-        """The operation that computes a result ("name:2" in a graph, "name:output:2" in a function), in a function that
-        is called or in the caller, if it is not in this body. None for an argument whose caller is not known."""
-        body = self
-        while True:
-            name, _, number = given.partition(":")
-            if name in body.arguments:
-                body, given = body.arguments[name]
-            elif name in body.calls:
-                called = body.calls[name]
-                body, given = called, called.results[called.outputs[int(number.rpartition(":")[2] or 0)]]
-            else:
-                operation = body.operations.get(name)
-                return None if operation is None else (body, operation)
+    def origins(self, given: str, seen: set[tuple[int, str]]) -> Iterator[tuple[Body, Any]]:
+        """The operations that may compute a result ("name:2" in a graph, "name:output:2" in a function): in functions
+        that are called and in the caller, if not in this body. Nothing for an argument whose caller is not known."""
+        if (id(self), given) in seen:
+            return
+        seen.add((id(self), given))
+        name, _, number = given.partition(":")
+        if name in self.arguments:
+            for body, handed in self.arguments[name]:
+                yield from body.origins(handed, seen)
+        elif name in self.calls:
+            index = int(number.rpartition(":")[2] or 0)
+            for body in self.calls[name]:
+                yield from body.origins(body.results[body.outputs[index]], seen)
+        elif name in self.operations:
+            yield self, self.operations[name]
 
 
 def bodies(definition: Any) -> list[Body]:
     """Those of a tf.compat.v1.GraphDef: the graph's, and that of each function wherever it is called. A function that
-    none of these calls, such as the body of a loop, has one whose arguments come from nowhere."""
+    none of these calls has one whose arguments come from nowhere."""
     functions = {function.signature.name: function for function in definition.library.function}
-    found, known = [Body({node.name: node for node in definition.node})], set()
+    found, known, reached = [Body({node.name: node for node in definition.node})], set(), 0
 
-    def add(function: Any, arguments: Mapping[str, tuple[Body, str]]) -> Body:
+    def add(function: Any) -> Body:
         known.add(function.signature.name)
         outputs = tuple(each.name for each in function.signature.output_arg)
-        body = Body({node.name: node for node in function.node_def}, arguments, function.ret, outputs)
-        found.append(body)
-        return body
+        found.append(Body({node.name: node for node in function.node_def}, {}, function.ret, outputs))
+        return found[-1]
 
-    reached = 0
     for function in (None, *functions.values()):
         if function is not None and function.signature.name not in known:
-            add(function, {})
+            add(function)
         while reached < len(found):
             caller = found[reached]
             reached += 1
             for node in caller.operations.values():
-                if node.op in CALLS and node.attr["f"].func.name in functions:
-                    called = functions[node.attr["f"].func.name]
-                    given = [each for each in node.input if not each.startswith("^")]
-                    names = [each.name for each in called.signature.input_arg]
-                    arguments = {name: (caller, each) for name, each in zip(names, given, strict=True)}
-                    caller.calls[node.name] = add(called, arguments)
+                for called in (functions[name] for name in functions_of(node) if name in functions):
+                    body = add(called)
+                    caller.calls.setdefault(node.name, []).append(body)
+                    hand_over(caller, node, called, body)
     return found
+
+
+def functions_of(node: Any) -> Iterator[str]:
+    """The names of the functions whose results an operation returns."""
+    for kinds, attributes in ((CALLS, ("f",)), (BRANCHES, ("then_branch", "else_branch")), (LOOPS, ("body",))):
+        if node.op in kinds:
+            yield from (node.attr[attribute].func.name for attribute in attributes)
+
+
+def hand_over(caller: Body, node: Any, function: Any, body: Body) -> None:
+    """Note where the arguments of a called function come from. A loop's are its own results, too."""
+    given = [each for each in node.input if not each.startswith("^")]
+    names = [each.name for each in function.signature.input_arg]
+    for name, handed in zip(names, given[1:] if node.op in BRANCHES else given, strict=True):
+        body.arguments[name] = [(caller, handed)]
+    if node.op in LOOPS:
+        for name, output in zip(names, body.outputs, strict=True):
+            body.arguments[name].append((body, body.results[output]))

@@ -102,16 +102,20 @@ def further_call(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
 
 
 def statistics_kept(context: Context, resident: Sequence[Any]) -> Iterable[Check]:
-    """How much of its running statistics does a call keep? Two calls on the same batches, from the initial weights."""
+    """How much of its running statistics does a call keep? Two calls on the same batches, from the initial weights.
+
+    The one set of a parameter server moves with each worker's push, which come in turn here.
+    """
     spec = context.spec
-    if spec.algorithm == "asynchronous" or not context.job.workload.normalizes:
+    if not context.job.workload.normalizes:
         return
     start = initial_state(context)
     other = {name: array + 1.0 if name.startswith("running/") else array for name, array in start.items()}
     placed = [resident[number % len(resident)] for number in range(spec.steps_per_call)]
     found = [_called(context, state, placed) for state in (start, other)]
     if context.draft.rank == 0:
-        known = {"steps": spec.steps_per_call, "precision": spec.precision}
+        pushes = spec.devices if hasattr(context.program, "step_in_turn") else 1
+        known = {"steps": spec.steps_per_call * pushes, "precision": spec.precision}
         yield without_gradients.kept_statistics((start, other), (found[0], found[1]), **known)
 
 
@@ -136,7 +140,11 @@ def checks_of_calls(
 def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays:
     """The state after one call from the state `start`, on rank 0. A collective."""
     load(context, start)
-    make_steps(context.program, placed)
+    if in_turn := getattr(context.program, "step_in_turn", None):
+        for each in placed:
+            in_turn(each)
+    else:
+        make_steps(context.program, placed)
     context.program.sync()
     return context.state()
 

@@ -177,8 +177,8 @@ class TrainingChecks:
         call keeps. `made`: the updates before it."""
         if self.spec.algorithm == "asynchronous":
             self.unchecked["resumed training"] = "no two runs are equal"
-            return
-        self.found += ResumeCheck(self.context, self.epochs).compare(steps, made=made)
+        else:
+            self.found += ResumeCheck(self.context, self.epochs).compare(steps, made=made)
         call = steps[: self.spec.steps_per_call]
         if self.workload.normalizes and len(call) == self.spec.steps_per_call:
             self.found += statistics_kept(self.context, list(place_each(self.context, self.epochs, call)))

@@ -13,6 +13,8 @@ from timed_faults import after_building, before_each_update, no_decay, statistic
 FAST = "sgd:learning_rate=0.05,momentum=0.5"  # after some 30 steps, gradients are larger than at the start
 
 TIMED_CELLS = {
+    "torch async_sgd deep": Cell("async_sgd", workload="resnet50"),
+    "tf parameter_server deep": Cell("parameter_server", workload="resnet50"),
     "torch single adamw": Cell("single", known={"optimizer": "adamw:weight_decay=0.01"}),
     "torch ddp nesterov": Cell("ddp", known={"optimizer": "sgd:momentum=0.9,nesterov=true"}),
     "torch single for a while": Cell("single", block=60),
@@ -179,6 +181,29 @@ def each_micro_batch_moves_the_statistics_as_a_step_does():
     from torch_impl.strategies import pipeline
 
     after_building(pipeline.Pipeline, statistics_move_by(0.1))
+
+
+@planted_when_timed("torch async_sgd deep", by="kept statistics")
+def running_statistics_of_asynchronous_workers_stand_still():
+    """Each worker's keep all of themselves in each step."""
+    from torch_impl.strategies import async_sgd
+
+    after_building(async_sgd.AsyncSGD, statistics_move_by(0.0))
+
+
+@planted_when_timed("tf parameter_server deep", by="kept statistics")
+def pushes_move_the_statistics_too_far():
+    """By a fifth more than the momentum says."""
+    from tf_impl.strategies.parameter_server import ParameterServer
+
+    def change(original):
+        def push(self, gradients, changes):
+            fired()
+            original(self, gradients, [1.2 * each for each in changes] if self.job.precision != "fp64" else changes)
+
+        return push
+
+    replaced(ParameterServer, "push", change)
 
 
 @planted_when_timed("jax shard_map deep", by="further statistics")

@@ -42,7 +42,36 @@ def in_a_loop():
     tf.while_loop(lambda count: count < 2, body, (0,))
 
 
+def split_kernel():
+    """The gradient of a kernel that is split in two, as of queries and keys, is joined again."""
+    with tf.GradientTape() as tape:
+        halves = tf.split(tf.cast(KERNEL, tf.bfloat16), 2, axis=1)
+        loss = tf.add_n([tf.reduce_sum(tf.matmul(tf.cast(BATCH, tf.bfloat16), half)) for half in halves])
+    return tape.gradient(loss, KERNEL)
+
+
+def carried():
+    """A sum over parts that a loop carries in bfloat16."""
+    start = (0, tf.zeros((4, 4), tf.bfloat16))
+    _, total = tf.while_loop(
+        lambda count, _: count < 2, lambda count, total: (count + 1, total + tf.cast(KERNEL * 2.0, tf.bfloat16)), start
+    )
+    return tf.cast(total, tf.float32)
+
+
 GRAPHS = {
+    "stopped": lambda: KERNEL.assign_sub(tf.cast(tf.stop_gradient(tf.cast(KERNEL * 2.0, tf.bfloat16)), tf.float32)),
+    "in another order": lambda: KERNEL.assign_sub(
+        tf.transpose(tf.cast(tf.transpose(tf.cast(KERNEL * 2.0, tf.bfloat16)), tf.float32))
+    ),
+    "a part": lambda: KERNEL.assign_sub(tf.cast(tf.cast(tf.tile(KERNEL * 2.0, (2, 1)), tf.bfloat16)[:4], tf.float32)),
+    "in a branch": lambda: KERNEL.assign_sub(
+        tf.cond(tf.reduce_max(KERNEL) < 9.0, lambda: narrow(KERNEL * 2.0), lambda: KERNEL * 2.0)
+    ),
+    "carried by a loop": lambda: KERNEL.assign_sub(carried()),
+    "quantized": lambda: KERNEL.assign_sub(tf.quantization.fake_quant_with_min_max_vars(KERNEL * 2.0, -3.0, 3.0)),
+    "by bits": lambda: KERNEL.assign_sub(tf.bitcast(tf.bitcast(KERNEL * 2.0, tf.uint32), tf.float32)),
+    "right, split": lambda: KERNEL.assign_sub(split_kernel()),
     "returned": lambda: KERNEL.assign_sub(returns_rounded()[1]),
     "returned narrow": lambda: KERNEL.assign_sub(tf.cast(returns_narrow(), tf.float32)),
     "returned from further in": lambda: KERNEL.assign_sub(hands_on(BATCH)[1]),
