@@ -38,7 +38,7 @@ MOVES = (
     "Transpose", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics", "EnsureShape", "Snapshot",
 )  # fmt: skip
 """Operations that hand numbers on as they are."""
-OTHERWISE = (
+DROP_DIGITS = (
     "FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel", "Bitcast",
     "QuantizeAndDequantize", "QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4",
 )  # fmt: skip
@@ -122,27 +122,14 @@ def rounded(found: Sequence[Body]) -> Iterator[tuple[str, str]]:
             if (id(of), source.name) in seen:
                 continue
             seen.add((id(of), source.name))
-            if source.op in OTHERWISE:
+            if source.op in DROP_DIGITS:
                 yield "fewer digits", source.op
             if source.op in ELEMENTWISE or source.op in MOVES:
                 waiting.append((of, source))
             if source.op == "Cast" and _widens(source):
-                for before in computed_by(of, source):
-                    if before in ELEMENTWISE:
-                        yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before} before a cast"
-
-
-def computed_by(body: Body, cast: Any) -> Iterator[str]:
-    """The operations that compute what a cast takes, whatever hands it on."""
-    waiting, seen = [(body, cast)], set()
-    while waiting:
-        of, node = waiting.pop()
-        for found in of.sources(node):
-            if found[1].op not in MOVES:
-                yield found[1].op
-            elif (id(found[0]), found[1].name) not in seen:
-                seen.add((id(found[0]), found[1].name))
-                waiting.append(found)
+                for _, before in of.sources(source, past=MOVES):
+                    if before.op in ELEMENTWISE:
+                        yield tf.as_dtype(source.attr["SrcT"].type).name, f"{before.op} before a cast"
 
 
 def formats(node: Any) -> Iterator[str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf")
 LOOPS = ("While", "StatelessWhile")
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(CALLS, ("f",)),
+    **dict.fromkeys(BRANCHES, ("then_branch", "else_branch")),
+    **dict.fromkeys(LOOPS, ("body",)),
+}
+"""The attributes that name the functions whose results an operation returns."""
 
 
 @dataclass(eq=False)
@@ -25,12 +31,18 @@ class Body:
     outputs: tuple[str, ...] = ()
     calls: dict[str, list[Body]] = field(default_factory=dict)
 
-    def sources(self, operation: Any) -> Iterator[tuple[Body, Any]]:
-        """The operations whose results one takes, with their bodies."""
+    def sources(self, operation: Any, *, past: Collection[str] = ()) -> Iterator[tuple[Body, Any]]:
+        """The operations whose results one takes, with their bodies; instead of those of a kind in `past`, theirs."""
         seen: set[tuple[int, str]] = set()
-        for given in operation.input:
-            if not given.startswith("^"):
-                yield from self.origins(given, seen)
+        waiting: list[tuple[Body, Any]] = [(self, operation)]
+        while waiting:
+            body, node = waiting.pop()
+            for given in (each for each in node.input if not each.startswith("^")):
+                for found in body.origins(given, seen):
+                    if found[1].op in past:
+                        waiting.append(found)
+                    else:
+                        yield found
 
     def origins(self, given: str, seen: set[tuple[int, str]]) -> Iterator[tuple[Body, Any]]:
         """The operations that may compute a result ("name:2" in a graph, "name:output:2" in a function): in functions
@@ -69,18 +81,13 @@ def bodies(definition: Any) -> list[Body]:
             caller = found[reached]
             reached += 1
             for node in caller.operations.values():
-                for called in (functions[name] for name in functions_of(node) if name in functions):
-                    body = add(called)
-                    caller.calls.setdefault(node.name, []).append(body)
-                    hand_over(caller, node, called, body)
+                for attribute in FUNCTIONS.get(node.op, ()):
+                    called = functions.get(node.attr[attribute].func.name)
+                    if called is not None:
+                        body = add(called)
+                        caller.calls.setdefault(node.name, []).append(body)
+                        hand_over(caller, node, called, body)
     return found
-
-
-def functions_of(node: Any) -> Iterator[str]:
-    """The names of the functions whose results an operation returns."""
-    for kinds, attributes in ((CALLS, ("f",)), (BRANCHES, ("then_branch", "else_branch")), (LOOPS, ("body",))):
-        if node.op in kinds:
-            yield from (node.attr[attribute].func.name for attribute in attributes)
 
 
 def hand_over(caller: Body, node: Any, function: Any, body: Body) -> None:

@@ -38,6 +38,12 @@ def make_steps(program: Program, placed: Sequence[Any]) -> list[Any]:
     return list(several(placed))
 
 
+def make_steps_in_turn(program: Program, placed: Sequence[Any]) -> list[Any]:
+    """The same. If the program has `step_in_turn`, each worker's update waits for the one before it."""
+    in_turn = getattr(program, "step_in_turn", None)
+    return make_steps(program, placed) if in_turn is None else [in_turn(each) for each in placed]
+
+
 def place_each(context: Context, epochs: Epochs, steps: Sequence[Step]) -> Iterator[Any]:
     """The batches of these steps, each placed when it is asked for."""
     return (context.program.place(epochs.whole(step, dtype=context.dtype)) for step in steps)

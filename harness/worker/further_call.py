@@ -14,7 +14,7 @@ from harness.gate.runs import normalization
 from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
 from harness.spec.kinds import StatisticsOf
-from harness.worker.calls import make_steps
+from harness.worker.calls import make_steps, make_steps_in_turn
 from harness.worker.context import Context
 from harness.worker.loading import initial_state, load
 from harness.worker.loss_curve import place
@@ -140,11 +140,7 @@ def checks_of_calls(
 def _called(context: Context, start: Arrays, placed: Sequence[Any]) -> Arrays:
     """The state after one call from the state `start`, on rank 0. A collective."""
     load(context, start)
-    if in_turn := getattr(context.program, "step_in_turn", None):
-        for each in placed:
-            in_turn(each)
-    else:
-        make_steps(context.program, placed)
+    make_steps_in_turn(context.program, placed)
     context.program.sync()
     return context.state()
 

@@ -14,7 +14,7 @@ from harness.reference import asynchronous
 from harness.reference.golden import Golden
 from harness.spec import Check, Parity
 from harness.spec.arrays import Arrays
-from harness.worker.calls import in_calls, make_steps, read_losses
+from harness.worker.calls import in_calls, make_steps_in_turn, read_losses
 from harness.worker.context import Context
 
 
@@ -35,12 +35,11 @@ def prove(context: Context) -> None:
     steps = parity_steps(spec, epochs, normalizes=job.workload.normalizes)
     samples = [epochs.whole(step, dtype=np.float64) for step in steps]
     waiting = iter(samples)
-    in_turn = getattr(program, "step_in_turn", None)
     first = spec.push_interval(of=spec.parity_options)
     for call in [*([step] for step in steps[:first]), *in_calls(steps[first:], of=spec.steps_per_call)]:
         draft.progress("parity step", len(losses) + len(call), spec.parity_steps)
         placed = [program.place(batch) for batch in islice(waiting, len(call))]
-        handles = [in_turn(each) for each in placed] if in_turn else make_steps(program, placed)
+        handles = make_steps_in_turn(program, placed)
         program.sync()
         losses += read_losses(program, handles)
         if len(losses) == first:

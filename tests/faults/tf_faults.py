@@ -219,29 +219,24 @@ def next_stages_gradient_forgotten():
 @planted("tf parameter_server")
 def pushes_scaled_as_averages():
     """Each push is divided by the number of workers, as if gradients were averaged: training is half as fast."""
-    from tf_impl.strategies.parameter_server import ParameterServer
-
-    def change(original):
-        def loss_and_gradients(self, *pulled_and_batch):
-            loss, gradients, changes = original(self, *pulled_and_batch)
-            fired()
-            return loss, [gradient / len(self.devices) for gradient in gradients], changes
-
-        return loss_and_gradients
-
-    replaced(ParameterServer, "loss_and_gradients", change)
+    _workers_push(lambda workers, gradients, changes: ([each / workers for each in gradients], changes))
 
 
 @planted("tf parameter_server deep")
 def statistics_moved_once_a_step():
     """The pushes of a step move the running averages together as far as one push should."""
+    _workers_push(lambda workers, gradients, changes: (gradients, [each / workers for each in changes]))
+
+
+def _workers_push(other):
+    """Make a worker push `other(number of workers, gradients, changes of the running averages)`."""
     from tf_impl.strategies.parameter_server import ParameterServer
 
     def change(original):
         def loss_and_gradients(self, *pulled_and_batch):
-            loss, gradients, changes = original(self, *pulled_and_batch)
+            loss, *computed = original(self, *pulled_and_batch)
             fired()
-            return loss, gradients, [moved / len(self.devices) for moved in changes]
+            return loss, *other(len(self.devices), *computed)
 
         return loss_and_gradients
 
