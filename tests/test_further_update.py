@@ -87,6 +87,33 @@ def test_rounding_of_float32_passes_and_a_thousandth_of_a_gradient_does_not():
     assert not any(check.passed for check in judged(right, lost).values())
 
 
+def test_where_winograd_may_compute_a_kernel_only_that_kernel_may_be_off():
+    kernel = "conv1.weight"
+    network = workloads.get("mnist_cnn", "tiny")
+    samples = Batches(network.load("train", None), seed=0, transform=network.transform)
+    batches = [samples.batch(number, 8) for number in range(2)]
+
+    def right(by_winograd, steps=1):
+        known = {"groups": lambda batch: (batch,), "made": 0, "by_winograd": by_winograd}
+        return further_update.compute(network, SGD, network.init_params(0), {}, batches[:steps], **known)
+
+    def passes(found_of, name, share, **known):
+        def off(own, array):
+            return array + share * (array - found_of.without[own]) * (own == name)
+
+        return judged(found_of, found_by(found_of, off), **known)["further update"].passed
+
+    assert passes(right(True), kernel, 3e-3) and not passes(right(False), kernel, 3e-3)
+    assert not passes(right(True), kernel, 3e-2)
+    assert not passes(right(True), "conv1.bias", 3e-3) and not passes(right(True), "fc1.weight", 3e-3)
+    both = right(True, steps=2)  # the second step begins at other weights
+    assert passes(both, "fc1.weight", 3e-3) and not passes(both, "fc1.weight", 3e-2)
+    moments = {key: array + 3e-3 * array for key, array in right(True).moments.items()}
+    for name, expected in ((kernel, True), ("fc1.weight", False)):
+        known = {key: array if key[0] == name else right(True).moments[key] for key, array in moments.items()}
+        assert judged(right(True), found_by(right(True)), moments=known)["further update"].passed == expected
+
+
 def test_with_batch_norm_a_call_of_several_steps_in_float32_is_not_judged():
     one, several = right_after(SGD, 1), right_after(SGD, 3)
     for right, precision, expected in [(one, "fp32", True), (several, "fp32", False), (several, "fp64", True)]:

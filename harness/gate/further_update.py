@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract import Moments
-from harness.gate import further_direction
+from harness.gate import further_direction, winograd
 from harness.gate.distances import beyond_rounding, distance, norm, worst_of
 from harness.layers import running_statistics, with_rounding
 from harness.reference import loops
@@ -72,6 +72,7 @@ class Right:
     moments: Moments  # what the optimizer remembers afterwards
     moments_without: Moments  # the same, if all gradients had been 0
     rounded: Arrays | None = None  # by a network that rounds what its layers pass on
+    by_winograd: frozenset[str] = frozenset()  # the parameters that may be off by winograd.UPDATE
 
     @property
     def steps(self) -> int:
@@ -89,9 +90,10 @@ def compute(
     groups: Callable[[int], Sequence[int]],
     made: int,
     rounding: Precision | None = None,
+    by_winograd: bool = False,
 ) -> Right:
     """The updates on these batches after `made` others, in float64. `groups`: as in loops.train. `rounding`: also by a
-    network that rounds as this precision does."""
+    network that rounds as this precision does. `by_winograd`: whether the program's gradients may be (winograd.py)."""
     before = {name: array.astype(np.float64) for name, array in params.items()}
     state = {key: array.astype(np.float64) for key, array in moments.items()}
 
@@ -105,7 +107,10 @@ def compute(
     rounded = None
     if rounding is not None:
         rounded = trained(replace(workload, layers=with_rounding(workload.layers, rounding))).params
-    known = {"without": without, "moments": remembered, "moments_without": fading}
+    inexact = winograd.kernels(before) if by_winograd else frozenset()
+    if inexact and len(batches) > 1:  # the next step's gradients are those of other weights
+        inexact = frozenset(before)
+    known = {"without": without, "moments": remembered, "moments_without": fading, "by_winograd": inexact}
     return Right(optimizer=optimizer, made=made, golden=golden, rounded=rounded, **known)
 
 
@@ -139,7 +144,7 @@ def compare(
     if tolerance is not None:
         updated = of_parameters("further update", right, found, tolerance)
         remembered = _of_moments(right, moments or {}, tolerance)
-        yield max(updated, remembered, key=lambda check: check.error)
+        yield max(updated, remembered, key=lambda check: check.severity)
     if tolerance is not None or right.rounded is not None:
         yield from further_direction.compare(right.golden.params, params, without=right.without, rounded=right.rounded)
     rates = sum(optimizers.rate(right.optimizer, right.made + step) for step in range(right.steps))
@@ -169,8 +174,7 @@ def of_parameters(
     moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
     given = {name: found[f"model/{name}"] for name in moved}
     errors = beyond_rounding(given, right.golden.params, moved=moved, roundings=roundings or right.steps)
-    error, worst = worst_of(errors)
-    return Check(quantity=quantity, error=error, tolerance=tolerance, worst=worst)
+    return winograd.worst(quantity, errors, tolerance, right.by_winograd)
 
 
 def _of_moments(right: Right, found: Moments, tolerance: float) -> Check:
@@ -181,8 +185,8 @@ def _of_moments(right: Right, found: Moments, tolerance: float) -> Check:
     expected = {names[key]: right.moments[key] for key in keys}
     moved = {names[key]: distance(right.moments[key], right.moments_without[key]) for key in keys}
     errors = beyond_rounding({names[key]: found[key] for key in keys}, expected, moved=moved, roundings=2 * right.steps)
-    error, worst = worst_of(errors)
-    return Check(quantity="further update", error=error, tolerance=tolerance, worst=worst)
+    by_winograd = {names[key] for key in keys if key[0] in right.by_winograd}
+    return winograd.worst("further update", errors, tolerance, by_winograd)
 
 
 def decay_along(

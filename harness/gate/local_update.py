@@ -48,16 +48,17 @@ def compute(
     accumulation_steps: int,
     made: int,
     rounding: Precision | None = None,
+    by_winograd: bool = False,
 ) -> list[Right]:
-    """What each worker must do with its share of a batch, after `made` updates. `groups` and `rounding`: as in
-    further_update.compute, of the whole batch."""
+    """What each worker must do with its share of a batch, after `made` updates. `groups`, `rounding` and `by_winograd`:
+    as in further_update.compute, of the whole batch."""
     of_all = groups(len(batch["x"])) if workload.normalizes else None
     found = []
     for number, (params, moments) in enumerate(workers):
         known = {"workers": len(workers), "accumulation_steps": accumulation_steps, "groups": of_all}
         own, own_groups = loops.part_of_worker(batch, number, **known)
         parts = tuple(own_groups or (len(own["x"]),))
-        known = {"groups": lambda _, parts=parts: parts, "made": made, "rounding": rounding}
+        known = {"groups": lambda _, parts=parts: parts, "made": made, "rounding": rounding, "by_winograd": by_winograd}
         found.append(further_update.compute(workload, optimizer, params, moments, [own], **known))
     return found
 
@@ -166,6 +167,6 @@ def _worst(checks: Sequence[Check]) -> list[Check]:
     """The worst check of each quantity, in their order."""
     found: dict[Quantity, Check] = {}
     for check in checks:
-        if check.quantity not in found or not found[check.quantity].error >= check.error:
+        if check.quantity not in found or found[check.quantity].severity < check.severity:
             found[check.quantity] = check
     return list(found.values())

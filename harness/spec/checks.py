@@ -26,6 +26,11 @@ class Check:
     def passed(self) -> bool:
         return self.error <= self.tolerance
 
+    @property
+    def severity(self) -> tuple[bool, float]:
+        """Of two checks of one quantity, the larger is the worse one: they may have different tolerances."""
+        return not self.passed, self.error
+
     def __str__(self) -> str:
         if self.tolerance == 0:
             return f"{self.quantity}: {self.worst or 'as they must be'}"

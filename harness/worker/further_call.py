@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness.contract import Moments
-from harness.gate import further_direction, further_update, without_gradients
+from harness.gate import further_direction, further_update, winograd, without_gradients
 from harness.gate.runs import normalization
 from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
@@ -175,6 +175,7 @@ def _computed(
     batches = [context.batches.batch(number, spec.global_batch) for number in numbers]
     groups = normalization(spec, spec.options)
     known = {"groups": groups, "made": made}
+    known["by_winograd"] = winograd.may_compute(context.job.world.platform, spec.judged_precision)
     moments = moments_of(start, workload)
     return further_update.compute(workload, spec.optimizer, params, moments, batches, rounding=rounding, **known)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.gate import further_direction, further_update, local_update, without_gradients
+from harness.gate import further_direction, further_update, local_update, winograd, without_gradients
 from harness.gate.runs import normalization
 from harness.spec import Check, Precision
 from harness.spec.arrays import Arrays
@@ -170,6 +170,7 @@ def _computed(
     spec, workload = context.spec, context.job.workload
     batch = context.batches.batch(number, spec.global_batch)
     known = {"groups": normalization(spec, spec.options), "accumulation_steps": spec.accumulation_steps, "made": made}
+    known["by_winograd"] = winograd.may_compute(context.job.world.platform, spec.judged_precision)
     of_workers = workers(context, state)
     return local_update.compute(workload, spec.optimizer, of_workers, batch, rounding=rounding, **known)
 

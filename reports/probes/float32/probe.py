@@ -2,9 +2,10 @@
 
     python probe.py [--out FOLDER] [--only a,b] [--interpreter tf=PYTHON] [--tiny]
 
-Each convolution of mnist_cnn, `tiny` and `base`, is computed by itself, forward and both gradients, without TF32. The
-results are compared with NumPy's in float64. Each variant is a process with its own environment variables. Where an
-error is large, JAX's kernels are listed. `--tiny` tries the script on the CPU.
+Each convolution of mnist_cnn, `tiny` and `base`, and some of 3 x 3, are computed by themselves, forward and both
+gradients, without TF32. The results are compared with NumPy's in float64. Each variant is a process with its own
+environment variables. Where an error is large, the kernels are listed that JAX and PyTorch ran. `--tiny` tries the
+script on the CPU.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import common
 import traces
 
-# side of the image, channels in and out; all kernels are 5 x 5, without padding
-SHAPES = {"tiny conv1": (28, 1, 3), "tiny conv2": (12, 3, 4), "base conv1": (28, 1, 20), "base conv2": (12, 20, 50)}
+# side of the image, width of the kernel, channels in and out; without padding
+SHAPES = {
+    "tiny conv1": (28, 5, 1, 3), "tiny conv2": (12, 5, 3, 4),
+    "base conv1": (28, 5, 1, 20), "base conv2": (12, 5, 20, 50),
+    "3 x 3, 3 to 32": (30, 3, 3, 32), "3 x 3, 32 to 64": (16, 3, 32, 64), "3 x 3, 64 to 64": (16, 3, 64, 64),
+}  # fmt: skip
 IMAGES = (8, 16, 32, 64, 128, 256)
-KERNEL = 5
 LARGE = 1e-5  # an error of float32 is 1e-7 to 1e-6
 WITHOUT_WINOGRAD = {"TF_ENABLE_WINOGRAD_NONFUSED": "0"}
 VARIANTS: dict[str, dict[str, str]] = {
@@ -46,12 +50,13 @@ Call = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, ...]]
 
 def reference(x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, ...]:
     """Output, gradient of the images, and gradient of the kernel (H, W, in, out), in float64."""
-    windows = np.lib.stride_tricks.sliding_window_view(x, (KERNEL, KERNEL), axis=(1, 2))  # n, h, w, in, i, j
+    width = len(kernel)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (width, width), axis=(1, 2))  # n, h, w, in, i, j
     y = np.tensordot(windows, kernel, ((4, 5, 3), (0, 1, 2)))
     dkernel = np.tensordot(windows, dy, ((0, 1, 2), (0, 1, 2))).transpose(1, 2, 0, 3)
     dx = np.zeros_like(x)
-    for i in range(KERNEL):
-        for j in range(KERNEL):
+    for i in range(width):
+        for j in range(width):
             dx[:, i : i + y.shape[1], j : j + y.shape[2]] += dy @ kernel[i, j].T
     return y, dx, dkernel
 
@@ -103,9 +108,20 @@ def by_torch(about: dict[str, Any], options: Any) -> Call:
             torch.tensor(each.transpose(order)).contiguous().to(device)
             for each, order in ((x, (0, 3, 1, 2)), (kernel, (3, 2, 0, 1)), (dy, (0, 3, 1, 2)))
         )
-        y = torch.nn.functional.conv2d(images.requires_grad_(), filters.requires_grad_())
-        dx, dkernel = torch.autograd.grad(y, (images, filters), back)
-        y, dx, dkernel = (each.detach().cpu().numpy() for each in (y, dx, dkernel))
+
+        def both() -> tuple[Any, ...]:
+            y = torch.nn.functional.conv2d(images.requires_grad_(), filters.requires_grad_())
+            return y, *torch.autograd.grad(y, (images, filters), back)
+
+        def kernels() -> list[str]:
+            with torch.profiler.profile() as profile:
+                both()
+                if device == "cuda":
+                    torch.cuda.synchronize()
+            return sorted({event.name for event in profile.events() if "CUDA" in str(event.device_type)})
+
+        about["kernels"] = kernels
+        y, dx, dkernel = (each.detach().cpu().numpy() for each in both())
         return y.transpose(0, 2, 3, 1), dx.transpose(0, 2, 3, 1), dkernel.transpose(2, 3, 1, 0)
 
     return call
@@ -130,14 +146,14 @@ def worker(options: Any) -> None:
     """Print a line of JSON for each convolution and number of images."""
     about: dict[str, Any] = {}
     call = {"jax": by_jax, "torch": by_torch, "tf": by_tf}[options.variant.split()[0]](about, options)
-    for name, (side, inputs, outputs) in SHAPES.items():
+    for name, (side, width, inputs, outputs) in SHAPES.items():
         for images in IMAGES[:2] if options.tiny else IMAGES:
-            random, left = np.random.default_rng(0), side - KERNEL + 1
-            shapes = (images, side, side, inputs), (KERNEL, KERNEL, inputs, outputs), (images, left, left, outputs)
+            random, left = np.random.default_rng(0), side - width + 1
+            shapes = (images, side, side, inputs), (width, width, inputs, outputs), (images, left, left, outputs)
             given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
             right = reference(*(each.astype(np.float64) for each in given))
             found = call(*given)
-            errors = [float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, right, strict=True)]
+            errors = [float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in zip(found, right, strict=True)]
             row: dict[str, Any] = {"convolution": name, "images": images}
             row |= {key: float(f"{error:.2g}") for key, error in zip(("y", "dx", "dkernel"), errors, strict=True)}
             row |= {"algorithms": about.get("algorithms", {})}
