@@ -14,10 +14,13 @@ import numpy as np
 from harness.gate.distances import worst_of
 from harness.spec import Check, Precision, Quantity
 
-UPDATE = 1e-2
-"""How far such a kernel may be off after an update, relative to what the gradient changed in it."""
+UPDATE = 5e-3
+"""How far such a kernel may be off after an update, relative to what the gradient changed in it. On two H200s,
+gradients in the network were off by up to 2.4e-4 (mnist_cnn base, batches of 64, 19 cells of three frameworks). By
+themselves, on random numbers, they were off by up to 6e-4 with 16 images and 8e-4 with 256."""
 WIDTH = 5
-"""Of the kernels for which that was measured. Those of 3 x 3 were as exact as any."""
+"""Of the kernels for which that was measured. The gradients of 3 x 3 were off by up to 1.2e-5, also by Winograd's
+algorithm, which has smaller tiles there."""
 
 
 def may_compute(platform: str, precision: Precision) -> bool:
