@@ -147,8 +147,7 @@ def forked() -> Iterator[Callable[[str], str]]:
             if name not in running:
                 package = registry.framework(name).package
                 own = registry.framework(name).environment.get("cpu", {})
-                known = {"machine": make_machine(), "platform": "cpu", "devices": 2, "cores": 1, "own": own}
-                variables = worker_variables.worker_environment(code=ROOT, **known)
+                variables = worker_variables.worker_environment(gpus=(), cores=1, own=own, code=ROOT)
                 variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS / "faults")])
                 running[name] = subprocess.Popen(
                     [python(name), str(FORKED / "zygote.py"), package, str(where)], env=variables,

@@ -120,6 +120,9 @@ def test_a_second_run_that_only_warns_is_marked_until_the_first_ends(readings):
         with second.watching(1, threading.Event()) as watch:
             pass
         assert watch.found == ()  # this launch was on the other GPU
+        with second.watching(1, threading.Event(), launch=1) as watch:  # and the next one's turn is on this one
+            pass
+        assert watch.found == (Disturbance(kind="session", device="GPU-1a", pid=ME),)
         with second.watching(2, threading.Event()) as watch:
             pass
         assert watch.found == (Disturbance(kind="session", device="GPU-1a", pid=ME),)

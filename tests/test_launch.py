@@ -20,6 +20,7 @@ from harness.contract import World
 from harness.launch import local, supervisors, worker_code
 from harness.launch.group import Ending
 from harness.launch.place import HERE, Place, interface, worlds
+from harness.machine.devices import gpus_of_launch
 from harness.machine.worker_variables import worker_environment
 from harness.messages import Answer, draft_file, write
 from harness.results import store
@@ -310,13 +311,24 @@ def test_workers_get_a_scrubbed_environment(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "own::/opt/x")  # workers have another working directory
     environment = worker_environment(
-        machine=make_machine(gpus=4), platform="gpu", devices=2, cores=3, own={"JAX_PLATFORMS": "cuda"}, code=tmp_path
+        gpus=make_machine(gpus=4).gpus[:2], cores=3, own={"JAX_PLATFORMS": "cuda"}, code=tmp_path
     )
     assert not {"RANK", "MASTER_ADDR", "WORLD_SIZE", "TF_CONFIG", "SLURM_JOB_ID", "SECRET_TOKEN"} & environment.keys()
     assert environment.items() >= (kept | {"XLA_FLAGS": "--x", "JAX_PLATFORMS": "cuda"}).items()
     assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), str(tmp_path / "own"), "/opt/x"]
     assert {environment[name] for name in environment if name.endswith("NUM_THREADS")} == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "tokens"),
+    [(1, 1, "0 0 0"), (2, 1, "0 1 0"), (2, 2, "01 01 01"), (4, 2, "01 23 01"), (3, 2, "01 01 01")],
+)
+def test_launches_of_a_cell_take_turns_on_the_gpus_of_a_run(gpus, devices, tokens):
+    of_run = make_machine(gpus=gpus).gpus
+    found = [gpus_of_launch(of_run, devices, launch=launch) for launch in range(3)]
+    assert ["".join(gpu.token for gpu in used) for used in found] == tokens.split()
+    assert gpus_of_launch((), 2, launch=1) == ()
 
 
 def test_the_code_that_variables_bring_into_a_worker_is_recorded_without_the_home_folder():
@@ -335,7 +347,7 @@ def test_no_secret_reaches_a_worker_or_a_report(monkeypatch, tmp_path):
     secrets += ("TORCH_APIKEY", "NCCL_DB_PASS", "CUDA_password", "TORCH_ACCESS_KEY_ID")
     for name in secrets:
         monkeypatch.setenv(name, "hunter2")
-    environment = worker_environment(machine=make_machine(), platform="cpu", devices=1, cores=1, own={}, code=tmp_path)
+    environment = worker_environment(gpus=(), cores=1, own={}, code=tmp_path)
     assert not set(secrets) & environment.keys()
     assert "hunter2" not in environment.values()
 

@@ -350,6 +350,15 @@ def test_each_command_is_shown_with_the_variables_that_held():
     assert "```text\nenv NCCL_ALGO=Ring python -m harness run\npython -m harness run --seed 1\n```" in text
 
 
+def test_launches_that_took_turns_on_the_gpus_are_one_row_which_says_so():
+    results = [
+        cell("torch", "ddp", 2, environment={"A": "1", "CUDA_VISIBLE_DEVICES": "0,1"}),
+        *(cell(launch=n, environment={"A": "1", "CUDA_VISIBLE_DEVICES": str(n % 2)}) for n in range(3)),
+    ]
+    (row,) = (line for line in render(results).splitlines() if "CUDA_VISIBLE_DEVICES=0 or 1" in line)
+    names(row, "single")
+
+
 def test_reports_say_what_was_trained_on():
     results = [cell(), cell(spec={"workload": "mnist_cnn"}), cell(spec={"workload": "gone"})]
     toy, mnist = (workloads.get(name, "base").samples for name in ("toy", "mnist_cnn"))

@@ -747,6 +747,8 @@ def test_variables_that_share_gpus_make_no_other_proof(fakes, monkeypatch):
     spec = make_spec(framework="jax")
     proof = make_result(spec=spec, environment={"XLA_FLAGS": "--a"} | shared)
     assert proofs.changed_since(proof, timed) == []
+    elsewhere = make_result(spec=spec, environment={"XLA_FLAGS": "--a", "CUDA_VISIBLE_DEVICES": "1"} | shared)
+    assert proofs.changed_since(elsewhere, timed) == []
     assert proofs.changed_since(make_result(spec=spec, environment=shared), timed) == ["XLA_FLAGS"]
     edited = replace(timed, conditions=replace(timed.conditions, code="edited"))
     assert proofs.changed_since(proof, edited) == ["code"]

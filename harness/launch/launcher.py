@@ -42,7 +42,7 @@ class Launch:
     compile_cache: Path | None = None  # where the framework keeps compiled code
     shares: bool = False  # whether other launches use the same GPUs at the same time
     replicated: bool = True  # whether its times will be compared with those of other launches of the cell
-    devices_in_plan: int = 1  # most that a cell uses on one host: each CPU device gets an equal share of its cores
+    devices_in_plan: int = 1  # most that a cell uses on one host: they share its cores, and launches take turns on them
     place: Place = HERE
 
 

@@ -21,7 +21,7 @@ from harness.launch.place import rendezvous, worlds
 from harness.launch.supervisors import ForkedSupervisor, Supervisor, Supervisors
 from harness.launch.worker_code import link_code
 from harness.machine import worker_variables
-from harness.machine.devices import Machine
+from harness.machine.devices import Machine, gpus_of_launch
 from harness.messages import ORDER, TIMED, Answer, Order, Progress, answer_file, draft_file, progress_file
 from harness.spec import Cause, FrameworkSpec, Link, codec, registry, workload_packages
 from harness.spec.processes import signal_name
@@ -132,10 +132,9 @@ class LocalRun:
 def _variables(launch: Launch, framework: FrameworkSpec, machine: Machine, *, cores: int) -> dict[str, str]:
     """All environment variables of a rank. Links the code and makes the folder for temporary files."""
     spec = launch.spec
+    of_run = machine.gpus[: launch.devices_in_plan] if spec.platform == "gpu" else ()
     variables = worker_variables.worker_environment(
-        machine=machine,
-        platform=spec.platform,
-        devices=spec.devices // len(launch.place.hosts),
+        gpus=gpus_of_launch(of_run, spec.devices // len(launch.place.hosts), launch=spec.launch),
         cores=cores,
         own=framework.environment.get(spec.platform, {}),
         code=link_code(launch.folder / "code", framework.package, *workload_packages.packages_of(spec.workload)),

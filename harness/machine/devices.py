@@ -55,6 +55,14 @@ def machine() -> Machine:
     )
 
 
+def gpus_of_launch(gpus: Sequence[Gpu], devices: int, *, launch: int) -> Sequence[Gpu]:
+    """The GPUs of a launch, counted from 0, on so many of a run's GPUs. The launches of a cell take turns on them: what
+    the GPUs differ by would otherwise be a part of each ratio to a cell on more devices."""
+    groups = max(1, len(gpus) // devices)
+    first = launch % groups * devices
+    return gpus[first : first + devices]
+
+
 def require_healthy(found: Machine) -> None:
     """Raises MachineUnfit if there are GPUs, or a driver, that do not work."""
     if found.gpu_problem:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.machine.devices import Machine
+from harness.spec import Gpu
 from harness.spec.recorded_variables import recorded
 
 # Workers get only these of the caller's variables: a stale RANK, MASTER_ADDR or TF_CONFIG must not reach them.
@@ -21,18 +22,16 @@ SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|KEY$|K
 NO_SECRETS = ("NCCL_IB_PKEY",)  # the index of an InfiniBand partition
 
 
-def worker_environment(
-    *, machine: Machine, platform: str, devices: int, cores: int, own: dict[str, str], code: Path
-) -> dict[str, str]:
-    """All environment variables of one rank. `own` are the framework's, which win over the caller's."""
+def worker_environment(*, gpus: Sequence[Gpu], cores: int, own: dict[str, str], code: Path) -> dict[str, str]:
+    """All environment variables of one rank. `gpus`: those that it may see. `own` are the framework's, which win over
+    the caller's."""
     environment = _passed() | own
     # Absolute, because workers have a working directory of their own.
     places = [str(Path(place).absolute()) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
     environment["PYTHONPATH"] = os.pathsep.join([str(code), *places])
     environment["PYTHONUNBUFFERED"] = "1"
     environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    tokens = [gpu.token for gpu in machine.gpus[:devices]] if platform == "gpu" else []
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(tokens)
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.token for gpu in gpus)
     # Every library with a thread pool gets the same number of threads.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         environment[name] = str(cores)

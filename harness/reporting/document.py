@@ -26,6 +26,7 @@ from harness.reporting import (
     tuned_settings,
     tutorial_section,
     verdict,
+    worker_variables,
 )
 from harness.reporting.columns import meanings
 from harness.reporting.model import Claim, CodeBlock, Link, List, Node, Note, Report, Section, paragraph
@@ -196,4 +197,4 @@ def _reproduction(results: Sequence[TrialResult]) -> Section:
 
 def _software(cells: Sequence[Cell]) -> Section:
     variables = paragraph("Environment variables of the workers:")
-    return Section("Software", (provenance.software(cells), variables, *provenance.variables(cells)))
+    return Section("Software", (provenance.software(cells), variables, *worker_variables.listing(cells)))

@@ -1,16 +1,16 @@
-"""Where a report's numbers come from: machine, sessions, command, software, environment variables."""
+"""Where a report's numbers come from: machine, sessions, command, software."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.planning.matrix import PRESETS
 from harness.reporting import descriptions, naming
 from harness.reporting.columns import ColumnOf, make_table
 from harness.reporting.formatting import count
-from harness.reporting.model import Column, Node, Table, paragraph
+from harness.reporting.model import Column, Table
 from harness.reporting.summary import Cell
 from harness.reporting.values import Kind
 from harness.spec import Gpu, RunFacts, TrialResult
@@ -186,65 +186,3 @@ def _locks(launches: Sequence[TrialResult]) -> str:
     known = [result.conditions for result in launches if result.conditions.lock is not None]
     found = dict.fromkeys(each.lock or (f"packages-{each.packages}.txt" if each.packages else "none") for each in known)
     return " and ".join(found)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Alike:
-    """What cells have in common whose workers had the same environment. `own`: variables that not all cells had."""
-
-    framework: str
-    devices: int
-    processes: int | None  # None if the cell failed before it was known
-    cores: int
-    start_method: str
-    own: str
-
-
-def variables(cells: Sequence[Cell]) -> tuple[Node, ...]:
-    """The workers' environment variables: those of each group of similar cells, then those of all."""
-    seen = [cell for cell in cells if cell.first.conditions.environment]
-    if not seen:
-        return (paragraph("none"),)
-    common = set.intersection(*(set(cell.first.conditions.environment.items()) for cell in seen))
-    groups: dict[_Alike, list[Cell]] = {}
-    for cell in seen:
-        first = cell.first
-        alike = _Alike(
-            framework=naming.framework(first),
-            devices=cell.spec.devices,
-            processes=len(first.block_seconds) or len(first.peak_bytes) or None,
-            cores=first.conditions.cores,
-            start_method=first.conditions.start_method,
-            own=_assignments(set(first.conditions.environment.items()) - common),
-        )
-        groups.setdefault(alike, []).append(cell)
-    table = _variables_table(groups, on_cpu=seen[0].spec.platform == "cpu")
-    return (table, paragraph(f"Common to all: {_assignments(common)}."))
-
-
-def _variables_table(groups: Mapping[_Alike, Sequence[Cell]], *, on_cpu: bool) -> Table:
-    # on GPUs a process may run on every core, and only the size of its thread pools is limited
-    threads = "cores per process" if on_cpu else "threads per process"
-    columns = (
-        ColumnOf[_Alike](name="framework", kind=Kind.TEXT, value=lambda alike: alike.framework),
-        ColumnOf[_Alike](name="devices", kind=Kind.COUNT, value=lambda alike: alike.devices),
-        ColumnOf[_Alike](name="processes", kind=Kind.COUNT, value=lambda alike: alike.processes),
-        ColumnOf[_Alike](name=threads, kind=Kind.COUNT, value=lambda alike: alike.cores),
-        ColumnOf[_Alike](
-            name="start method",
-            kind=Kind.TEXT,
-            value=lambda alike: alike.start_method or None,
-            shown=lambda rows: any(alike.start_method == "fork" for alike in rows),
-        ),
-        ColumnOf[_Alike](
-            name="strategies",
-            kind=Kind.TEXT,
-            value=lambda alike: ", ".join(dict.fromkeys(cell.spec.strategy for cell in groups[alike])),
-        ),
-        ColumnOf[_Alike](name="additional variables", kind=Kind.TEXT, value=lambda alike: alike.own),
-    )
-    return make_table(columns, list(groups))
-
-
-def _assignments(variables: set[tuple[str, str]]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(variables)) or "none"

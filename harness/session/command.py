@@ -232,5 +232,6 @@ def _guard(
     if intent.plan.platform == "cpu":
         # Their times say little anyway, and a machine has only one processor: a second run is told, not refused.
         return make(gpus=(), cpu=bool(left), mode=mode or "warn")
-    gpus = machine().gpus[: max((spec.devices for spec in left), default=0)]
+    most = max((spec.devices for spec in intent.plan.runnable()), default=0)  # launches take turns on all of them
+    gpus = machine().gpus[: most if left else 0]
     return make(gpus=gpus, mode=mode or "refuse")

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from harness.machine import nvml, processes
+from harness.machine.devices import gpus_of_launch
 from harness.machine.telemetry import Recorder
 from harness.session.run_locks import RunLocks, who_were_there
 from harness.spec import Disturbance, Gpu, GuardMode, Telemetry, Timing
@@ -83,15 +84,16 @@ class DeviceGuard:
                 )
 
     @contextlib.contextmanager
-    def watching(self, devices: int, stop: threading.Event) -> Iterator[Watch]:
+    def watching(self, devices: int, stop: threading.Event, *, launch: int = 0) -> Iterator[Watch]:
         """See who else uses the devices of one launch: before it, every second while it runs, and after it.
 
         Sets `stop` as soon as a GPU is lost. Raises MachineUnfit then.
         """
-        recorder = Recorder([gpu.uuid for gpu in self.gpus[:devices]]) if self._sampling else None
-        watch = Watch(() if self.mode == "off" else self.gpus[:devices], recorder)
+        gpus = gpus_of_launch(self.gpus, devices, launch=launch)
+        recorder = Recorder([gpu.uuid for gpu in gpus]) if self._sampling else None
+        watch = Watch(() if self.mode == "off" else gpus, recorder)
         self._locks.refresh()
-        used = self._devices[:devices] if self.gpus else self._devices
+        used = [gpu.uuid for gpu in gpus] or self._devices
         if self.mode != "off":
             self._add_holders(watch, used)
         guests = self._locks.guests(used)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.launch.worker_code import code_digest
 from harness.results import proof_store
+from harness.results.condition_rules import PLACES
 from harness.session.references import References
 from harness.spec import TrialResult, TrialSpec, registry
 
@@ -68,12 +69,12 @@ class Proofs:
 
 def changed_since(proof: TrialResult, result: TrialResult) -> list[str]:
     """In what a timed launch differs from its proof: the code of its workers, if somebody edits it during a run, and
-    versions and variables by name, without the variables that let a proof share GPUs."""
+    versions and variables by name, without the variables that let a proof share GPUs, or say on which ones it ran."""
     before, now = proof.conditions, result.conditions
     code = ["code"] if before.code != now.code else []
     variables = _different(before.environment, now.environment)
-    sharing = registry.framework(result.spec.framework).sharing
-    return code + _different(before.versions, now.versions) + [name for name in variables if name not in sharing]
+    ignored = (*registry.framework(result.spec.framework).sharing, *PLACES)
+    return code + _different(before.versions, now.versions) + [name for name in variables if name not in ignored]
 
 
 def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
