@@ -171,7 +171,8 @@ FRAMEWORK = FrameworkSpec(
             holds="part",
             replicated="tensors with no dimension that the number of devices divides; of the others, those in use",
             sharded="parameters, gradients, optimizer state, and the batch",
-            crosses="parameters, by all-gather, in forward and in backward; gradients, by reduce-scatter",
+            crosses="parameters, by all-gather, in forward and in backward; gradients, by reduce-scatter, or, if XLA "
+            "so decides, by an all-reduce of which each device keeps its part",
             waits="all devices for each other, in every all-gather and reduce-scatter",
             use="parameters and optimizer state do not fit on one device, but the batch is large enough to cut",
             traffic="shard",

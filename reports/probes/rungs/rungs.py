@@ -131,7 +131,7 @@ JAX = (
 TF = (
     _rung("graph", "tf.function without XLA; one operation updates each variable", seconds=40),
     _rung("fused_norm", "graph, with BatchNorm by FusedBatchNormV3", seconds=40, norm="fused"),
-    _rung("xla_gradients", "loss and gradients compiled by XLA, the update in the graph: as the suite does",
+    _rung("xla_gradients", "loss and gradients compiled by XLA, the update in the graph, as the suite did then",
           seconds=60, xla="gradients"),
     _rung("xla_step", "the whole step in one XLA program", seconds=60, xla="step"),
     _rung("xla_steps_4", "4 steps in one XLA program, by a loop in it", seconds=65, xla="step", steps=4),
