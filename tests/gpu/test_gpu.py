@@ -246,6 +246,7 @@ def test_one_program_over_all_gpus(tmp_path, framework, names, count):
     [
         ("jax", ("pmap", "jit_explicit", "fsdp", "pipeline", "pipeline_spmd"), {}),
         ("tf", ("parameter_server", "model_parallel"), {"fused_batch_norm": True, "xla": False}),
+        ("tf", ("model_parallel",), {"xla": True}),
     ],
 )
 def test_other_strategies_with_batch_norm_tuned(tmp_path, framework, names, settings):
@@ -310,10 +311,10 @@ def test_all_on_four_gpus(tmp_path, framework):
 
 
 def test_batch_norm_in_bf16(tmp_path):
-    names = ("ddp", "pmap", "mirrored")
+    names = ("ddp", "fsdp", "pmap", "mirrored")
     arguments = ("--strategy", ",".join(names), "--precision", "bf16", "--preset", "smoke")
     results = run(tmp_path / "normalized", *arguments, workload="resnet50")
-    check(results, names)
+    check(results, [*names, "fsdp"])  # PyTorch's and JAX's
     for result in results:
         assert min(result.precision_errors.values()) > 1e-3, "bfloat16"
 
