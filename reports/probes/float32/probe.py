@@ -131,6 +131,8 @@ def by_tf(about: dict[str, Any], options: Any) -> Call:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)  # others may use it
 
     @tf.function(jit_compile=True)
     def both(x: Any, kernel: Any, dy: Any) -> Any:
