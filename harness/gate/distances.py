@@ -20,7 +20,7 @@ def norm(array: np.ndarray) -> float:
 
 def distance(found: np.ndarray, right: np.ndarray) -> float:
     """The norm of the difference of two arrays; infinite if the shapes differ or a number is not finite."""
-    if found.shape != right.shape or not np.all(np.isfinite(found)):
+    if found.shape != right.shape or not np.all(np.isfinite(found)) or not np.all(np.isfinite(right)):
         return math.inf
     return norm(found.astype(np.float64) - right)
 
@@ -44,8 +44,9 @@ def beyond_rounding(found: Arrays, right: Arrays, *, moved: Mapping[str, float],
     errors = {}
     for name, array in right.items():
         rounding = roundings * float(np.finfo(found[name].dtype).eps) / 2 * norm(array)
-        beyond, size = max(0.0, distance(found[name], array) - rounding), max(moved[name], least)
-        errors[name] = beyond / size if size else (math.inf if beyond else 0.0)
+        off, size = distance(found[name], array), max(moved[name], least)
+        beyond = max(0.0, off - rounding) if math.isfinite(off) else math.inf
+        errors[name] = beyond / size if size and beyond < math.inf else (math.inf if beyond else 0.0)
     return errors
 
 

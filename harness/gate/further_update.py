@@ -15,8 +15,8 @@ running statistics that stand still.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Right:
     moments: Moments  # what the optimizer remembers afterwards
     moments_without: Moments  # the same, if all gradients had been 0
     rounded: Arrays | None = None  # by a network that rounds what its layers pass on
-    by_winograd: frozenset[str] = frozenset()  # the parameters that may be off by winograd.UPDATE
+    wider: Mapping[str, float] = field(default_factory=dict)  # the tolerances of parameters by winograd.py
 
     @property
     def steps(self) -> int:
@@ -107,10 +107,8 @@ def compute(
     rounded = None
     if rounding is not None:
         rounded = trained(replace(workload, layers=with_rounding(workload.layers, rounding))).params
-    inexact = winograd.kernels(before) if by_winograd else frozenset()
-    if inexact and len(batches) > 1:  # the next step's gradients are those of other weights
-        inexact = frozenset(before)
-    known = {"without": without, "moments": remembered, "moments_without": fading, "by_winograd": inexact}
+    wider = winograd.tolerances(before, updates=len(batches)) if by_winograd else {}
+    known = {"without": without, "moments": remembered, "moments_without": fading, "wider": wider}
     return Right(optimizer=optimizer, made=made, golden=golden, rounded=rounded, **known)
 
 
@@ -174,7 +172,7 @@ def of_parameters(
     moved = {name: distance(array, right.without[name]) for name, array in right.golden.params.items()}
     given = {name: found[f"model/{name}"] for name in moved}
     errors = beyond_rounding(given, right.golden.params, moved=moved, roundings=roundings or right.steps)
-    return winograd.worst(quantity, errors, tolerance, right.by_winograd)
+    return winograd.worst(quantity, errors, tolerance, right.wider)
 
 
 def _of_moments(right: Right, found: Moments, tolerance: float) -> Check:
@@ -185,8 +183,8 @@ def _of_moments(right: Right, found: Moments, tolerance: float) -> Check:
     expected = {names[key]: right.moments[key] for key in keys}
     moved = {names[key]: distance(right.moments[key], right.moments_without[key]) for key in keys}
     errors = beyond_rounding({names[key]: found[key] for key in keys}, expected, moved=moved, roundings=2 * right.steps)
-    by_winograd = {names[key] for key in keys if key[0] in right.by_winograd}
-    return winograd.worst("further update", errors, tolerance, by_winograd)
+    wider = {names[key]: right.wider[key[0]] for key in keys if key[0] in right.wider}
+    return winograd.worst("further update", errors, tolerance, wider)
 
 
 def decay_along(
