@@ -20,9 +20,9 @@ def norm(array: np.ndarray) -> float:
 
 def distance(found: np.ndarray, right: np.ndarray) -> float:
     """The norm of the difference of two arrays; infinite if the shapes differ or a number is not finite."""
-    if found.shape != right.shape or not np.all(np.isfinite(found)) or not np.all(np.isfinite(right)):
+    if found.shape != right.shape or not np.all(np.isfinite(found)):
         return math.inf
-    return norm(found.astype(np.float64) - right)
+    return norm(found.astype(np.float64) - right) if np.all(np.isfinite(right)) else math.inf
 
 
 def norm_of_all(arrays: Arrays) -> float:
