@@ -172,8 +172,8 @@ class Program(Protocol):
         ...
 
     def state(self) -> Arrays | None:
-        """Everything that training has changed, in its own number format. All ranks call this together; rank 0's
-        result is kept, and must not be None.
+        """Everything that training has changed, in its own number format (bfloat16 as float32, which NumPy has). All
+        ranks call this together; rank 0's result is kept, and must not be None.
 
         "model/<canonical name>": parameters. "running/<layer>.mean" and ".var": BatchNorm's running statistics, one set
         for all devices. "optimizer/...": the rest, under names that the strategy chooses.

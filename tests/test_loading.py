@@ -55,3 +55,13 @@ def test_a_program_that_forgets_a_part_does_not_go_on(name, keeps):
 
 def test_only_rank_0_knows_the_whole_state():
     load(context(Program(forgets="running/bn.mean"), rank=1), STATE)
+
+
+@pytest.mark.frameworks
+def test_a_format_that_numpys_files_would_lose_is_refused_by_name():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    program = Program()
+    program.held["optimizer/fc.weight/momentum"] = np.zeros(2, ml_dtypes.bfloat16)
+    with pytest.raises(RuntimeError) as refused:
+        context(program).state()
+    names(str(refused.value), "optimizer/fc.weight/momentum", "bfloat16", "float32", "load_state()")

@@ -19,6 +19,8 @@ from harness.spec.arrays import Arrays
 from harness.worker.draft import Draft
 from harness.worker.rank_agreement import Agreement
 
+NUMBERS = "biufc"  # kinds of NumPy's own number formats; those of ml_dtypes, bfloat16 among them, are of kind V
+
 
 @dataclass
 class StepCount:
@@ -57,13 +59,20 @@ class Context:
     def state(self) -> Arrays:
         """The program's whole state on rank 0, and {} on the other ranks. All ranks call this together.
 
-        Raises RuntimeError on rank 0 if the program returns none there: nothing could be checked against it.
+        Raises RuntimeError on rank 0 if the program returns none there, because nothing could be checked against it, or
+        an array in a number format that NumPy lacks: its files would keep the bits and lose the format.
         """
         state = self.program.state()
         if self.draft.rank:
             return {}
         if not state:
             raise RuntimeError("state() returned nothing on rank 0, which has to return the program's whole state")
+        for name, array in state.items():
+            if (found := np.asarray(array).dtype).kind not in NUMBERS:
+                raise RuntimeError(
+                    f"state() returned {name} as {found}, which NumPy's files cannot keep. Return it as float32, "
+                    "which holds every bfloat16, and convert it back in load_state()"
+                )
         return state
 
     def replicas(self) -> list[Arrays]:
