@@ -96,8 +96,9 @@ test-quick: setup
 test: setup
 	$(PYTEST) -m 'not (gpu or hosts or faults or kills or slow)'
 
+# SHARE=2/3: of the faults and of the slow tests, only the second of every three
 test-cpu: setup
-	$(PYTEST) -m 'not (gpu or hosts)'
+	$(PYTEST) -m 'not (gpu or hosts)' $(if $(SHARE),--share $(SHARE))
 
 test-gpu: setup
 	timeout --foreground -s INT -k 30 480 $(BIN)/python -m pytest -n 6 --dist worksteal -m gpu tests/gpu

@@ -24,6 +24,8 @@ import pytest
 from approval import Approval
 
 from harness.cli.terminal import PlainDisplay
+from harness.launch import supervisor
+from harness.launch.launcher import Launch, Outcome, launch
 from harness.launch.local import LocalLauncher
 from harness.machine import worker_variables
 from harness.machine.devices import Machine, cores
@@ -52,6 +54,7 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 FAKES = TESTS / "fakes"
 FORKED = TESTS / "forked"
+PAUSED = supervisor.paused(0.0).cause
 XLA = {"jaxlib": "libjax_common.so", "tensorflow": "libtensorflow_framework.so.2"}  # where each has its flags
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables in a pipe obey it
@@ -107,9 +110,30 @@ for variable, value in QUICK.items():
 
 def pytest_addoption(parser):
     parser.addoption("--approve", action="store_true", help="rewrite golden files of reports: `make approve`")
+    parser.addoption(
+        "--share", default="1/1", metavar="K/N", help="of the tests marked `faults` or `slow`, the Kth of every N"
+    )
+
+
+def share(option: str) -> tuple[int, int]:
+    """What `--share K/N` chooses: K, from 1 to N, and N. Raises UsageError for anything else."""
+    kth, slash, of = option.partition("/")
+    if not (slash and kth.isdecimal() and of.isdecimal() and 1 <= int(kth) <= int(of)):
+        raise pytest.UsageError(f"--share {option}: K/N with whole numbers, K from 1 to N, as in --share 2/3")
+    return int(kth), int(of)
+
+
+def keep_share(config, items):
+    """Leave out the long tests that are not in this share: neighbours in a file are in different ones."""
+    kth, of = share(config.getoption("share"))
+    long = [item for item in items if item.get_closest_marker("faults") or item.get_closest_marker("slow")]
+    left_out = {item.nodeid for place, item in enumerate(long) if place % of != kth - 1}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 def pytest_configure(config):
+    share(config.getoption("share"))
     if config.getoption("approve") and os.environ.get("CI", "") not in ("", "0", "false"):
         raise pytest.UsageError("--approve: not where CI is set; approve on your machine, read the diff, commit it")
 
@@ -120,8 +144,9 @@ def approval(request) -> Approval:
     return Approval(rewrite=request.config.getoption("approve"))
 
 
-def pytest_collection_modifyitems(items):
-    """Framework tests need all three; core tests run without any."""
+def pytest_collection_modifyitems(config, items):
+    """Framework tests need all three; core tests run without any. Of the long tests, a share may be wanted."""
+    keep_share(config, items)
     missing = [why for name in registry.FRAMEWORKS if (why := registry.missing(registry.framework(name), python(name)))]
     for item in items:
         if item.get_closest_marker("frameworks") and missing:
@@ -170,6 +195,17 @@ def forked() -> Iterator[Callable[[str], str]]:
 def references(tmp_path_factory) -> References:
     """What the cells of a file are compared with. Many faults share a cell, and each reference is computed once."""
     return References(tmp_path_factory.mktemp("references"), data=None, display=PlainDisplay())
+
+
+def undisturbed(planned: Launch) -> Outcome:
+    """Run a phase whose times nobody compares. It runs again, twice at most, if its supervisor was paused meanwhile:
+    three test processes on two cores kept one from running for 2.4 s, and such a launch has no times."""
+    for _ in range(2):
+        outcome = launch(planned, LocalLauncher(make_machine()))
+        if outcome.cause != PAUSED:
+            return outcome
+        shutil.rmtree(planned.folder)
+    return launch(planned, LocalLauncher(make_machine()))
 
 
 def interpreters(forked: Callable[[str], str], *names: str) -> list[str]:
