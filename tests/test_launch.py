@@ -329,6 +329,8 @@ def test_launches_of_a_cell_take_turns_on_the_gpus_of_a_run(gpus, devices, token
     found = [gpus_of_launch(of_run, devices, launch=launch) for launch in range(3)]
     assert ["".join(gpu.token for gpu in used) for used in found] == tokens.split()
     assert gpus_of_launch((), 2, launch=1) == ()
+    with pytest.raises(ValueError):
+        gpus_of_launch(of_run, len(of_run) + 1, launch=0)
 
 
 def test_the_code_that_variables_bring_into_a_worker_is_recorded_without_the_home_folder():

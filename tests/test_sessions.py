@@ -585,6 +585,7 @@ def test_a_framework_that_comes_back_is_measured_when_the_run_goes_on(tmp_path, 
     back = [trial for trial in after.trials if trial.spec.framework == "fake"]
     assert [(trial.status, trial.spec.launch) for trial in back] == [("planned", 0), ("planned", 1), ("planned", 2)]
     assert [trial for trial in after.trials if trial not in back] == others
+    assert before.most_devices() == after.most_devices() == max(trial.spec.devices for trial in plan.trials)
     # one of its launches is done by now: the others are still to come, also in a run.json of before `launches`
     again = as_here(replace(before, launches=1), [make_result(spec=back[0].spec)])
     assert {trial.spec.launch for trial in again.trials if trial.spec.framework == "fake"} == {0, 1, 2}

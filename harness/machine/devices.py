@@ -56,8 +56,13 @@ def machine() -> Machine:
 
 
 def gpus_of_launch(gpus: Sequence[Gpu], devices: int, *, launch: int) -> Sequence[Gpu]:
-    """The GPUs of a launch, counted from 0, on so many of a run's GPUs. The launches of a cell take turns on them: what
-    the GPUs differ by would otherwise be a part of each ratio to a cell on more devices."""
+    """The GPUs of a launch, counted from 0, on so many of a run's GPUs; none if the run has none. The launches of a
+    cell take turns on them, so that what the GPUs differ by is a smaller part of each ratio to a cell on more devices.
+
+    Raises ValueError if the run has GPUs, but fewer than the launch needs.
+    """
+    if gpus and len(gpus) < devices:
+        raise ValueError(f"a launch on {devices} GPUs in a run on {len(gpus)}")
     groups = max(1, len(gpus) // devices)
     first = launch % groups * devices
     return gpus[first : first + devices]

@@ -47,6 +47,12 @@ class Plan:
         """The trials that will be launched, in order."""
         return [trial.spec for trial in self.trials if trial.status == "planned"]
 
+    def most_devices(self) -> int:
+        """The most devices of one host that a cell uses, if only after --resume: its framework may be missing now. All
+        sessions of a run divide cores by it, and launches take turns on so many GPUs."""
+        wanted = (trial.spec for trial in self.trials if trial.status in ("planned", "unavailable"))
+        return max((spec.devices // spec.hosts for spec in wanted), default=1)
+
 
 def first_of_each_computation(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     """The trials to prove: the launches of a cell share one proof."""

@@ -51,9 +51,9 @@ def _of_cell(cell: Cell) -> dict[str, str]:
     """Those of its workers. Where its launches ran in turn on several devices: on which."""
     found = dict(cell.first.conditions.environment)
     for name in PLACES:
-        places = {launch.conditions.environment.get(name) for launch in cell.launches} - {None}
+        places = {text for launch in cell.launches if (text := launch.conditions.environment.get(name)) is not None}
         if len(places) > 1:
-            found[name] = " or ".join(sorted(map(str, places)))
+            found[name] = " or ".join(sorted(places, key=lambda text: (len(text), text)))  # 2 comes before 10
     return found
 
 

@@ -223,7 +223,7 @@ def _guard(
     display: Display,
     mode: GuardMode | None,
 ) -> DeviceGuard:
-    """The guard of the devices that are still needed."""
+    """The guard of the devices on which the run's launches take turns."""
     done = {(result.spec.cell, result.spec.launch) for result in finished}
     left = [spec for spec in intent.plan.runnable() if (spec.cell, spec.launch) not in done]
     if intent.plan.where.hosts:  # it would look at this machine alone
@@ -232,6 +232,5 @@ def _guard(
     if intent.plan.platform == "cpu":
         # Their times say little anyway, and a machine has only one processor: a second run is told, not refused.
         return make(gpus=(), cpu=bool(left), mode=mode or "warn")
-    most = max((spec.devices for spec in intent.plan.runnable()), default=0)  # launches take turns on all of them
-    gpus = machine().gpus[: most if left else 0]
+    gpus = machine().gpus[: intent.plan.most_devices() if left else 0]
     return make(gpus=gpus, mode=mode or "refuse")

@@ -53,7 +53,7 @@ class PhaseLaunches:
         own_cache = plan.compile_cache not in ("", "none")
         self._compile_cache = Path(plan.compile_cache) if own_cache else work / "compiled"
         self._checkpoints: dict[tuple[str, int], Path | None] = {}  # that trainings go on from, by cell and launch
-        self._most_devices = max((spec.devices // spec.hosts for spec in plan.runnable()), default=1)
+        self._most_devices = plan.most_devices()
 
     def find_start(self, spec: TrialSpec) -> None:
         """Find what a trial begins with, if not new weights, and say so if its last checkpoint is damaged.
