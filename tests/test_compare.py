@@ -102,6 +102,29 @@ def test_only_launches_of_a_common_hold_are_divided_and_shown(compared):
     assert cell["throughput_b"] / cell["throughput_a"] == pytest.approx(cell["ratio"])
 
 
+def on_gpus(results, *places):
+    """The same launches, each on the GPUs that these variables name."""
+    seen = [{"CUDA_VISIBLE_DEVICES": place} for place in places]
+    return [
+        replace(each, conditions=replace(each.conditions, environment=each.conditions.environment | one))
+        for each, one in zip(results, seen, strict=True)
+    ]
+
+
+def test_of_launches_that_took_turns_on_gpus_those_on_the_other_runs_gpu_are_divided(compared):
+    before = on_gpus(launches(1.0, 1.01, 0.99, run=A_RUN), "0", "0", "0")
+    _, found = compared(before, on_gpus(launches(1.0, 2.0, 1.01, 2.02, 0.99), "0", "1", "0", "1", "0"))
+    (cell,) = found["cells"]
+    assert (cell["launches_a"], cell["launches_b"], cell["launches_left_out"]) == (3, 3, 2)
+    assert cell["ratio"] == pytest.approx(1.0)
+
+
+def test_runs_on_different_gpus_of_one_machine_are_compared_all_the_same(compared):
+    before = on_gpus(launches(1.0, 1.01, 0.99, run=A_RUN), "0", "0", "0")
+    _, found = compared(before, on_gpus(launches(2.0, 2.02, 1.98), "1", "1", "1"))
+    assert [(cell["launches_b"], cell["ratio"]) for cell in found["cells"]] == [(3, pytest.approx(0.5))]
+
+
 @pytest.mark.parametrize(
     ("drop", "bound", "code"),
     [

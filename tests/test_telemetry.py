@@ -23,6 +23,7 @@ from harness.machine.gpu_errors import ErrorWatch
 from harness.machine.nvml import Sample
 from harness.machine.telemetry import Recorder, busy_host
 from harness.results import store
+from harness.results.rounds import visible_gpus
 from harness.session import device_guard
 from harness.session.device_guard import DeviceGuard
 from harness.spec import Disturbance, Gpu, GpuErrors, GpuTelemetry, GuardMode, HostLoad, Telemetry, Timing, TrialResult
@@ -360,6 +361,18 @@ def test_all_launches_of_a_run_are_sampled_or_none_and_resume_keeps_that(tmp_pat
         if row.telemetry is not None:
             assert [gpu.uuid for gpu in row.telemetry.gpus] == ["GPU-0a", "GPU-1a"][: row.spec.devices]
             assert set(row.telemetry.gpus[0].sm_clock_mhz) == {1755}
+
+
+@pytest.mark.slow
+def test_launches_on_one_of_two_gpus_take_turns_and_each_is_sampled_where_it_runs(tmp_path):
+    variables = FakeGpus(tmp_path, {}, {}).variables | {"LIKEFORLIKE_LOCKS": str(tmp_path)}
+    cells = [*arguments(strategy="single,replicated", devices="2"), "--launches", "3", "--out", str(tmp_path / "run")]
+    used = {"single": [["0"], ["1"], ["0"]], "replicated": [["0", "1"]] * 3}
+    for row in rows(tmp_path / "run", "run", *cells, env=variables):
+        indices = used[row.spec.strategy][row.spec.launch]
+        assert visible_gpus(row) == ",".join(indices)
+        assert row.telemetry is not None
+        assert [gpu.uuid for gpu in row.telemetry.gpus] == [f"GPU-{index}a" for index in indices]
 
 
 @pytest.mark.slow

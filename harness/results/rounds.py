@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from harness.results.condition_rules import PLACES
 from harness.results.holds import hold_of
 from harness.results.rates import launch_throughput
 from harness.spec import TrialResult
@@ -22,10 +23,20 @@ def launched_in(result: TrialResult) -> tuple[str, ...]:
     return hold_of(result.conditions.hardware)
 
 
+def visible_gpus(result: TrialResult) -> str:
+    """The GPUs that a launch saw, by their numbers; "" on CPU devices and where none were recorded."""
+    return " ".join(text for name in PLACES if (text := result.conditions.environment.get(name)))
+
+
+def placed_in(result: TrialResult) -> tuple[Hashable, ...]:
+    """The GPUs of a launch within its hold."""
+    return (visible_gpus(result), *launched_in(result))
+
+
 def comparable(ours: Launches, theirs: Launches) -> tuple[Launches, Launches]:
     """The launches of two cells whose speeds may be divided: those of rounds that both have; else, as for cells of two
-    runs, those of holds that both have; else none."""
-    for key in (round_of, launched_in):
+    runs, those on the same GPUs in holds that both have; else all those of such holds; else none."""
+    for key in (round_of, placed_in, launched_in):
         if both := set(map(key, ours)) & set(map(key, theirs)):
             return [each for each in ours if key(each) in both], [each for each in theirs if key(each) in both]
     return (), ()

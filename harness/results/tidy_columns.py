@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from harness.results import rates
+from harness.results.rounds import visible_gpus
 from harness.results.telemetry_summary import (
     Summary,
     highest_load,
@@ -211,6 +212,7 @@ LAUNCH_COLUMNS: tuple[Column[Launch], ...] = (
         "gpu_uuids", str, "", "all GPUs that the run saw, separated by spaces",
         lambda at: " ".join(at.result.conditions.hardware.uuids),
     ),
+    Column("visible_gpus", str, "", "CUDA_VISIBLE_DEVICES of the launch", lambda at: visible_gpus(at.result)),
     Column("boot", str, "", "one uptime of one machine", lambda at: at.result.conditions.hardware.boot),
     Column("driver", str, "", "NVIDIA driver", lambda at: at.result.conditions.hardware.driver),
     Column("cpu", str, "", "processor", lambda at: at.result.conditions.hardware.cpu),
