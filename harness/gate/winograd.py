@@ -21,10 +21,9 @@ makes 2.4e-3 of that."""
 LATER_UPDATE = 5e-4
 """The same for all other parameters after several updates: later ones begin at other weights. In NumPy, where gradients
 of kernels were given errors of 2.4e-4, others were off by up to 6e-5 after four updates (mnist_cnn tiny, SGD and Adam).
-In mnist_cnn base they were off by less than 1e-6 with SGD. With Adam and moments of 60 steps it was up to 1.4e-4 in one
-of four calls, and less than 2e-5 in the others. With moments of two steps, it was up to 1.9e-3: a program that is right
-could be refused there.
-Rounding to bfloat16 changes gradients by 1.7e-3."""
+In mnist_cnn base, they were off by less than 1e-6 with SGD. With Adam and moments of 60 steps, they were off by up to
+1.4e-4 in one of four calls, and by less than 2e-5 in the others. With Adam and moments of two steps, they were off by
+up to 1.9e-3: a program that is right could be refused there. Rounding to bfloat16 changes gradients by 1.7e-3."""
 WIDTH = 5
 """Of the kernels for which that was measured. The gradients of 3 x 3 were off by up to 1.2e-5, also by Winograd's
 algorithm, which has smaller tiles there."""

@@ -24,7 +24,7 @@ def launched_in(result: TrialResult) -> tuple[str, ...]:
 
 
 def visible_gpus(result: TrialResult) -> str:
-    """The GPUs that a launch saw, by their numbers; "" on CPU devices and where none were recorded."""
+    """The GPUs that a launch saw, as CUDA_VISIBLE_DEVICES names them; "" on CPU devices, and if none were recorded."""
     return " ".join(text for name in PLACES if (text := result.conditions.environment.get(name)))
 
 
